@@ -1,0 +1,1 @@
+//! The Tinker SDK for Rust.

@@ -1,0 +1,1 @@
+//! LoRA training and sampling of decoder-only language models on the CPU.

@@ -1,0 +1,1 @@
+//! Training loops for Tinker as library functions. Nothing of it exists yet.

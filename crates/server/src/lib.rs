@@ -1,0 +1,1 @@
+//! A local Tinker API server. Nothing of it exists yet.

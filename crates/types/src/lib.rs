@@ -1,0 +1,1 @@
+//! Plain data types of the Tinker API.

@@ -1,1 +1,8 @@
 //! LoRA training and sampling of decoder-only language models on the CPU.
+
+pub mod config;
+pub mod error;
+pub mod weights;
+
+pub use config::ModelConfig;
+pub use error::Error;

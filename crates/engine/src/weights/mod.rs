@@ -1,0 +1,126 @@
+//! Where a model's frozen weights come from.
+//!
+//! A [`WeightSource`] hands out tensors one at a time under their Hugging Face names
+//! (`model.layers.0.self_attn.q_proj.weight`), so that the model packs each into its own layout and
+//! lets go of the original. [`tensor_shapes`] lists the tensors that a configuration calls for.
+
+mod random;
+mod tensor;
+
+pub use random::RandomWeights;
+pub use tensor::{Dtype, TensorView};
+
+use crate::{Error, ModelConfig};
+
+/// A set of named tensors together with the shape of the model that they make up.
+pub trait WeightSource: Send + Sync {
+    /// Returns the shape of the model.
+    fn config(&self) -> &ModelConfig;
+
+    /// Returns one tensor by its Hugging Face name.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such tensor, or it cannot be read.
+    fn tensor(&self, name: &str) -> Result<TensorView<'_>, Error>;
+
+    /// Returns the precision of the stored matrices, which the packed model keeps unless it is
+    /// asked for `f32`.
+    fn precision(&self) -> Dtype;
+}
+
+/// Lists every tensor of a model by Hugging Face name and shape, matrices as `[outputs, inputs]`.
+///
+/// ```
+/// use tinkrs_engine::{ModelConfig, weights::tensor_shapes};
+///
+/// let shapes = tensor_shapes(&ModelConfig::tiny_llama());
+/// assert!(shapes.contains(&("model.layers.1.self_attn.k_proj.weight".to_owned(), vec![16, 32])));
+/// assert!(!shapes.iter().any(|(name, _)| name == "lm_head.weight"), "the head is tied");
+/// ```
+#[must_use]
+pub fn tensor_shapes(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
+    let ModelConfig {
+        hidden,
+        ffn,
+        vocab,
+        head_dim,
+        ..
+    } = *config;
+    let (query, kv) = (config.query_width(), config.kv_width());
+
+    let mut block = vec![
+        ("input_layernorm.weight", vec![hidden]),
+        ("self_attn.q_proj.weight", vec![query, hidden]),
+        ("self_attn.k_proj.weight", vec![kv, hidden]),
+        ("self_attn.v_proj.weight", vec![kv, hidden]),
+        ("self_attn.o_proj.weight", vec![hidden, query]),
+        ("post_attention_layernorm.weight", vec![hidden]),
+        ("mlp.gate_proj.weight", vec![ffn, hidden]),
+        ("mlp.up_proj.weight", vec![ffn, hidden]),
+        ("mlp.down_proj.weight", vec![hidden, ffn]),
+    ];
+    if config.qkv_bias {
+        block.push(("self_attn.q_proj.bias", vec![query]));
+        block.push(("self_attn.k_proj.bias", vec![kv]));
+        block.push(("self_attn.v_proj.bias", vec![kv]));
+    }
+    if config.attention_output_bias {
+        block.push(("self_attn.o_proj.bias", vec![hidden]));
+    }
+    if config.qk_norm {
+        block.push(("self_attn.q_norm.weight", vec![head_dim]));
+        block.push(("self_attn.k_norm.weight", vec![head_dim]));
+    }
+
+    let mut shapes = vec![("model.embed_tokens.weight".to_owned(), vec![vocab, hidden])];
+    for layer in 0..config.layers {
+        for (name, shape) in &block {
+            shapes.push((format!("model.layers.{layer}.{name}"), shape.clone()));
+        }
+    }
+    shapes.push(("model.norm.weight".to_owned(), vec![hidden]));
+    if !config.tied_head {
+        shapes.push(("lm_head.weight".to_owned(), vec![vocab, hidden]));
+    }
+    shapes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_benchmark_shape_has_95_million_parameters() {
+        let shapes = tensor_shapes(&ModelConfig::bench_95m());
+        let parameters: usize = shapes
+            .iter()
+            .map(|(_, s)| s.iter().product::<usize>())
+            .sum();
+        assert_eq!(parameters / 100_000, 951);
+    }
+
+    #[test]
+    fn options_decide_which_tensors_exist() {
+        let names = |config: &ModelConfig| -> Vec<String> {
+            tensor_shapes(config)
+                .into_iter()
+                .map(|(name, _)| name)
+                .collect()
+        };
+        let has = |config: &ModelConfig, part: &str| {
+            names(config).iter().any(|name| name.ends_with(part))
+        };
+        assert!(has(&ModelConfig::tiny_llama3(), "lm_head.weight"));
+        assert!(has(
+            &ModelConfig::tiny_qwen2(),
+            "layers.1.self_attn.v_proj.bias"
+        ));
+        assert!(!has(&ModelConfig::tiny_qwen2(), "o_proj.bias"));
+        assert!(has(
+            &ModelConfig::tiny_qwen3(),
+            "layers.0.self_attn.q_norm.weight"
+        ));
+        assert!(!has(&ModelConfig::tiny_llama(), "q_norm.weight"));
+    }
+}

@@ -7,6 +7,8 @@
 mod huggingface;
 mod presets;
 
+pub(crate) use huggingface::TokenIds;
+
 use crate::Error;
 
 /// The families of decoders that the engine implements.
@@ -146,6 +148,12 @@ impl ModelConfig {
         let config = huggingface::parse(text)?;
         config.validate()?;
         Ok(config)
+    }
+
+    /// Returns the configuration as a Hugging Face `config.json`.
+    #[must_use]
+    pub fn to_hf_json(&self) -> String {
+        huggingface::write(self)
     }
 
     /// Returns the width of all query heads together.

@@ -214,6 +214,19 @@ impl Error {
             supported,
         }
     }
+
+    /// Wraps a failed file operation; made for `map_err`.
+    pub(crate) fn io(
+        operation: &'static str,
+        path: &std::path::Path,
+    ) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io {
+            operation,
+            path,
+            source,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod error;
+mod files;
 pub mod weights;
 
 pub use config::ModelConfig;

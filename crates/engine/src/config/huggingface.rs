@@ -5,7 +5,7 @@
 //! scratch (dropout, initialisation) is ignored.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Architecture, ModelConfig, Rope, RopeScaling};
 use crate::Error;
@@ -117,6 +117,54 @@ pub(super) fn parse(text: &str) -> Result<ModelConfig, Error> {
             .and_then(|ids| ids.into_vec().first().copied()),
         eos: raw.eos_token_id.map(TokenIds::into_vec).unwrap_or_default(),
     })
+}
+
+/// Writes the older form, which both versions of `transformers` read.
+pub(super) fn write(config: &ModelConfig) -> String {
+    let (model_type, class) = match config.architecture {
+        Architecture::Llama => ("llama", "LlamaForCausalLM"),
+        Architecture::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
+        Architecture::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
+    };
+    let scaling = match config.rope.scaling {
+        RopeScaling::None => Value::Null,
+        RopeScaling::Llama3 {
+            factor,
+            low_freq_factor,
+            high_freq_factor,
+            original_context,
+        } => {
+            json!({
+                "rope_type": "llama3",
+                "factor": factor,
+                "low_freq_factor": low_freq_factor,
+                "high_freq_factor": high_freq_factor,
+                "original_max_position_embeddings": original_context,
+            })
+        }
+    };
+    let written = json!({
+        "architectures": [class],
+        "model_type": model_type,
+        "hidden_size": config.hidden,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads,
+        "head_dim": config.head_dim,
+        "intermediate_size": config.ffn,
+        "vocab_size": config.vocab,
+        "max_position_embeddings": config.max_context,
+        "rms_norm_eps": config.rms_eps,
+        "rope_theta": config.rope.theta,
+        "rope_scaling": scaling,
+        "hidden_act": "silu",
+        "tie_word_embeddings": config.tied_head,
+        // Qwen2 has its biases without saying so.
+        "attention_bias": config.qkv_bias && config.architecture != Architecture::Qwen2,
+        "bos_token_id": config.bos,
+        "eos_token_id": config.eos,
+    });
+    format!("{written:#}\n")
 }
 
 impl RawConfig {
@@ -251,8 +299,6 @@ fn head_dim_of(hidden: usize, heads: usize) -> Result<usize, Error> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn llama() -> Value {
@@ -384,6 +430,22 @@ mod tests {
         for (changes, expected) in cases {
             let message = with(changes.clone()).unwrap_err().to_string();
             assert!(message.starts_with(expected), "{changes}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_written_configuration_reads_the_same() {
+        let biased = ModelConfig {
+            qkv_bias: true,
+            attention_output_bias: true,
+            bos: None,
+            ..ModelConfig::tiny_llama()
+        };
+        for config in ModelConfig::tiny_models().into_iter().chain([biased]) {
+            assert_eq!(
+                ModelConfig::from_hf_json(&config.to_hf_json()).unwrap(),
+                config
+            );
         }
     }
 

@@ -3,6 +3,7 @@
 pub mod config;
 pub mod error;
 mod files;
+pub mod loss;
 pub mod weights;
 
 pub use config::ModelConfig;

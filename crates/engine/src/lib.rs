@@ -4,6 +4,7 @@ pub mod config;
 pub mod error;
 mod files;
 pub mod loss;
+pub mod optim;
 pub mod weights;
 
 pub use config::ModelConfig;

@@ -1,0 +1,380 @@
+//! AdamW on named, flat tensors.
+//!
+//! With gradient `g` (clipped, see below), step number `t` counted from one, and the parameters of this
+//! very step, which may change from step to step:
+//!
+//! ```text
+//! p ← p · (1 − lr · weight_decay)
+//! m ← m + (1 − beta1) · (g − m)
+//! v ← beta2 · v + (1 − beta2) · g²
+//! p ← p − lr / (1 − beta1^t) · m / (√v / √(1 − beta2^t) + eps)
+//! ```
+//!
+//! This is `torch.optim.AdamW`, operation for operation, in f32 with its factors computed in f64.
+//!
+//! Clipping comes first and is `torch.nn.utils.clip_grad_norm_`: with `n` the norm of all gradients
+//! together, every gradient is multiplied by `grad_clip_norm / (n + 1e-6)` if that is below one.
+//!
+//! Invariants: a step that fails changes nothing; and the bits do not depend on the number of threads,
+//! because norms are sums over blocks of a fixed size, added up in order.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+
+use crate::Error;
+
+/// Elements a task works on: large enough to be worth a task, small enough to stay in a core's cache.
+const BLOCK: usize = 16 * 1024;
+
+/// Settings of one optimizer step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamParams {
+    /// Step size.
+    pub learning_rate: f64,
+    /// Decay of the average gradient.
+    pub beta1: f64,
+    /// Decay of the average squared gradient.
+    pub beta2: f64,
+    /// Added to the denominator.
+    pub eps: f64,
+    /// Decoupled weight decay, multiplied by the learning rate.
+    pub weight_decay: f64,
+    /// Greatest norm of all gradients together; 0 does not clip.
+    pub grad_clip_norm: f64,
+}
+
+impl Default for AdamParams {
+    fn default() -> Self {
+        Self {
+            learning_rate: 1e-4,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-12,
+            weight_decay: 0.0,
+            grad_clip_norm: 0.0,
+        }
+    }
+}
+
+impl AdamParams {
+    /// Checks every setting.
+    ///
+    /// # Errors
+    ///
+    /// Names the first setting that is out of its range.
+    pub fn validate(&self) -> Result<(), Error> {
+        let at_least_zero =
+            |value: f64| (value >= 0.0 && value.is_finite(), "at least 0 and finite");
+        let decay = |value: f64| ((0.0..1.0).contains(&value), "at least 0 and below 1");
+        // Steps are taken in f32: there, an eps that rounds to zero would divide zero by zero.
+        let eps = (
+            self.eps.is_finite() && self.eps as f32 > 0.0,
+            "above 0 and finite",
+        );
+        let checks = [
+            (
+                "learning_rate",
+                self.learning_rate,
+                at_least_zero(self.learning_rate),
+            ),
+            ("beta1", self.beta1, decay(self.beta1)),
+            ("beta2", self.beta2, decay(self.beta2)),
+            ("eps", self.eps, eps),
+            (
+                "weight_decay",
+                self.weight_decay,
+                at_least_zero(self.weight_decay),
+            ),
+            (
+                "grad_clip_norm",
+                self.grad_clip_norm,
+                at_least_zero(self.grad_clip_norm),
+            ),
+        ];
+        for (name, value, (holds, range)) in checks {
+            if !holds {
+                return Err(Error::invalid(
+                    name,
+                    format!("must be {range}, got {value}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A tensor to be trained, with the gradient accumulated for it.
+#[derive(Debug)]
+pub struct Trained<'a> {
+    /// The name under which the optimizer keeps the tensor's moments.
+    pub name: &'a str,
+    /// The tensor, changed by a step.
+    pub values: &'a mut [f32],
+    /// Its gradient, of the same length.
+    pub gradient: &'a [f32],
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepNorms {
+    /// Norm of all gradients together, as accumulated.
+    pub gradient: f64,
+    /// The same after clipping.
+    pub clipped_gradient: f64,
+    /// Norm of the change of all tensors together, weight decay included.
+    pub update: f64,
+}
+
+/// Running averages of a tensor's gradient and of its square.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moments {
+    /// Average gradient, `m`.
+    pub first: Vec<f32>,
+    /// Average squared gradient, `v`.
+    pub second: Vec<f32>,
+}
+
+/// The optimizer's state: a step count, and moments by tensor name.
+///
+/// The fields are public because a checkpoint stores exactly them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AdamW {
+    /// Steps taken so far.
+    pub steps: u64,
+    /// Moments of each tensor seen so far; those of a new tensor start at zero.
+    pub moments: BTreeMap<String, Moments>,
+}
+
+impl AdamW {
+    /// Takes one step on `tensors`.
+    ///
+    /// Gradients are read and left as they are; the caller clears them.
+    ///
+    /// # Errors
+    ///
+    /// A setting out of range, a gradient or a moment of another length than its tensor, or a number
+    /// that is not finite in a gradient or in the outcome. Nothing is changed then.
+    pub fn step(
+        &mut self,
+        params: &AdamParams,
+        tensors: &mut [Trained<'_>],
+    ) -> Result<StepNorms, Error> {
+        params.validate()?;
+        for tensor in tensors.iter() {
+            self.check_lengths(tensor)?;
+        }
+        let gradient = gradient_norm(tensors)?;
+        let clip = match params.grad_clip_norm {
+            0.0 => 1.0,
+            limit => (limit / (gradient + 1e-6)).min(1.0),
+        };
+        let rule = Rule::new(params, self.steps + 1, clip as f32);
+
+        // The moments of a new tensor are inserted before the outcome is known, which changes nothing:
+        // a tensor without moments and one with zero moments are the same.
+        for tensor in tensors.iter() {
+            let zeros = || Moments {
+                first: vec![0.0; tensor.values.len()],
+                second: vec![0.0; tensor.values.len()],
+            };
+            self.moments
+                .entry(tensor.name.to_owned())
+                .or_insert_with(zeros);
+        }
+        let mut squared = 0.0;
+        for tensor in tensors.iter() {
+            squared += rule.rehearse(tensor, &self.moments[tensor.name])?;
+        }
+        for tensor in tensors.iter_mut() {
+            let moments = self.moments.get_mut(tensor.name).expect("inserted above");
+            rule.apply(tensor, moments);
+        }
+        self.steps += 1;
+        Ok(StepNorms {
+            gradient,
+            clipped_gradient: gradient * clip,
+            update: squared.sqrt(),
+        })
+    }
+
+    fn check_lengths(&self, tensor: &Trained<'_>) -> Result<(), Error> {
+        let expected = tensor.values.len();
+        let moments = self.moments.get(tensor.name);
+        let lengths = [
+            ("gradient", Some(tensor.gradient.len())),
+            ("first moment", moments.map(|moments| moments.first.len())),
+            ("second moment", moments.map(|moments| moments.second.len())),
+        ];
+        for (what, got) in lengths {
+            if let Some(got) = got.filter(|&got| got != expected) {
+                let tensor = format!("{what} of {}", tensor.name);
+                return Err(Error::Shape {
+                    tensor,
+                    expected: vec![expected],
+                    got: vec![got],
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The numbers of one step, as every element needs them.
+struct Rule {
+    clip: f32,
+    keep: f32,
+    first_rate: f32,
+    second_decay: f32,
+    second_rate: f32,
+    step_size: f32,
+    root_correction: f32,
+    eps: f32,
+}
+
+impl Rule {
+    fn new(params: &AdamParams, step: u64, clip: f32) -> Self {
+        let exponent = i32::try_from(step).unwrap_or(i32::MAX);
+        let first_correction = 1.0 - params.beta1.powi(exponent);
+        let second_correction = 1.0 - params.beta2.powi(exponent);
+        Self {
+            clip,
+            keep: (1.0 - params.learning_rate * params.weight_decay) as f32,
+            first_rate: (1.0 - params.beta1) as f32,
+            second_decay: params.beta2 as f32,
+            second_rate: (1.0 - params.beta2) as f32,
+            step_size: (params.learning_rate / first_correction) as f32,
+            root_correction: second_correction.sqrt() as f32,
+            eps: params.eps as f32,
+        }
+    }
+
+    /// Returns the new value and moments of one element.
+    #[inline]
+    fn element(&self, p: f32, m: f32, v: f32, g: f32) -> (f32, f32, f32) {
+        let g = g * self.clip;
+        let m = m + self.first_rate * (g - m);
+        let v = self.second_decay * v + self.second_rate * g * g;
+        let denominator = v.sqrt() / self.root_correction + self.eps;
+        (p * self.keep - self.step_size * (m / denominator), m, v)
+    }
+
+    /// Computes a tensor's step without taking it, and returns the squared norm of the change.
+    fn rehearse(&self, tensor: &Trained<'_>, moments: &Moments) -> Result<f64, Error> {
+        let blocks: Vec<(f64, bool)> = tensor
+            .values
+            .par_chunks(BLOCK)
+            .zip(tensor.gradient.par_chunks(BLOCK))
+            .zip(
+                moments
+                    .first
+                    .par_chunks(BLOCK)
+                    .zip(moments.second.par_chunks(BLOCK)),
+            )
+            .map(|((values, gradient), (first, second))| {
+                let mut squared = 0.0;
+                let mut finite = true;
+                for i in 0..values.len() {
+                    let (p, m, v) = self.element(values[i], first[i], second[i], gradient[i]);
+                    let change = f64::from(p) - f64::from(values[i]);
+                    squared += change * change;
+                    finite &= p.is_finite() && m.is_finite() && v.is_finite();
+                }
+                (squared, finite)
+            })
+            .collect();
+        if blocks.iter().all(|&(_, finite)| finite) {
+            return Ok(blocks.iter().map(|&(squared, _)| squared).sum());
+        }
+        let outcome = |i: usize| {
+            self.element(
+                tensor.values[i],
+                moments.first[i],
+                moments.second[i],
+                tensor.gradient[i],
+            )
+        };
+        let (index, value) = (0..tensor.values.len())
+            .flat_map(|i| {
+                let (p, m, v) = outcome(i);
+                [(i, p), (i, m), (i, v)]
+            })
+            .find(|(_, value)| !value.is_finite())
+            .expect("a block reported one");
+        let tensor = format!("updated {}", tensor.name);
+        Err(Error::NonFiniteTensor {
+            operation: "optim_step",
+            tensor,
+            index,
+            value,
+        })
+    }
+
+    fn apply(&self, tensor: &mut Trained<'_>, moments: &mut Moments) {
+        tensor
+            .values
+            .par_chunks_mut(BLOCK)
+            .zip(tensor.gradient.par_chunks(BLOCK))
+            .zip(
+                moments
+                    .first
+                    .par_chunks_mut(BLOCK)
+                    .zip(moments.second.par_chunks_mut(BLOCK)),
+            )
+            .for_each(|((values, gradient), (first, second))| {
+                for i in 0..values.len() {
+                    (values[i], first[i], second[i]) =
+                        self.element(values[i], first[i], second[i], gradient[i]);
+                }
+            });
+    }
+}
+
+/// Returns the norm of all gradients together.
+fn gradient_norm(tensors: &[Trained<'_>]) -> Result<f64, Error> {
+    let mut squared = 0.0;
+    for tensor in tensors {
+        let blocks: Vec<f64> = tensor
+            .gradient
+            .par_chunks(BLOCK)
+            .map(sum_of_squares)
+            .collect();
+        let sum: f64 = blocks.iter().sum();
+        // Squares of finite f32 numbers do not overflow an f64 sum, so this finds every bad element.
+        if !sum.is_finite() {
+            let mut elements = tensor.gradient.iter().copied().enumerate();
+            let (index, value) = elements
+                .find(|(_, value)| !value.is_finite())
+                .expect("the sum is not finite");
+            let tensor = format!("gradient of {}", tensor.name);
+            return Err(Error::NonFiniteTensor {
+                operation: "optim_step",
+                tensor,
+                index,
+                value,
+            });
+        }
+        squared += sum;
+    }
+    Ok(squared.sqrt())
+}
+
+/// Sums squares in four interleaved lanes, which the compiler can keep in one register.
+fn sum_of_squares(values: &[f32]) -> f64 {
+    let mut lanes = [0.0_f64; 4];
+    let chunks = values.chunks_exact(4);
+    let rest: f64 = chunks
+        .remainder()
+        .iter()
+        .map(|&value| f64::from(value).powi(2))
+        .sum();
+    for chunk in chunks {
+        for (lane, &value) in lanes.iter_mut().zip(chunk) {
+            *lane += f64::from(value) * f64::from(value);
+        }
+    }
+    lanes.iter().sum::<f64>() + rest
+}
+
+#[cfg(test)]
+mod tests;

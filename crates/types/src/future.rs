@@ -1,0 +1,217 @@
+//! Requests under way: promises, queue states, completions, failures.
+
+use crate::{ModelId, RequestId, SequenceId};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
+
+/// The server's word that a request was taken: where to fetch its result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promise {
+    /// Where to fetch the result.
+    pub request_id: RequestId,
+    /// The model that the request is for.
+    #[serde(default)]
+    pub model_id: Option<ModelId>,
+    /// The ids of the sequences to come, for sampling.
+    #[serde(default)]
+    pub sample_sequence_ids: Option<Vec<SequenceId>>,
+}
+
+/// What kind of request a result belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RequestType {
+    /// Creates a model.
+    CreateModel,
+    /// Computes a loss without gradients.
+    Forward,
+    /// Computes a loss and accumulates gradients.
+    ForwardBackward,
+    /// Applies the accumulated gradients.
+    OptimStep,
+    /// Saves training state.
+    SaveWeights,
+    /// Loads training state.
+    LoadWeights,
+    /// Saves weights to sample from.
+    SaveWeightsForSampler,
+    /// Saves weights to download.
+    SaveWeightsExternal,
+    /// Samples.
+    Sample,
+    /// Uploads a custom loss.
+    CreateCustomLoss,
+}
+
+impl RequestType {
+    /// Returns the name that clients send with each poll.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CreateModel => "CreateModel",
+            Self::Forward => "Forward",
+            Self::ForwardBackward => "ForwardBackward",
+            Self::OptimStep => "OptimStep",
+            Self::SaveWeights => "SaveWeights",
+            Self::LoadWeights => "LoadWeights",
+            Self::SaveWeightsForSampler => "SaveWeightsForSampler",
+            Self::SaveWeightsExternal => "SaveWeightsExternal",
+            Self::Sample => "Sample",
+            Self::CreateCustomLoss => "CreateCustomLoss",
+        }
+    }
+}
+
+/// Whether the server works on a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueState {
+    /// It does, or will soon.
+    Active,
+    /// It waits: too many requests of this account.
+    PausedRateLimit,
+    /// It waits: too few machines.
+    PausedCapacity,
+    /// The server said something else, or nothing.
+    #[default]
+    Unknown,
+}
+
+impl QueueState {
+    /// Returns whether the request waits for something that more requests make worse.
+    pub fn is_paused(self) -> bool {
+        matches!(self, Self::PausedRateLimit | Self::PausedCapacity)
+    }
+}
+
+impl<'de> Deserialize<'de> for QueueState {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(
+            match Option::<String>::deserialize(deserializer)?.as_deref() {
+                Some("active") => Self::Active,
+                Some("paused_rate_limit") => Self::PausedRateLimit,
+                Some("paused_capacity") => Self::PausedCapacity,
+                _ => Self::Unknown,
+            },
+        )
+    }
+}
+
+impl fmt::Display for QueueState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Active => "active",
+            Self::PausedRateLimit => "paused_rate_limit",
+            Self::PausedCapacity => "paused_capacity",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+/// A queue state with the server's reason for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStatus {
+    /// Whether the server works on the request.
+    #[serde(rename = "queue_state", default)]
+    pub state: QueueState,
+    /// Why it does not.
+    #[serde(
+        rename = "queue_state_reason",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub reason: Option<String>,
+}
+
+/// Whose fault a failed request is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCategory {
+    /// The server does not say.
+    #[default]
+    Unknown,
+    /// The server's.
+    Server,
+    /// The caller's.
+    User,
+}
+
+impl<'de> Deserialize<'de> for ErrorCategory {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(
+            match Option::<String>::deserialize(deserializer)?.as_deref() {
+                Some("server") => Self::Server,
+                Some("user") => Self::User,
+                _ => Self::Unknown,
+            },
+        )
+    }
+}
+
+impl fmt::Display for ErrorCategory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "unknown",
+            Self::Server => "server",
+            Self::User => "user",
+        })
+    }
+}
+
+/// A request that was taken and then failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedRequest {
+    /// What went wrong.
+    pub error: String,
+    /// Whose fault it is.
+    #[serde(default)]
+    pub category: ErrorCategory,
+}
+
+/// News of a request from the batched feed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Completion {
+    /// Its result can be fetched.
+    Finished {
+        /// Which request.
+        request_id: RequestId,
+        /// How large the result is.
+        #[serde(default)]
+        response_payload_uncompressed_size: Option<u64>,
+    },
+    /// Its failure can be fetched.
+    Failed {
+        /// Which request.
+        request_id: RequestId,
+    },
+}
+
+impl Completion {
+    /// Returns which request it is about.
+    pub fn request_id(&self) -> &RequestId {
+        match self {
+            Self::Finished { request_id, .. } | Self::Failed { request_id } => request_id,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_or_category_that_is_new_or_null_is_unknown() {
+        for body in [
+            r#"{"queue_state": "paused_by_cat"}"#,
+            r#"{"queue_state": null}"#,
+            "{}",
+        ] {
+            assert_eq!(
+                serde_json::from_str::<QueueStatus>(body).unwrap(),
+                QueueStatus::default()
+            );
+        }
+        let failed: FailedRequest =
+            serde_json::from_str(r#"{"error": "x", "category": "new"}"#).unwrap();
+        assert_eq!(failed.category, ErrorCategory::Unknown);
+    }
+}

@@ -1,0 +1,682 @@
+//! Tensors as the API knows them: `float32` or `int64`, dense or compressed sparse rows.
+//!
+//! Values are one flat, row-major vector. A tensor without a shape is one-dimensional; the
+//! difference is kept because it is visible on the wire.
+
+use crate::InvalidInput;
+use crate::error::elements;
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The element type of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dtype {
+    /// 32-bit floating point.
+    Float32,
+    /// 64-bit signed integer.
+    Int64,
+}
+
+impl Dtype {
+    /// Returns the size of one element.
+    pub fn size_bytes(self) -> usize {
+        match self {
+            Self::Float32 => 4,
+            Self::Int64 => 8,
+        }
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Float32 => "float32",
+            Self::Int64 => "int64",
+        })
+    }
+}
+
+/// The elements of a tensor in one flat vector.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum TensorValues {
+    /// `float32` elements.
+    F32(Vec<f32>),
+    /// `int64` elements.
+    I64(Vec<i64>),
+}
+
+impl TensorValues {
+    /// Returns the number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(values) => values.len(),
+            Self::I64(values) => values.len(),
+        }
+    }
+
+    /// Returns whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the element type.
+    pub fn dtype(&self) -> Dtype {
+        match self {
+            Self::F32(_) => Dtype::Float32,
+            Self::I64(_) => Dtype::Int64,
+        }
+    }
+}
+
+impl From<Vec<f32>> for TensorValues {
+    fn from(values: Vec<f32>) -> Self {
+        Self::F32(values)
+    }
+}
+
+impl From<Vec<i64>> for TensorValues {
+    fn from(values: Vec<i64>) -> Self {
+        Self::I64(values)
+    }
+}
+
+/// Where the listed values of a sparse tensor stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsrIndices {
+    /// Row pointers: one more than there are rows, from 0 to the number of listed values.
+    pub crow: Vec<i64>,
+    /// The column of each listed value.
+    pub col: Vec<i64>,
+}
+
+/// A tensor: flat values, an optional shape, and indices if it is sparse.
+///
+/// ```
+/// use tinkrs_types::TensorData;
+///
+/// let weights = TensorData::from(vec![0.0, 1.0, 1.0]);
+/// assert_eq!(weights.as_f32(), Some(&[0.0, 1.0, 1.0][..]));
+///
+/// let targets = TensorData::with_shape(vec![5_i64, 6, 7, 8, 9, 10], [3, 2])?;
+/// assert_eq!(targets.shape(), Some(&[3, 2][..]));
+/// # Ok::<(), tinkrs_types::InvalidInput>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Json", into = "Json")]
+pub struct TensorData {
+    values: TensorValues,
+    shape: Option<Vec<usize>>,
+    csr: Option<CsrIndices>,
+}
+
+impl TensorData {
+    /// Makes a dense tensor with a shape, without copying the values.
+    ///
+    /// # Errors
+    /// If the shape does not have as many cells as there are values.
+    pub fn with_shape(
+        values: impl Into<TensorValues>,
+        shape: impl Into<Vec<usize>>,
+    ) -> Result<Self, InvalidInput> {
+        let (values, shape) = (values.into(), shape.into());
+        let cells = cell_count(&shape)?;
+        if cells != values.len() {
+            return Err(InvalidInput::new(
+                "shape",
+                format_args!("{shape:?}, which has {cells} cells"),
+                format!("{}, as many as there are values", values.len()),
+            ));
+        }
+        Ok(Self {
+            values,
+            shape: Some(shape),
+            csr: None,
+        })
+    }
+
+    /// Makes a dense tensor that states no shape; it counts as one-dimensional.
+    pub fn without_shape(values: impl Into<TensorValues>) -> Self {
+        Self {
+            values: values.into(),
+            shape: None,
+            csr: None,
+        }
+    }
+
+    /// Makes a two-dimensional tensor from rows of equal length.
+    ///
+    /// # Errors
+    /// If the rows differ in length.
+    pub fn from_rows<T, R>(rows: &[R]) -> Result<Self, InvalidInput>
+    where
+        T: Copy,
+        R: AsRef<[T]>,
+        Vec<T>: Into<TensorValues>,
+    {
+        let columns = rows.first().map_or(0, |row| row.as_ref().len());
+        let mut values = Vec::with_capacity(rows.len() * columns);
+        for (index, row) in rows.iter().enumerate() {
+            if row.as_ref().len() != columns {
+                return Err(InvalidInput::new(
+                    format!("row {index}"),
+                    elements(row.as_ref().len()),
+                    format!("{columns}, as in the first row"),
+                ));
+            }
+            values.extend_from_slice(row.as_ref());
+        }
+        Self::with_shape(values, [rows.len(), columns])
+    }
+
+    /// Makes a sparse tensor in compressed sparse rows.
+    ///
+    /// # Errors
+    /// If shape, row pointers, columns and values do not fit together.
+    pub fn sparse(
+        values: impl Into<TensorValues>,
+        indices: CsrIndices,
+        shape: [usize; 2],
+    ) -> Result<Self, InvalidInput> {
+        let values = values.into();
+        check_csr(values.len(), &indices, shape)?;
+        Ok(Self {
+            values,
+            shape: Some(shape.to_vec()),
+            csr: Some(indices),
+        })
+    }
+
+    /// Makes the smaller of the dense and the sparse form of a two-dimensional tensor.
+    ///
+    /// Cells equal to `pad` are left out of the sparse form, which is chosen only if it needs
+    /// fewer numbers in all.
+    ///
+    /// # Errors
+    /// If the shape does not have as many cells as there are values.
+    pub fn compact(
+        values: impl Into<TensorValues>,
+        shape: [usize; 2],
+        pad: i64,
+    ) -> Result<Self, InvalidInput> {
+        let dense = Self::with_shape(values, shape)?;
+        let [rows, columns] = shape;
+        let listed: Vec<usize> = match &dense.values {
+            TensorValues::F32(values) => listed_cells(values, pad as f32),
+            TensorValues::I64(values) => listed_cells(values, pad),
+        };
+        if rows + 1 + 2 * listed.len() >= rows * columns {
+            return Ok(dense);
+        }
+        let mut crow = vec![0; rows + 1];
+        for cell in &listed {
+            crow[cell / columns + 1] += 1;
+        }
+        for row in 0..rows {
+            crow[row + 1] += crow[row];
+        }
+        let col = listed.iter().map(|cell| (cell % columns) as i64).collect();
+        let values = match &dense.values {
+            TensorValues::F32(values) => pick(values, &listed).into(),
+            TensorValues::I64(values) => pick(values, &listed).into(),
+        };
+        Ok(Self {
+            values,
+            shape: dense.shape,
+            csr: Some(CsrIndices { crow, col }),
+        })
+    }
+
+    /// Returns the element type.
+    pub fn dtype(&self) -> Dtype {
+        self.values.dtype()
+    }
+
+    /// Returns the stated shape; `None` means one-dimensional.
+    pub fn shape(&self) -> Option<&[usize]> {
+        self.shape.as_deref()
+    }
+
+    /// Returns the number of dimensions, counting a tensor without a shape as a vector.
+    pub fn rank(&self) -> usize {
+        self.shape.as_ref().map_or(1, Vec::len)
+    }
+
+    /// Returns the size of the first dimension; a scalar counts as 1.
+    pub fn rows(&self) -> usize {
+        match &self.shape {
+            Some(shape) => shape.first().copied().unwrap_or(1),
+            None => self.values.len(),
+        }
+    }
+
+    /// Returns the stored values: all cells of a dense tensor, the listed ones of a sparse one.
+    pub fn values(&self) -> &TensorValues {
+        &self.values
+    }
+
+    /// Returns the stored values, giving up the shape.
+    pub fn into_values(self) -> TensorValues {
+        self.values
+    }
+
+    /// Returns the indices if the tensor is sparse.
+    pub fn csr(&self) -> Option<&CsrIndices> {
+        self.csr.as_ref()
+    }
+
+    /// Returns whether the tensor is sparse.
+    pub fn is_sparse(&self) -> bool {
+        self.csr.is_some()
+    }
+
+    /// Borrows the values of a dense `float32` tensor.
+    pub fn as_f32(&self) -> Option<&[f32]> {
+        match &self.values {
+            TensorValues::F32(values) if !self.is_sparse() => Some(values),
+            _ => None,
+        }
+    }
+
+    /// Borrows the values of a dense `int64` tensor.
+    pub fn as_i64(&self) -> Option<&[i64]> {
+        match &self.values {
+            TensorValues::I64(values) if !self.is_sparse() => Some(values),
+            _ => None,
+        }
+    }
+
+    /// Returns a dense form with `pad` in every cell that a sparse tensor does not list.
+    ///
+    /// A dense tensor is returned as it is.
+    #[must_use]
+    pub fn into_dense(self, pad: i64) -> Self {
+        let (Some(csr), Some(shape)) = (&self.csr, &self.shape) else {
+            return self;
+        };
+        let values = match &self.values {
+            TensorValues::F32(values) => scatter(values, csr, shape, pad as f32).into(),
+            TensorValues::I64(values) => scatter(values, csr, shape, pad).into(),
+        };
+        Self {
+            values,
+            shape: self.shape,
+            csr: None,
+        }
+    }
+}
+
+impl From<Vec<f32>> for TensorData {
+    fn from(values: Vec<f32>) -> Self {
+        let shape = Some(vec![values.len()]);
+        Self {
+            values: values.into(),
+            shape,
+            csr: None,
+        }
+    }
+}
+
+impl From<Vec<i64>> for TensorData {
+    fn from(values: Vec<i64>) -> Self {
+        let shape = Some(vec![values.len()]);
+        Self {
+            values: values.into(),
+            shape,
+            csr: None,
+        }
+    }
+}
+
+impl From<&[f32]> for TensorData {
+    fn from(values: &[f32]) -> Self {
+        values.to_vec().into()
+    }
+}
+
+impl From<&[i64]> for TensorData {
+    fn from(values: &[i64]) -> Self {
+        values.to_vec().into()
+    }
+}
+
+fn cell_count(shape: &[usize]) -> Result<usize, InvalidInput> {
+    shape
+        .iter()
+        .try_fold(1_usize, |cells, size| cells.checked_mul(*size))
+        .ok_or_else(|| {
+            InvalidInput::new(
+                "shape",
+                format_args!("{shape:?}"),
+                "a size that fits in memory",
+            )
+        })
+}
+
+fn listed_cells<T: PartialEq + Copy>(values: &[T], pad: T) -> Vec<usize> {
+    (0..values.len())
+        .filter(|cell| values[*cell] != pad)
+        .collect()
+}
+
+fn pick<T: Copy>(values: &[T], cells: &[usize]) -> Vec<T> {
+    cells.iter().map(|cell| values[*cell]).collect()
+}
+
+fn scatter<T: Copy>(values: &[T], csr: &CsrIndices, shape: &[usize], pad: T) -> Vec<T> {
+    let (rows, columns) = (shape[0], shape[1]);
+    let mut dense = vec![pad; rows * columns];
+    for row in 0..rows {
+        for listed in csr.crow[row] as usize..csr.crow[row + 1] as usize {
+            dense[row * columns + csr.col[listed] as usize] = values[listed];
+        }
+    }
+    dense
+}
+
+/// Checks what every reader of a sparse tensor relies on, so that none has to check again.
+fn check_csr(listed: usize, indices: &CsrIndices, shape: [usize; 2]) -> Result<(), InvalidInput> {
+    let [rows, columns] = shape;
+    cell_count(&shape)?;
+    let CsrIndices { crow, col } = indices;
+    if crow.len() != rows + 1 {
+        return Err(InvalidInput::new(
+            "sparse_crow_indices",
+            elements(crow.len()),
+            format!("{}, one more than there are rows", rows + 1),
+        ));
+    }
+    if col.len() != listed {
+        return Err(InvalidInput::new(
+            "sparse_col_indices",
+            elements(col.len()),
+            format!("{listed}, one for each listed value"),
+        ));
+    }
+    if crow[0] != 0 || crow[rows] != listed as i64 || crow.windows(2).any(|pair| pair[0] > pair[1])
+    {
+        return Err(InvalidInput::new(
+            "sparse_crow_indices",
+            "row pointers out of order",
+            format!("rising from 0 to {listed}, the number of listed values"),
+        ));
+    }
+    match col
+        .iter()
+        .find(|column| !(0..columns as i64).contains(*column))
+    {
+        Some(column) => Err(InvalidInput::new(
+            "sparse_col_indices",
+            format_args!("column {column}"),
+            format!("0 to {}", columns.saturating_sub(1)),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The JSON form of [`TensorData`].
+#[derive(Serialize, Deserialize)]
+struct Json {
+    data: Numbers,
+    dtype: Dtype,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    shape: Option<Vec<usize>>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    sparse_crow_indices: Option<Vec<i64>>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    sparse_col_indices: Option<Vec<i64>>,
+}
+
+impl From<TensorData> for Json {
+    fn from(tensor: TensorData) -> Self {
+        let dtype = tensor.dtype();
+        let (crow, col) = tensor.csr.map(|csr| (csr.crow, csr.col)).unzip();
+        let data = match tensor.values {
+            TensorValues::F32(values) => Numbers::Float(values),
+            TensorValues::I64(values) => Numbers::Int(values),
+        };
+        Self {
+            data,
+            dtype,
+            shape: tensor.shape,
+            sparse_crow_indices: crow,
+            sparse_col_indices: col,
+        }
+    }
+}
+
+impl TryFrom<Json> for TensorData {
+    type Error = InvalidInput;
+
+    fn try_from(json: Json) -> Result<Self, InvalidInput> {
+        let values: TensorValues = match (json.data, json.dtype) {
+            (Numbers::Float(values), Dtype::Float32) => values.into(),
+            (Numbers::Int(values), Dtype::Int64) => values.into(),
+            (Numbers::Int(values), Dtype::Float32) => values
+                .iter()
+                .map(|value| *value as f32)
+                .collect::<Vec<_>>()
+                .into(),
+            (Numbers::Float(values), Dtype::Int64) => {
+                let whole = |value: &f32| value.fract() == 0.0;
+                if let Some(value) = values.iter().find(|value| !whole(value)) {
+                    return Err(InvalidInput::new(
+                        "data",
+                        value,
+                        "whole numbers, as dtype is int64",
+                    ));
+                }
+                values
+                    .iter()
+                    .map(|value| *value as i64)
+                    .collect::<Vec<_>>()
+                    .into()
+            }
+        };
+        match (
+            json.sparse_crow_indices,
+            json.sparse_col_indices,
+            json.shape,
+        ) {
+            (None, None, None) => Ok(Self::without_shape(values)),
+            (None, None, Some(shape)) => Self::with_shape(values, shape),
+            (Some(crow), Some(col), Some(shape)) => {
+                let shape: [usize; 2] = shape.try_into().map_err(|shape: Vec<usize>| {
+                    InvalidInput::new(
+                        "shape",
+                        format_args!("{shape:?}"),
+                        "two dimensions for a sparse tensor",
+                    )
+                })?;
+                Self::sparse(values, CsrIndices { crow, col }, shape)
+            }
+            (Some(_), Some(_), None) => Err(InvalidInput::new(
+                "shape",
+                "nothing",
+                "the dense shape of a sparse tensor",
+            )),
+            (Some(_), None, _) => Err(InvalidInput::new(
+                "sparse_col_indices",
+                "nothing",
+                "one column a listed value",
+            )),
+            (None, Some(_), _) => Err(InvalidInput::new(
+                "sparse_crow_indices",
+                "nothing",
+                "one pointer a row, and one more",
+            )),
+        }
+    }
+}
+
+/// A JSON array of numbers, read before its element type is known.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Numbers {
+    Float(Vec<f32>),
+    Int(Vec<i64>),
+}
+
+impl<'de> Deserialize<'de> for Numbers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect;
+
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Numbers;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of numbers")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Numbers, A::Error> {
+                let mut whole: Vec<i64> = Vec::new();
+                let mut real: Vec<f32> = Vec::new();
+                while let Some(number) = items.next_element::<Number>()? {
+                    match number {
+                        Number::Int(value) if real.is_empty() => whole.push(value),
+                        Number::Int(value) => real.push(value as f32),
+                        Number::Float(value) => {
+                            if real.is_empty() {
+                                real = whole.drain(..).map(|value| value as f32).collect();
+                            }
+                            real.push(value as f32);
+                        }
+                    }
+                }
+                Ok(if real.is_empty() {
+                    Numbers::Int(whole)
+                } else {
+                    Numbers::Float(real)
+                })
+            }
+        }
+
+        deserializer.deserialize_seq(Collect)
+    }
+}
+
+enum Number {
+    Int(i64),
+    Float(f64),
+}
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct One;
+
+        impl Visitor<'_> for One {
+            type Value = Number;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number")
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Number, E> {
+                Ok(Number::Int(value))
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Number, E> {
+                i64::try_from(value).map(Number::Int).map_err(|_| {
+                    E::custom(format_args!(
+                        "{value} does not fit in a signed 64-bit integer"
+                    ))
+                })
+            }
+
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Number, E> {
+                Ok(Number::Float(value))
+            }
+        }
+
+        deserializer.deserialize_any(One)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn compact_chooses_csr_only_when_it_is_smaller() {
+        let mostly_pad = TensorData::compact(vec![0_i64, 0, 0, 0, 0, 0, 0, 9], [2, 4], 0).unwrap();
+        assert_eq!(
+            mostly_pad.csr(),
+            Some(&CsrIndices {
+                crow: vec![0, 0, 1],
+                col: vec![3]
+            })
+        );
+        let full = TensorData::compact(vec![1_i64, 2, 3, 4], [2, 2], 0).unwrap();
+        assert!(!full.is_sparse());
+        assert_eq!(
+            mostly_pad.into_dense(0).as_i64(),
+            Some(&[0, 0, 0, 0, 0, 0, 0, 9][..]),
+            "and it comes back the same"
+        );
+    }
+
+    #[test]
+    fn json_keeps_the_difference_between_no_shape_and_a_shape() {
+        for body in [
+            json!({"data": [1, 2], "dtype": "int64"}),
+            json!({"data": [1, 2], "dtype": "int64", "shape": [2]}),
+            json!({"data": [1.0, 2.5], "dtype": "float32", "shape": [1, 2]}),
+            json!({"data": [7], "dtype": "int64", "shape": [2, 3],
+                   "sparse_crow_indices": [0, 0, 1], "sparse_col_indices": [2]}),
+        ] {
+            let tensor: TensorData = serde_json::from_value(body.clone()).unwrap();
+            assert_eq!(serde_json::to_value(&tensor).unwrap(), body);
+        }
+    }
+
+    #[test]
+    fn json_numbers_take_the_declared_dtype() {
+        let read = |body| serde_json::from_value::<TensorData>(body);
+        let tensor = read(json!({"data": [1, 0.5, 2], "dtype": "float32"})).unwrap();
+        assert_eq!(tensor.as_f32(), Some(&[1.0, 0.5, 2.0][..]));
+        let error = read(json!({"data": [1.5], "dtype": "int64"})).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("found 1.5, expected whole numbers"),
+            "{error}"
+        );
+        assert!(read(json!({"data": [null], "dtype": "float32"})).is_err());
+        assert!(read(json!({"data": [1], "dtype": "float64"})).is_err());
+    }
+
+    #[test]
+    fn a_sparse_tensor_that_does_not_fit_together_is_refused_by_name() {
+        let sparse = |crow: &[i64], col: &[i64]| {
+            let indices = CsrIndices {
+                crow: crow.to_vec(),
+                col: col.to_vec(),
+            };
+            TensorData::sparse(vec![1_i64, 2], indices, [2, 3])
+        };
+        assert!(sparse(&[0, 1, 2], &[0, 2]).is_ok());
+        let cases: [(&[i64], &[i64], &str); 6] = [
+            (&[0, 2], &[0, 1], "sparse_crow_indices"),
+            (&[0, 1, 2], &[0], "sparse_col_indices"),
+            (&[1, 1, 2], &[0, 1], "sparse_crow_indices"),
+            (&[0, 2, 1], &[0, 1], "sparse_crow_indices"),
+            (&[0, 1, 2], &[0, 3], "sparse_col_indices"),
+            (&[0, 1, 2], &[-1, 0], "sparse_col_indices"),
+        ];
+        for (crow, col, field) in cases {
+            assert_eq!(
+                sparse(crow, col).unwrap_err().field(),
+                field,
+                "{crow:?} {col:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_shape_whose_size_overflows_is_refused() {
+        assert!(TensorData::with_shape(vec![1.0_f32], [usize::MAX, 2]).is_err());
+    }
+}

@@ -1,0 +1,42 @@
+use crate::{Checkpoint, Cursor, ModelId, UserMetadata};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// A training run: a model and what was saved of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrainingRun {
+    /// Which run; also its model's id.
+    pub training_run_id: ModelId,
+    /// The model it started from.
+    pub base_model: String,
+    /// Who owns it.
+    pub model_owner: String,
+    /// Whether an adapter is trained.
+    pub is_lora: bool,
+    /// Whether it can no longer be trained.
+    #[serde(default)]
+    pub corrupted: bool,
+    /// The adapter's rank.
+    #[serde(default)]
+    pub lora_rank: Option<u32>,
+    /// When it last did something.
+    pub last_request_time: Timestamp,
+    /// The newest checkpoint of its training state.
+    #[serde(default)]
+    pub last_checkpoint: Option<Checkpoint>,
+    /// The newest checkpoint to sample from.
+    #[serde(default)]
+    pub last_sampler_checkpoint: Option<Checkpoint>,
+    /// Its labels.
+    #[serde(default)]
+    pub user_metadata: Option<UserMetadata>,
+}
+
+/// A page of training runs, newest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrainingRunPage {
+    /// The runs.
+    pub training_runs: Vec<TrainingRun>,
+    /// Where the page lies.
+    pub cursor: Cursor,
+}

@@ -31,6 +31,9 @@ impl ModelConfig {
     }
 
     /// Returns a Llama with Llama-3 rotary scaling and a head of its own.
+    ///
+    /// The base is small so that, of its four rotating pairs, one is kept, one blended and two
+    /// divided.
     #[must_use]
     pub fn tiny_llama3() -> Self {
         let scaling = RopeScaling::Llama3 {

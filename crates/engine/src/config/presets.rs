@@ -44,7 +44,7 @@ impl ModelConfig {
         };
         Self {
             rope: Rope {
-                theta: 500_000.0,
+                theta: 100.0,
                 scaling,
             },
             tied_head: false,

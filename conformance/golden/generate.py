@@ -19,6 +19,7 @@ import requests_sampling
 import requests_service
 import requests_telemetry
 import requests_training
+import responses
 from capture import CaptureServer
 from recorder import Recorder
 
@@ -39,6 +40,7 @@ def main(folder: Path) -> None:
             group.record(recorder, made)
     recorder.write(folder)
     proto_vectors.write(folder / "proto")
+    responses.write(folder / "responses")
 
 
 if __name__ == "__main__":

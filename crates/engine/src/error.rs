@@ -11,6 +11,10 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// A request holds a value that the API does not allow.
+    #[error(transparent)]
+    InvalidInput(#[from] tinkrs_types::InvalidInput),
+
     /// A file or folder could not be read or written.
     #[error("could not {operation} {}", path.display())]
     Io {
@@ -169,7 +173,8 @@ impl Error {
     #[must_use]
     pub fn is_bad_request(&self) -> bool {
         match self {
-            Self::Token { .. }
+            Self::InvalidInput(_)
+            | Self::Token { .. }
             | Self::EmptySequence { .. }
             | Self::ContextOverflow { .. }
             | Self::InputShape { .. }

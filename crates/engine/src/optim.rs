@@ -21,88 +21,14 @@
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
+use tinkrs_types::InvalidInput;
 
 use crate::Error;
 
+pub use tinkrs_types::AdamParams;
+
 /// Elements a task works on: large enough to be worth a task, small enough to stay in a core's cache.
 const BLOCK: usize = 16 * 1024;
-
-/// Settings of one optimizer step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdamParams {
-    /// Step size.
-    pub learning_rate: f64,
-    /// Decay of the average gradient.
-    pub beta1: f64,
-    /// Decay of the average squared gradient.
-    pub beta2: f64,
-    /// Added to the denominator.
-    pub eps: f64,
-    /// Decoupled weight decay, multiplied by the learning rate.
-    pub weight_decay: f64,
-    /// Greatest norm of all gradients together; 0 does not clip.
-    pub grad_clip_norm: f64,
-}
-
-impl Default for AdamParams {
-    fn default() -> Self {
-        Self {
-            learning_rate: 1e-4,
-            beta1: 0.9,
-            beta2: 0.95,
-            eps: 1e-12,
-            weight_decay: 0.0,
-            grad_clip_norm: 0.0,
-        }
-    }
-}
-
-impl AdamParams {
-    /// Checks every setting.
-    ///
-    /// # Errors
-    ///
-    /// Names the first setting that is out of its range.
-    pub fn validate(&self) -> Result<(), Error> {
-        let at_least_zero =
-            |value: f64| (value >= 0.0 && value.is_finite(), "at least 0 and finite");
-        let decay = |value: f64| ((0.0..1.0).contains(&value), "at least 0 and below 1");
-        // Steps are taken in f32: there, an eps that rounds to zero would divide zero by zero.
-        let eps = (
-            self.eps.is_finite() && self.eps as f32 > 0.0,
-            "above 0 and finite",
-        );
-        let checks = [
-            (
-                "learning_rate",
-                self.learning_rate,
-                at_least_zero(self.learning_rate),
-            ),
-            ("beta1", self.beta1, decay(self.beta1)),
-            ("beta2", self.beta2, decay(self.beta2)),
-            ("eps", self.eps, eps),
-            (
-                "weight_decay",
-                self.weight_decay,
-                at_least_zero(self.weight_decay),
-            ),
-            (
-                "grad_clip_norm",
-                self.grad_clip_norm,
-                at_least_zero(self.grad_clip_norm),
-            ),
-        ];
-        for (name, value, (holds, range)) in checks {
-            if !holds {
-                return Err(Error::invalid(
-                    name,
-                    format!("must be {range}, got {value}"),
-                ));
-            }
-        }
-        Ok(())
-    }
-}
 
 /// A tensor to be trained, with the gradient accumulated for it.
 #[derive(Debug)]
@@ -160,7 +86,7 @@ impl AdamW {
         params: &AdamParams,
         tensors: &mut [Trained<'_>],
     ) -> Result<StepNorms, Error> {
-        params.validate()?;
+        check(params)?;
         for tensor in tensors.iter() {
             self.check_lengths(tensor)?;
         }
@@ -218,6 +144,16 @@ impl AdamW {
         }
         Ok(())
     }
+}
+
+fn check(params: &AdamParams) -> Result<(), InvalidInput> {
+    params.check()?;
+    // Steps are taken in f32: there, an eps that rounds to zero would divide zero by zero.
+    if params.eps as f32 == 0.0 {
+        let allowed = "a number above 1e-45, the least that f32 can tell from 0";
+        return Err(InvalidInput::new("adam_params.eps", params.eps, allowed));
+    }
+    Ok(())
 }
 
 /// The numbers of one step, as every element needs them.

@@ -28,6 +28,7 @@
 
 mod cispo;
 mod cross_entropy;
+mod datum;
 mod dro;
 mod gspo;
 mod importance_sampling;
@@ -35,10 +36,13 @@ mod inputs;
 mod metrics;
 mod ppo;
 
+use tinkrs_types::{InvalidInput, LossFn};
+
 use crate::Error;
 
 pub use cispo::cispo;
 pub use cross_entropy::cross_entropy;
+pub use datum::LossTensors;
 pub use dro::dro;
 pub use gspo::gspo;
 pub use importance_sampling::importance_sampling;
@@ -68,6 +72,37 @@ pub enum Loss {
 }
 
 impl Loss {
+    /// Fills in the defaults of a request's loss, and checks its settings.
+    ///
+    /// # Errors
+    ///
+    /// A loss that the engine does not have, `dro` without `beta`, or a setting out of range.
+    pub fn new(loss: &LossFn) -> Result<Self, Error> {
+        Ok(match loss {
+            LossFn::CrossEntropy => Self::CrossEntropy,
+            LossFn::ImportanceSampling => Self::ImportanceSampling,
+            LossFn::Ppo(bounds) => Self::Ppo(ClipBounds::PPO.overridden(bounds)?),
+            LossFn::Cispo(bounds) => Self::Cispo(ClipBounds::CISPO.overridden(bounds)?),
+            LossFn::Gspo(bounds) => Self::Gspo(ClipBounds::PPO.overridden(bounds)?),
+            LossFn::Dro { beta } => match beta {
+                Some(beta) if beta.is_finite() => Self::Dro { beta: *beta },
+                Some(beta) => {
+                    let error = InvalidInput::new("loss_fn_config.beta", beta, "a finite number");
+                    return Err(error.into());
+                }
+                None => {
+                    let allowed = "a number: `dro` has no default";
+                    let error = InvalidInput::new("loss_fn_config.beta", "nothing", allowed);
+                    return Err(error.into());
+                }
+            },
+            other => {
+                let supported = "cross_entropy, importance_sampling, ppo, cispo, dro and gspo";
+                return Err(Error::unsupported("loss_fn", other.name(), supported));
+            }
+        })
+    }
+
     /// Evaluates the loss of one datum.
     ///
     /// `lp` holds the learner's log-probabilities of the datum's targets, flat.
@@ -110,6 +145,26 @@ impl ClipBounds {
         low: 0.0,
         high: 4.0,
     };
+
+    fn overridden(self, by: &tinkrs_types::ClipBounds) -> Result<Self, InvalidInput> {
+        let bounds = Self {
+            low: by.low.unwrap_or(self.low),
+            high: by.high.unwrap_or(self.high),
+        };
+        // Written so that NaN is refused as well.
+        if bounds.low <= bounds.high {
+            return Ok(bounds);
+        }
+        let allowed = format!(
+            "a number up to clip_high_threshold, which is {}",
+            bounds.high
+        );
+        Err(InvalidInput::new(
+            "loss_fn_config.clip_low_threshold",
+            bounds.low,
+            allowed,
+        ))
+    }
 
     fn contains(self, ratio: f64) -> bool {
         self.low <= ratio && ratio <= self.high

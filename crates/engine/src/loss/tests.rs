@@ -354,3 +354,70 @@ fn policy_metrics_describe_the_step_away_from_the_sampler() {
     assert_eq!(metrics.get("ratio:mean"), Some(1.0));
     assert_eq!(metrics.get("clip_fraction:mean"), None);
 }
+
+#[test]
+fn settings_have_the_documented_defaults() {
+    let none = tinkrs_types::ClipBounds::default();
+    let high = tinkrs_types::ClipBounds {
+        low: None,
+        high: Some(1.5),
+    };
+    let cases = [
+        (LossFn::CrossEntropy, Loss::CrossEntropy),
+        (
+            LossFn::Ppo(none),
+            Loss::Ppo(ClipBounds {
+                low: 0.8,
+                high: 1.2,
+            }),
+        ),
+        (
+            LossFn::Ppo(high),
+            Loss::Ppo(ClipBounds {
+                low: 0.8,
+                high: 1.5,
+            }),
+        ),
+        (
+            LossFn::Cispo(none),
+            Loss::Cispo(ClipBounds {
+                low: 0.0,
+                high: 4.0,
+            }),
+        ),
+        (
+            LossFn::Gspo(none),
+            Loss::Gspo(ClipBounds {
+                low: 0.8,
+                high: 1.2,
+            }),
+        ),
+        (LossFn::Dro { beta: Some(0.05) }, Loss::Dro { beta: 0.05 }),
+    ];
+    for (given, expected) in cases {
+        assert_eq!(Loss::new(&given).unwrap(), expected, "{given:?}");
+    }
+}
+
+#[test]
+fn settings_that_make_no_loss_are_named() {
+    let crossed = tinkrs_types::ClipBounds::new(2.0, 1.0);
+    let cases = [
+        (LossFn::Dro { beta: None }, "loss_fn_config.beta"),
+        (
+            LossFn::Dro {
+                beta: Some(f64::NAN),
+            },
+            "loss_fn_config.beta",
+        ),
+        (LossFn::Ppo(crossed), "loss_fn_config.clip_low_threshold"),
+        (
+            LossFn::StableReinforce { kl_coeff: None },
+            "stable_reinforce",
+        ),
+    ];
+    for (loss, name) in cases {
+        let error = Loss::new(&loss).unwrap_err().to_string();
+        assert!(error.contains(name), "{loss:?}: {error}");
+    }
+}

@@ -221,7 +221,7 @@ fn settings_out_of_range_are_named() {
         ),
     ];
     for (name, params) in cases {
-        let error = params.validate().unwrap_err().to_string();
+        let error = check(&params).unwrap_err().to_string();
         assert!(error.contains(name), "{name}: {error}");
     }
     let still = AdamParams {
@@ -230,7 +230,7 @@ fn settings_out_of_range_are_named() {
         beta2: 0.0,
         ..good
     };
-    assert!(still.validate().is_ok());
+    assert!(check(&still).is_ok());
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub mod error;
 mod files;
 pub mod loss;
 pub mod optim;
+pub mod sample;
 pub mod weights;
 
 pub use config::ModelConfig;

@@ -6,6 +6,7 @@ mod files;
 pub mod loss;
 pub mod optim;
 pub mod sample;
+pub mod peft;
 pub mod weights;
 
 pub use config::ModelConfig;

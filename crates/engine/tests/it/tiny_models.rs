@@ -1,7 +1,7 @@
 //! The tiny models against `transformers` and `peft`.
 
-use tinkrs_engine::ModelConfig;
 use tinkrs_engine::weights::{HuggingFaceFolder, WeightSource};
+use tinkrs_engine::{ModelConfig, peft};
 
 use crate::reference::{self, TINY_MODELS};
 
@@ -10,5 +10,16 @@ fn folders_written_by_transformers_have_the_shapes_of_the_presets() {
     for (name, preset) in TINY_MODELS.into_iter().zip(ModelConfig::tiny_models()) {
         let folder = HuggingFaceFolder::open(reference::path(name)).unwrap();
         assert_eq!(folder.config(), &preset, "{name}");
+    }
+}
+
+#[test]
+fn adapters_written_by_peft_load() {
+    for (name, config) in TINY_MODELS.into_iter().zip(ModelConfig::tiny_models()) {
+        let adapter = peft::load(&reference::path(name).join("adapter"), &config).unwrap();
+        assert_eq!((adapter.rank, adapter.alpha), (4, 32.0), "{name}");
+        let with_head = ["tiny-llama3", "tiny-qwen3"].contains(&name);
+        assert_eq!(adapter.layers.len(), 14 + usize::from(with_head), "{name}");
+        assert_eq!(adapter.layers.contains_key("lm_head"), with_head, "{name}");
     }
 }

@@ -1,0 +1,208 @@
+use tempfile::TempDir;
+
+use super::*;
+
+fn adapter(config: &ModelConfig, keep: impl Fn(&str) -> bool) -> PeftAdapter {
+    let rank = 3;
+    let value = |seed: usize, index: usize| ((seed * 31 + index * 7) % 19) as f32 / 8.0 - 1.0;
+    let layers = linears(config)
+        .into_iter()
+        .filter(|(name, _)| keep(name))
+        .enumerate()
+        .map(|(seed, (name, (outputs, inputs)))| {
+            let a = (0..rank * inputs).map(|i| value(seed, i)).collect();
+            let b = (0..outputs * rank).map(|i| value(seed + 1, i)).collect();
+            (name, LoraPair { a, b })
+        })
+        .collect();
+    PeftAdapter {
+        base_model: "tiny".to_owned(),
+        rank,
+        alpha: 32.0,
+        layers,
+    }
+}
+
+fn saved(adapter: &PeftAdapter, config: &ModelConfig) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    save(folder.path(), adapter, config).unwrap();
+    folder
+}
+
+fn settings(folder: &TempDir) -> serde_json::Value {
+    let text = fs::read_to_string(folder.path().join("adapter_config.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn change(folder: &TempDir, option: &str, value: serde_json::Value) {
+    let mut written = settings(folder);
+    written[option] = value;
+    fs::write(
+        folder.path().join("adapter_config.json"),
+        written.to_string(),
+    )
+    .unwrap();
+}
+
+#[test]
+fn an_adapter_survives_a_round_trip() {
+    for config in ModelConfig::tiny_models() {
+        for keep in [
+            |_: &str| true,
+            |name: &str| name.contains("self_attn"),
+            |name: &str| name == "lm_head",
+            |name: &str| name.contains("layers.1."),
+        ] {
+            let adapter = adapter(&config, keep);
+            let folder = saved(&adapter, &config);
+            assert_eq!(load(folder.path(), &config).unwrap(), adapter);
+        }
+    }
+}
+
+#[test]
+fn target_modules_are_short_unless_that_would_name_other_layers() {
+    let config = ModelConfig::tiny_llama();
+    let folder = saved(&adapter(&config, |name| name.contains("mlp")), &config);
+    let expected = serde_json::json!(["down_proj", "gate_proj", "up_proj"]);
+    assert_eq!(settings(&folder)["target_modules"], expected);
+
+    let one_layer = adapter(&config, |name| name == "model.layers.1.mlp.up_proj");
+    let folder = saved(&one_layer, &config);
+    let expected = serde_json::json!(["model.layers.1.mlp.up_proj"]);
+    assert_eq!(settings(&folder)["target_modules"], expected);
+}
+
+#[test]
+fn what_changes_the_arithmetic_is_refused_by_name() {
+    let config = ModelConfig::tiny_llama();
+    let folder = saved(&adapter(&config, |_| true), &config);
+    let original = fs::read(folder.path().join("adapter_config.json")).unwrap();
+    let cases = [
+        (
+            "use_dora",
+            serde_json::json!(true),
+            "unsupported use_dora `true`",
+        ),
+        (
+            "bias",
+            serde_json::json!("lora_only"),
+            "unsupported bias `lora_only`",
+        ),
+        (
+            "rank_pattern",
+            serde_json::json!({"q_proj": 8}),
+            "unsupported rank_pattern",
+        ),
+        (
+            "modules_to_save",
+            serde_json::json!(["lm_head"]),
+            "unsupported modules_to_save",
+        ),
+        (
+            "peft_type",
+            serde_json::json!("IA3"),
+            "unsupported peft_type `IA3`",
+        ),
+        (
+            "target_modules",
+            serde_json::json!(["q_proj", "conv"]),
+            "unsupported target_modules `conv`",
+        ),
+        ("r", serde_json::json!(0), "invalid r: "),
+        ("lora_alpha", serde_json::json!(null), "invalid lora_alpha"),
+    ];
+    for (option, value, expected) in cases {
+        change(&folder, option, value);
+        let message = load(folder.path(), &config).unwrap_err().to_string();
+        assert!(message.starts_with(expected), "{option}: {message}");
+        fs::write(folder.path().join("adapter_config.json"), &original).unwrap();
+    }
+    load(folder.path(), &config).unwrap();
+}
+
+#[test]
+fn rank_stabilised_scaling_is_folded_into_alpha() {
+    let config = ModelConfig::tiny_llama();
+    let folder = saved(&adapter(&config, |_| true), &config);
+    change(&folder, "use_rslora", serde_json::json!(true));
+    let loaded = load(folder.path(), &config).unwrap();
+    assert_eq!(loaded.alpha, 32.0 * 3f32.sqrt());
+}
+
+#[test]
+fn a_rank_that_contradicts_the_tensors_names_both_shapes() {
+    let config = ModelConfig::tiny_llama();
+    let folder = saved(&adapter(&config, |name| name.contains("up_proj")), &config);
+    change(&folder, "r", serde_json::json!(4));
+    let message = load(folder.path(), &config).unwrap_err().to_string();
+    let expected = "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight: \
+                    expected shape [4, 32], got [3, 32]";
+    assert_eq!(message, expected);
+}
+
+#[test]
+fn an_adapter_of_another_model_is_refused() {
+    let small = ModelConfig::tiny_llama();
+    let deep = ModelConfig {
+        layers: 3,
+        ..small.clone()
+    };
+    let folder = saved(&adapter(&deep, |_| true), &deep);
+    let message = load(folder.path(), &small).unwrap_err().to_string();
+    assert!(
+        message.starts_with("unsupported adapted layer `model.layers.2."),
+        "{message}"
+    );
+
+    let folder = saved(&adapter(&small, |_| true), &small);
+    let message = load(folder.path(), &deep).unwrap_err().to_string();
+    assert!(message.contains("model.layers.2."), "{message}");
+    assert!(message.contains("is missing from"), "{message}");
+
+    let wide = ModelConfig { ffn: 64, ..small };
+    let message = load(folder.path(), &wide).unwrap_err().to_string();
+    assert!(message.contains("expected shape [3, 64]"), "{message}");
+}
+
+#[test]
+fn tensors_must_be_known_complete_and_finite() {
+    let config = ModelConfig::tiny_llama();
+    let pair = |extra: &str, value: f32| {
+        let tensor = |name: &str, shape: Vec<usize>| {
+            let values = vec![value; shape.iter().product()];
+            TensorView::from_f32(format!("{PREFIX}{name}"), Dtype::F32, shape, &values).unwrap()
+        };
+        vec![
+            tensor("lm_head.lora_A.weight", vec![3, 32]),
+            tensor(extra, vec![96, 3]),
+        ]
+    };
+    let cases = [
+        ("lm_head.lora_B.weight", 1.0, None),
+        ("lm_head.lora_B.weight", f32::NAN, Some("load adapter: ")),
+        (
+            "lm_head.weight",
+            1.0,
+            Some("tensor `base_model.model.lm_head.lora_B"),
+        ),
+        (
+            "lm_head.lora_magnitude_vector",
+            1.0,
+            Some("unsupported adapter tensor"),
+        ),
+    ];
+    let folder = saved(&adapter(&config, |name| name == "lm_head"), &config);
+    for (extra, value, expected) in cases {
+        let bytes = encode(&pair(extra, value)).unwrap();
+        fs::write(folder.path().join("adapter_model.safetensors"), bytes).unwrap();
+        let message = load(folder.path(), &config).err().map(|e| e.to_string());
+        match expected {
+            None => assert_eq!(message, None),
+            Some(start) => {
+                let message = message.unwrap();
+                assert!(message.starts_with(start), "{extra}: {message}");
+            }
+        }
+    }
+}

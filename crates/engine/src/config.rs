@@ -174,23 +174,25 @@ impl ModelConfig {
     ///
     /// Names the first option that does not fit.
     pub fn validate(&self) -> Result<(), Error> {
-        // The bound keeps products of sizes far from overflow, also for files made to cause it.
-        const LARGEST: usize = 1 << 24;
+        // The bounds keep products of sizes far from overflow, and lists of layers short, also for
+        // files made to cause the opposite.
+        const WIDEST: usize = 1 << 24;
+        const DEEPEST: usize = 1 << 12;
         let sizes = [
-            ("hidden_size", self.hidden),
-            ("num_hidden_layers", self.layers),
-            ("num_attention_heads", self.heads),
-            ("num_key_value_heads", self.kv_heads),
-            ("head_dim", self.head_dim),
-            ("intermediate_size", self.ffn),
-            ("vocab_size", self.vocab),
-            ("max_position_embeddings", self.max_context),
+            ("hidden_size", self.hidden, WIDEST),
+            ("num_hidden_layers", self.layers, DEEPEST),
+            ("num_attention_heads", self.heads, WIDEST),
+            ("num_key_value_heads", self.kv_heads, WIDEST),
+            ("head_dim", self.head_dim, WIDEST),
+            ("intermediate_size", self.ffn, WIDEST),
+            ("vocab_size", self.vocab, WIDEST),
+            ("max_position_embeddings", self.max_context, WIDEST),
         ];
-        for (option, size) in sizes {
-            if size == 0 || size > LARGEST {
+        for (option, size, most) in sizes {
+            if size == 0 || size > most {
                 return Err(Error::invalid(
                     option,
-                    format!("{size} is not in 1..={LARGEST}"),
+                    format!("{size} is not in 1..={most}"),
                 ));
             }
         }

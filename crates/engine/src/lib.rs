@@ -5,8 +5,8 @@ pub mod error;
 mod files;
 pub mod loss;
 pub mod optim;
-pub mod sample;
 pub mod peft;
+pub mod sample;
 pub mod weights;
 
 pub use config::ModelConfig;

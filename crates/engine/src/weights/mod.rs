@@ -4,11 +4,13 @@
 //! (`model.layers.0.self_attn.q_proj.weight`), so that the model packs each into its own layout and
 //! lets go of the original. [`tensor_shapes`] lists the tensors that a configuration calls for.
 
+mod gguf;
 mod huggingface;
 mod random;
 pub(crate) mod safetensors;
 mod tensor;
 
+pub use gguf::GgufFile;
 pub use huggingface::{HuggingFaceFolder, save_folder};
 pub use random::RandomWeights;
 pub use tensor::{Dtype, TensorView};

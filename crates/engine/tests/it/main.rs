@@ -3,5 +3,6 @@
 //! The numbers, and the scripts that made them, are in `tests/reference`.
 
 mod adamw;
+mod gguf;
 mod reference;
 mod tiny_models;

@@ -1,0 +1,156 @@
+//! Models in GGUF files, dequantised as they are read.
+//!
+//! A GGUF file carries its configuration as metadata and its tensors under names of its own, with
+//! the sizes of a shape in reverse order. Two things are put right here: names become those of
+//! Hugging Face, and in Llama files the rows of the query and key projections, which are stored in
+//! interleaved rotary order, are put back in half-and-half order.
+
+mod metadata;
+mod quants;
+mod reader;
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+use quants::Format;
+use reader::{Header, TensorInfo};
+
+use super::safetensors::map_file;
+use super::{Dtype, TensorView, WeightSource, tensor_shapes};
+use crate::config::Architecture;
+use crate::{Error, ModelConfig};
+
+/// The weights of a GGUF file, mapped into memory.
+///
+/// F32, F16 and BF16 tensors keep their precision. Quantised ones (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0,
+/// Q4_K, Q5_K, Q6_K) become f32, which holds their values exactly.
+#[derive(Debug)]
+pub struct GgufFile {
+    path: PathBuf,
+    map: Mmap,
+    header: Header,
+    config: ModelConfig,
+    precision: Dtype,
+}
+
+impl GgufFile {
+    /// Opens a file and checks that it holds a whole model.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is malformed, the model or a tensor's format is not
+    /// supported, or a tensor is missing or has the wrong shape.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref().to_owned();
+        let map = map_file(&path)?;
+        let header = Header::parse(&map)
+            .map_err(|reason| Error::malformed(path.display().to_string(), reason))?;
+        let config = metadata::config(&header, &map)?;
+        let mut model = Self {
+            path,
+            map,
+            header,
+            config,
+            precision: Dtype::F32,
+        };
+        for (name, expected) in tensor_shapes(&model.config) {
+            let (info, _, _) = model.stored(&name)?;
+            if info.shape != expected {
+                return Err(Error::Shape {
+                    tensor: name,
+                    expected,
+                    got: info.shape.clone(),
+                });
+            }
+        }
+        let (_, format, _) = model.stored("model.layers.0.mlp.up_proj.weight")?;
+        model.precision = format.as_dtype().unwrap_or(Dtype::F32);
+        Ok(model)
+    }
+
+    /// Finds a tensor by its Hugging Face name: where it is, how it is stored, and its bytes.
+    fn stored(&self, name: &str) -> Result<(&TensorInfo, Format, &[u8]), Error> {
+        let missing = || Error::MissingTensor {
+            tensor: name.to_owned(),
+            origin: self.path.display().to_string(),
+        };
+        let info = metadata::gguf_name(name).and_then(|name| self.header.tensors.get(&name));
+        let info = info.ok_or_else(missing)?;
+        let format = Format::from_id(info.format, name)?;
+        let bytes = info
+            .bytes(format, self.header.data_start, &self.map)
+            .ok_or_else(|| {
+                let reason = format!("tensor `{name}` reaches past its end");
+                Error::malformed(self.path.display().to_string(), reason)
+            })?;
+        Ok((info, format, bytes))
+    }
+
+    /// Returns the number of heads whose rows a tensor holds in interleaved order.
+    fn interleaved_heads(&self, name: &str) -> Option<usize> {
+        if self.config.architecture != Architecture::Llama {
+            return None;
+        }
+        if name.contains(".self_attn.q_proj.") {
+            Some(self.config.heads)
+        } else if name.contains(".self_attn.k_proj.") {
+            Some(self.config.kv_heads)
+        } else {
+            None
+        }
+    }
+}
+
+impl WeightSource for GgufFile {
+    fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    fn tensor(&self, name: &str) -> Result<TensorView<'_>, Error> {
+        let (info, format, bytes) = self.stored(name)?;
+        let (dtype, bytes) = match format.as_dtype() {
+            Some(dtype) => (dtype, Cow::Borrowed(bytes)),
+            None => (Dtype::F32, Cow::Owned(format.dequantise_to_bytes(bytes))),
+        };
+        let bytes = match self.interleaved_heads(name) {
+            Some(heads) => Cow::Owned(deinterleave(&bytes, heads, self.config.head_dim)),
+            None => bytes,
+        };
+        TensorView::new(name, dtype, info.shape.clone(), bytes)
+    }
+
+    fn precision(&self) -> Dtype {
+        self.precision
+    }
+}
+
+/// Moves row `2i + j` of each head to row `j · head_dim / 2 + i`.
+///
+/// GGUF keeps the two numbers that rotate together side by side; Hugging Face keeps the first of
+/// every pair in a head's first half and the second in its second half.
+fn deinterleave(bytes: &[u8], heads: usize, head_dim: usize) -> Vec<u8> {
+    let row = bytes.len() / (heads * head_dim);
+    let mut rows = Vec::with_capacity(bytes.len());
+    for head in bytes.chunks_exact(head_dim * row) {
+        for half in 0..2 {
+            for pair in 0..head_dim / 2 {
+                let start = (2 * pair + half) * row;
+                rows.extend_from_slice(&head[start..start + row]);
+            }
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_each_head_are_separated_into_halves() {
+        // Two heads of four rows, one byte a row; rows are named by their Hugging Face order.
+        let interleaved = [0, 2, 1, 3, 4, 6, 5, 7];
+        assert_eq!(deinterleave(&interleaved, 2, 4), [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+}

@@ -1,0 +1,85 @@
+//! GGUF files against the Hugging Face folders that they were made from.
+
+use proptest::prelude::*;
+use tinkrs_engine::weights::{Dtype, GgufFile, HuggingFaceFolder, WeightSource, tensor_shapes};
+
+use crate::reference::{self, largest_difference};
+
+const MODELS: [&str; 3] = ["tiny-llama", "tiny-qwen2", "tiny-qwen3"];
+
+fn open(model: &str) -> (GgufFile, HuggingFaceFolder) {
+    let gguf = GgufFile::open(reference::path("gguf").join(format!("{model}.gguf"))).unwrap();
+    (
+        gguf,
+        HuggingFaceFolder::open(reference::path(model)).unwrap(),
+    )
+}
+
+#[test]
+fn metadata_give_the_same_configuration() {
+    for model in MODELS {
+        let (gguf, folder) = open(model);
+        assert_eq!(gguf.config(), folder.config(), "{model}");
+    }
+}
+
+#[test]
+fn tensors_differ_by_no_more_than_their_rounding() {
+    for model in MODELS {
+        let (gguf, folder) = open(model);
+        for (name, shape) in tensor_shapes(folder.config()) {
+            let stored = gguf.tensor(&name).unwrap().expect_shape(&shape).unwrap();
+            let original = folder.tensor(&name).unwrap().to_f32();
+            let largest = original.iter().fold(0f32, |most, x| most.max(x.abs()));
+            let rounding = match (stored.dtype(), shape.len()) {
+                (Dtype::F16, _) => largest / 2048.0,
+                (Dtype::F32, 1) => 0.0,
+                // Q8_0: half of one 127th of the block's largest number, plus its f16 scale.
+                _ => largest / 127.0 * 0.56,
+            };
+            let difference = largest_difference(&stored.to_f32(), &original);
+            assert!(
+                difference <= rounding,
+                "{model}: {name} differs by {difference}, more than {rounding}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_file_cut_short_or_missing_is_refused() {
+    let path = reference::path("gguf/tiny-llama.gguf");
+    let bytes = std::fs::read(&path).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let cut = folder.path().join("cut.gguf");
+    for length in [0, 3, 100, 4000, bytes.len() - 1] {
+        std::fs::write(&cut, &bytes[..length]).unwrap();
+        let message = GgufFile::open(&cut).unwrap_err().to_string();
+        assert!(message.contains("cut.gguf"), "{length}: {message}");
+    }
+    assert!(GgufFile::open(folder.path().join("absent.gguf")).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// The header, with all names and sizes, fits the first few thousand bytes.
+    #[test]
+    fn a_file_with_changed_bytes_is_read_or_refused(
+        changes in proptest::collection::vec((0usize..5000, any::<u8>()), 1..4)
+    ) {
+        let mut bytes = std::fs::read(reference::path("gguf/tiny-llama.gguf")).unwrap();
+        for (index, byte) in changes {
+            bytes[index] = byte;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("changed.gguf");
+        std::fs::write(&path, bytes).unwrap();
+        if let Ok(gguf) = GgufFile::open(&path) {
+            for (name, shape) in tensor_shapes(gguf.config()) {
+                let tensor = gguf.tensor(&name).unwrap();
+                prop_assert_eq!(tensor.shape(), &shape[..]);
+            }
+        }
+    }
+}

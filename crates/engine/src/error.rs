@@ -117,6 +117,22 @@ pub enum Error {
         limit: usize,
     },
 
+    /// A prompt and the tokens to be sampled do not fit the model's context.
+    ///
+    /// The wording is the API's own; clients look for it.
+    #[error(
+        "Prompt length plus max_tokens exceeds the model's context window: \
+         {prompt} + {max_tokens} > {limit}"
+    )]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Tokens that may be sampled.
+        max_tokens: usize,
+        /// The tokens that fit.
+        limit: usize,
+    },
+
     /// Two inputs of a datum differ in length or shape.
     #[error("datum {datum}: `{input}` has shape {got:?}, expected {expected:?}")]
     InputShape {
@@ -177,6 +193,7 @@ impl Error {
             | Self::Token { .. }
             | Self::EmptySequence { .. }
             | Self::ContextOverflow { .. }
+            | Self::PromptTooLong { .. }
             | Self::InputShape { .. }
             | Self::Input { .. }
             | Self::NonFiniteDatum { .. }

@@ -25,7 +25,12 @@ type Tokens = [u32; BLOCK_TOKENS];
 ///
 /// Two values that are equal must mean the same weights for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct WeightsId(pub(crate) u64);
+pub struct WeightsId(pub(crate) u64);
+
+impl WeightsId {
+    /// The base model without an adapter.
+    pub const BASE: Self = Self(0);
+}
 
 /// The shared prefixes; `B` is what is kept for a block of tokens.
 #[derive(Debug)]

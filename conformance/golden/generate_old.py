@@ -80,9 +80,7 @@ class Old:
         outcome = call()
         if hasattr(outcome, "result"):
             outcome.result()
-        request = self.server.wait_for(
-            lambda r: r.path == f"{API}/{operation}" and where(r), since
-        )
+        request = self.server.wait_for(lambda r: r.path == f"{API}/{operation}" and where(r), since)
         vector = {
             "version": VERSION,
             "operation": operation,
@@ -130,9 +128,7 @@ def _service(old: Old) -> None:
     )
 
     async def heartbeat(client: Any) -> Any:
-        return await client.service.session_heartbeat(
-            session_id=SESSION, max_retries=0, timeout=10
-        )
+        return await client.service.session_heartbeat(session_id=SESSION, max_retries=0, timeout=10)
 
     old.record("session_heartbeat", "minimal", lambda: old.low_level(heartbeat))
     for name, value in {"base_model": BASE_MODEL, "model_path": SAMPLER_WEIGHTS}.items():

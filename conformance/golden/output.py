@@ -20,9 +20,7 @@ def plain(value: Any) -> Any:
 
 
 def write_json(path: Path, value: Any) -> None:
-    text = json.dumps(
-        plain(value), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False
-    )
+    text = json.dumps(plain(value), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     write_bytes(path, text.encode() + b"\n")
 
 

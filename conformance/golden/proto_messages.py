@@ -42,9 +42,7 @@ def _tensors() -> dict[str, Message]:
         "Tensor.csr_empty": pb.Tensor(sparse_csr=pb.SparseCsr(), dtype=pb.DTYPE_INT64),
         "Tensor.large_shape": pb.Tensor(dtype=pb.DTYPE_BFLOAT16, shape=[0, 127, 128, 2**40, -1]),
         "BatchedTensor.minimal": pb.BatchedTensor(),
-        "BatchedTensor.full": batched(
-            pb.DTYPE_INT32, i32(1, 2), i32(3, 4, 5, 6), trailing=(2,)
-        ),
+        "BatchedTensor.full": batched(pb.DTYPE_INT32, i32(1, 2), i32(3, 4, 5, 6), trailing=(2,)),
         "ArrayRecord.minimal": pb.ArrayRecord(),
         "ArrayRecord.full": record(
             2,

@@ -139,7 +139,9 @@ def _tensors() -> dict[str, TensorData]:
 
 def _with_spans() -> types.Datum:
     prompt, sampled = types.PromptProvenanceSpan, types.SampledProvenanceSpan
-    datum = types.Datum(model_input=text(1, 2, 3, 4), loss_fn_inputs={"target_tokens": [2, 3, 4, 5]})
+    datum = types.Datum(
+        model_input=text(1, 2, 3, 4), loss_fn_inputs={"target_tokens": [2, 3, 4, 5]}
+    )
     return datum.with_provenance(
         model_input=[
             prompt(sequence_id="sequence-0", length=2),

@@ -181,7 +181,9 @@ def forward_backward_outputs() -> dict[str, pb.ForwardBackwardOutput]:
     return {
         "empty": output(),
         "no_outputs": output(loss_fn_output_type="a:B", metrics={"loss:sum": 0.0}),
-        "minimal": output(loss_fn_output_type="scalar", loss_fn_outputs=[record(2, logprobs=logprobs)]),
+        "minimal": output(
+            loss_fn_output_type="scalar", loss_fn_outputs=[record(2, logprobs=logprobs)]
+        ),
         "no_type": output(loss_fn_outputs=[record(2, logprobs=logprobs)]),
         "type_with_colons": output(
             loss_fn_output_type="a.b:C:D", loss_fn_outputs=[record(2, logprobs=logprobs)]
@@ -200,7 +202,9 @@ def forward_backward_outputs() -> dict[str, pb.ForwardBackwardOutput]:
         "trailing_shape": output(loss_fn_outputs=[record(1, x=wide)]),
         "trailing_shape_3d": output(
             loss_fn_outputs=[
-                record(2, x=batched(pb.DTYPE_INT32, i32(*range(6)), i32(*range(12)), trailing=(2, 3)))
+                record(
+                    2, x=batched(pb.DTYPE_INT32, i32(*range(6)), i32(*range(12)), trailing=(2, 3))
+                )
             ]
         ),
         "empty_datum": output(

@@ -91,7 +91,9 @@ def forward_backward_request(
         "forward_only": forward_only,
         "data": [
             {
-                "model_input": [chunk.model_dump(mode="json") for chunk in datum.model_input.chunks],
+                "model_input": [
+                    chunk.model_dump(mode="json") for chunk in datum.model_input.chunks
+                ],
                 "loss_fn_inputs": {
                     name: tensor(value) for name, value in datum.loss_fn_inputs.items()
                 },

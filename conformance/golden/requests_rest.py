@@ -93,7 +93,10 @@ def _training_runs(recorder: Recorder, rest: Any) -> None:
 
 
 def _checkpoints(recorder: Recorder, rest: Any) -> None:
-    weights, sampler = f"{RUN}/checkpoints/weights/step-1", f"{RUN}/checkpoints/sampler_weights/step-1"
+    weights, sampler = (
+        f"{RUN}/checkpoints/weights/step-1",
+        f"{RUN}/checkpoints/sampler_weights/step-1",
+    )
     external = f"{RUN}/checkpoints/external_weights/step-1"
     ttl = rest.set_checkpoint_ttl_from_tinker_path
     cases: list[tuple[str, str, str, Any]] = [

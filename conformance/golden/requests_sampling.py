@@ -39,7 +39,10 @@ def _options(recorder: Recorder, clients: Clients) -> None:
 
     def sample(variant: str, params: types.SamplingParams, **arguments: Any) -> None:
         recorder.record(
-            path, variant, path, lambda: clients.sampling().sample(text(1, 2), 1, params, **arguments)
+            path,
+            variant,
+            path,
+            lambda: clients.sampling().sample(text(1, 2), 1, params, **arguments),
         )
 
     sample("minimal", types.SamplingParams())
@@ -99,9 +102,7 @@ def _options(recorder: Recorder, clients: Clients) -> None:
         lambda: clients.sampling().compute_logprobs(text(1, 2), prompt_logprobs_last_n=1),
     )
     clone = clone_of(clients, {"sample_join_sampling_session": True})
-    recorder.record(
-        path, "clone", path, lambda: clone.sample(text(1), 1, types.SamplingParams())
-    )
+    recorder.record(path, "clone", path, lambda: clone.sample(text(1), 1, types.SamplingParams()))
 
 
 def _prompts(recorder: Recorder, clients: Clients) -> None:

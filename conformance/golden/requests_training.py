@@ -193,7 +193,9 @@ def _save(recorder: Recorder, clients: Clients) -> None:
 
 def _get_info(recorder: Recorder, clients: Clients) -> None:
     clients.server.answers["get_info"] = {"model_id": MODEL, "model_data": {}}
-    recorder.record("get_info", "minimal", "get_info", lambda: clients.training().get_info() and None)
+    recorder.record(
+        "get_info", "minimal", "get_info", lambda: clients.training().get_info() and None
+    )
 
 
 def _forward_backward(recorder: Recorder, clients: Clients) -> None:
@@ -232,9 +234,7 @@ def _polls(recorder: Recorder, clients: Clients) -> None:
 
         # The poll of `create_custom_loss`, whose caller would need torch to get here.
         async def poll() -> Any:
-            promise = await holder._create_custom_loss(
-                "loss", [], types.CustomLossGraph(nodes=[])
-            )
+            promise = await holder._create_custom_loss("loss", [], types.CustomLossGraph(nodes=[]))
             return await _APIFuture(
                 types.CreateCustomLossResponse,
                 holder,

@@ -40,6 +40,7 @@ impl AuditEventType {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AuditEntry {
     /// When it happened.
+    #[serde(with = "crate::timestamp")]
     pub timestamp: Timestamp,
     /// What happened, such as `checkpoint_read`.
     pub event: String,
@@ -102,8 +103,10 @@ pub enum BillingEventInfo {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BillingEvent {
     /// When the hour starts.
+    #[serde(with = "crate::timestamp")]
     pub bucket_start: Timestamp,
     /// When the hour ends.
+    #[serde(with = "crate::timestamp")]
     pub bucket_end: Timestamp,
     /// The model that was used.
     #[serde(default)]
@@ -150,7 +153,7 @@ pub struct BillingUsage {
     #[serde(default)]
     pub sessions: BTreeMap<SessionId, BillingSession>,
     /// Until when costs come from invoices rather than from published prices.
-    #[serde(default)]
+    #[serde(default, with = "crate::timestamp::option")]
     pub cost_data_through: Option<Timestamp>,
 }
 

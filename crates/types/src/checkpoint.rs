@@ -31,6 +31,7 @@ pub struct Checkpoint {
     /// What it can be used for.
     pub checkpoint_type: CheckpointKind,
     /// When it was saved.
+    #[serde(with = "crate::timestamp")]
     pub time: Timestamp,
     /// Its path.
     pub tinker_path: TinkerPath,
@@ -44,7 +45,7 @@ pub struct Checkpoint {
     #[serde(default)]
     pub user_metadata: Option<UserMetadata>,
     /// When it is deleted; `None` means never.
-    #[serde(default)]
+    #[serde(default, with = "crate::timestamp::option")]
     pub expires_at: Option<Timestamp>,
 }
 
@@ -88,6 +89,7 @@ pub struct ExternalWeightsUrls {
     /// Signed links by relative path. They need no credential.
     pub urls: BTreeMap<String, String>,
     /// When the links stop working.
+    #[serde(with = "crate::timestamp")]
     pub expires: Timestamp,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::error::elements;
 use crate::provenance::check_tiling;
-use crate::{Dtype, InvalidInput, ModelInput, Provenance, TensorData};
+use crate::{Chunk, Dtype, InvalidInput, ModelInput, Provenance, TensorData};
 use std::collections::BTreeMap;
 
 /// The names of the tensors that the built-in losses read.
@@ -213,6 +213,15 @@ fn required_dtype(name: &str) -> Option<Dtype> {
     }
 }
 
+/// Returns the length of a text; an image's is only what its sender expects.
+fn exact_length(input: &ModelInput) -> Option<usize> {
+    input
+        .chunks()
+        .iter()
+        .all(|chunk| matches!(chunk, Chunk::Text(_)))
+        .then(|| input.len())?
+}
+
 fn check_inputs(model_input: &ModelInput, inputs: &LossInputs) -> Result<(), InvalidInput> {
     let targets = inputs.get(key::TARGET_TOKENS);
     for (name, tensor) in inputs {
@@ -238,7 +247,7 @@ fn check_inputs(model_input: &ModelInput, inputs: &LossInputs) -> Result<(), Inv
                 allowed,
             ));
         }
-        if let Some(length) = model_input.len().filter(|length| *length != tensor.rows()) {
+        if let Some(length) = exact_length(model_input).filter(|length| *length != tensor.rows()) {
             let allowed = format!("{length}, one for each token of the model input");
             return Err(InvalidInput::new(
                 name.clone(),

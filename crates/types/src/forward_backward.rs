@@ -74,6 +74,11 @@ impl BatchedTensor {
         }
     }
 
+    /// Takes values, offsets and trailing shape out.
+    pub fn into_parts(self) -> (TensorValues, Vec<usize>, Vec<usize>) {
+        (self.values, self.offsets, self.trailing_shape)
+    }
+
     /// Returns the number of datums.
     pub fn datums(&self) -> usize {
         self.offsets.len() - 1
@@ -152,6 +157,11 @@ impl OutputRecord {
     /// Returns the number of datums.
     pub fn datums(&self) -> usize {
         self.datums
+    }
+
+    /// Takes the outputs out.
+    pub fn into_fields(self) -> BTreeMap<String, BatchedTensor> {
+        self.fields
     }
 
     /// Returns the outputs by name.

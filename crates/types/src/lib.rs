@@ -22,6 +22,7 @@
 mod error;
 mod id;
 mod path;
+mod timestamp;
 
 mod datum;
 mod model_input;

@@ -60,6 +60,11 @@ impl ModelInput {
         &self.chunks
     }
 
+    /// Takes the chunks out.
+    pub fn into_chunks(self) -> Vec<Chunk> {
+        self.chunks
+    }
+
     /// Returns the length in tokens, or `None` if an image does not say how many it takes.
     pub fn len(&self) -> Option<usize> {
         self.chunks.iter().map(Chunk::len).sum()
@@ -256,6 +261,11 @@ impl Dmel {
     /// Returns the bytes of the container.
     pub fn as_bytes(&self) -> &[u8] {
         &self.container
+    }
+
+    /// Takes the bytes of the container out.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.container
     }
 
     /// Returns the shape in the header.

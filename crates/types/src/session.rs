@@ -264,6 +264,7 @@ pub struct SessionSummary {
     /// Its project.
     pub project_id: ProjectId,
     /// When it was created.
+    #[serde(with = "crate::timestamp")]
     pub created_at: Timestamp,
     /// How many checkpoints it has.
     pub checkpoints_count: u64,

@@ -64,6 +64,7 @@ pub struct TelemetryEvent {
     /// How serious it is.
     pub severity: Severity,
     /// When it happened.
+    #[serde(with = "crate::timestamp")]
     pub timestamp: Timestamp,
 }
 

@@ -69,6 +69,11 @@ impl TopkLogprobs {
         &self.logprobs
     }
 
+    /// Takes the two matrices out: token ids and log-probabilities.
+    pub fn into_parts(self) -> (Vec<u32>, Vec<f32>) {
+        (self.token_ids, self.logprobs)
+    }
+
     /// Returns a position's tokens and log-probabilities, or `None` if it has none.
     pub fn row(&self, position: usize) -> Option<impl Iterator<Item = (u32, f32)>> {
         let cells = position.checked_mul(self.k)?..(position + 1).checked_mul(self.k)?;

@@ -20,6 +20,7 @@ pub struct TrainingRun {
     #[serde(default)]
     pub lora_rank: Option<u32>,
     /// When it last did something.
+    #[serde(with = "crate::timestamp")]
     pub last_request_time: Timestamp,
     /// The newest checkpoint of its training state.
     #[serde(default)]

@@ -1,1 +1,46 @@
-//! The wire form of the Tinker API.
+//! The wire form of the Tinker API, for clients and servers alike.
+//!
+//! [`op`] has one module for each operation, named like the endpoint, with its request body and
+//! its result. [`route`] lists the paths, [`header`] the header names, [`error`] the error
+//! bodies. Data types come from `tinkrs-types`; here they get their bytes.
+//!
+//! Two formats are in use. Passes and their results are protobuf ([`proto`], generated from
+//! `proto/tinker_public.proto`), everything else is JSON ([`json`]): requests carry every
+//! default and a `type` tag and leave nulls out. Decoding also takes what older clients send:
+//! no tags, no defaults, explicit nulls.
+//!
+//! ```
+//! use tinkrs_types::{Datum, LossFn};
+//! use tinkrs_wire::op::forward_backward::ForwardBackwardRequest;
+//!
+//! let request = ForwardBackwardRequest {
+//!     model_id: "s:train:0".into(),
+//!     seq_id: 1,
+//!     data: vec![Datum::from_prompt_completion(&[1, 2], &[3])?],
+//!     loss_fn: LossFn::CrossEntropy,
+//!     forward_only: false,
+//! };
+//! let bytes = request.clone().encode()?;
+//! assert_eq!(ForwardBackwardRequest::decode(bytes.into())?, request);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod error;
+pub mod header;
+pub mod route;
+
+pub mod compress;
+pub mod json;
+pub mod proto;
+
+pub mod op;
+
+mod little_endian;
+mod model_input;
+mod tensor;
+
+pub use error::{DecodeError, ErrorBody};
+pub use json::Body;
+
+/// The level of the API that this crate speaks.
+pub const SDK_VERSION: &str = "0.36.0";

@@ -1,0 +1,24 @@
+//! `POST /forward`: a pass without gradients, for clients to 0.24.
+//!
+//! Newer ones send [`forward_backward`](super::forward_backward) with `forward_only`.
+
+use super::forward_backward::{ForwardBackwardRequest, JsonInput};
+use crate::DecodeError;
+use serde::Deserialize;
+use tinkrs_types::ModelId;
+
+/// Reads the JSON body of an older client.
+///
+/// # Errors
+/// If it is not one.
+pub fn decode(bytes: &[u8]) -> Result<ForwardBackwardRequest, DecodeError> {
+    #[derive(Deserialize)]
+    struct Json {
+        forward_input: JsonInput,
+        model_id: ModelId,
+        seq_id: Option<i32>,
+    }
+    let json: Json = serde_json::from_slice(bytes)?;
+    json.forward_input
+        .into_request(json.model_id, json.seq_id, true)
+}

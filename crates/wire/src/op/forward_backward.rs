@@ -1,0 +1,492 @@
+//! `POST /forward_backward`: computes a loss, and its gradients unless asked not to.
+//!
+//! Both the request and its result are protobuf messages, and both are large. Encoding lends
+//! the vectors of the data to the message, so that each byte is copied once, into the body;
+//! decoding shares the body and copies each byte once, into a vector. Clients to 0.24 send and
+//! take JSON instead.
+
+use crate::little_endian as le;
+use crate::proto::{self, LossConfigValue as ProtoConfigValue, loss_config_value::Value as Arm};
+use crate::{DecodeError, header, model_input, tensor};
+use bytes::Bytes;
+use prost::Message;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use tinkrs_types::{
+    BatchedTensor, Datum, ForwardBackwardOutput, InvalidInput, LossConfig, LossConfigValue, LossFn,
+    LossInputs, Metrics, ModelId, ModelInput, OutputRecord, Provenance, ProvenanceSpan, SpanSource,
+    TensorData, TensorValues,
+};
+
+/// Computes a loss over data.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForwardBackwardRequest {
+    /// Which model.
+    pub model_id: ModelId,
+    /// The request's place in the model's order, from 1; 0 means that the client gave none.
+    pub seq_id: i32,
+    /// The data.
+    pub data: Vec<Datum>,
+    /// The loss.
+    pub loss_fn: LossFn,
+    /// Computes no gradients.
+    pub forward_only: bool,
+}
+
+impl ForwardBackwardRequest {
+    /// Writes the request. It takes the data, to lend it rather than copy it.
+    ///
+    /// # Errors
+    /// If a datum cannot be sent; the error names its index.
+    pub fn encode(self) -> Result<Vec<u8>, InvalidInput> {
+        Ok(self.into_message()?.encode_to_vec())
+    }
+
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// If the bytes are not a request, or a value in it is wrong; the error names the datum.
+    pub fn decode(body: Bytes) -> Result<Self, DecodeError> {
+        let message = proto::ForwardBackwardRequest::decode(body)?;
+        let config = if message.loss_fn_config_v2.is_empty() {
+            let numbers = message.loss_fn_config.into_iter();
+            numbers
+                .map(|(name, number)| (name, LossConfigValue::Number(number)))
+                .collect()
+        } else {
+            let options = message.loss_fn_config_v2.into_iter();
+            options
+                .map(read_option)
+                .collect::<Result<LossConfig, _>>()?
+        };
+        let data = message.data.into_iter().enumerate();
+        let data = data.map(|(index, datum)| read_datum(datum).map_err(|e| e.at_datum(index)));
+        Ok(Self {
+            model_id: message.model_id.into(),
+            seq_id: message.seq_id,
+            data: data.collect::<Result<_, _>>()?,
+            loss_fn: LossFn::from_parts(&message.loss_fn, config)?,
+            forward_only: message.forward_only,
+        })
+    }
+
+    /// Reads the JSON of a client to 0.24.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode).
+    pub fn decode_json(body: &[u8]) -> Result<Self, DecodeError> {
+        #[derive(Deserialize)]
+        struct Json {
+            forward_backward_input: JsonInput,
+            model_id: ModelId,
+            seq_id: Option<i32>,
+        }
+        let json: Json = serde_json::from_slice(body)?;
+        json.forward_backward_input
+            .into_request(json.model_id, json.seq_id, false)
+    }
+
+    fn into_message(self) -> Result<proto::ForwardBackwardRequest, InvalidInput> {
+        let data = self.data.into_iter().enumerate();
+        let data = data.map(|(index, datum)| write_datum(datum).map_err(|e| e.at_datum(index)));
+        let config = self.loss_fn.config();
+        let number = |(name, value): (&String, &LossConfigValue)| match value {
+            LossConfigValue::Number(number) => Some((name.clone(), *number)),
+            LossConfigValue::Text(_) => None,
+        };
+        Ok(proto::ForwardBackwardRequest {
+            model_id: self.model_id.into_string(),
+            seq_id: self.seq_id,
+            data: data.collect::<Result<_, _>>()?,
+            loss_fn: self.loss_fn.name().to_owned(),
+            // Numbers go into both maps: servers that predate the second one read the first.
+            loss_fn_config: config.iter().filter_map(number).collect(),
+            forward_only: self.forward_only,
+            loss_fn_config_v2: config.into_iter().map(write_option).collect(),
+        })
+    }
+}
+
+fn write_option((name, value): (String, LossConfigValue)) -> (String, ProtoConfigValue) {
+    let arm = match value {
+        LossConfigValue::Number(number) => Arm::Number(number),
+        LossConfigValue::Text(text) => Arm::Text(text),
+    };
+    (name, ProtoConfigValue { value: Some(arm) })
+}
+
+fn read_option(
+    (name, value): (String, ProtoConfigValue),
+) -> Result<(String, LossConfigValue), InvalidInput> {
+    match value.value {
+        Some(Arm::Number(number)) => Ok((name, LossConfigValue::Number(number))),
+        Some(Arm::Text(text)) => Ok((name, LossConfigValue::Text(text))),
+        None => Err(InvalidInput::new(
+            format!("loss_fn_config.{name}"),
+            "nothing",
+            "a number or a text",
+        )),
+    }
+}
+
+fn write_datum(datum: Datum) -> Result<proto::Datum, InvalidInput> {
+    let (model_input, inputs, provenance) = datum.into_parts();
+    let provenance = provenance.unwrap_or_default();
+    let inputs = inputs
+        .into_iter()
+        .map(|(name, tensor)| (name, tensor::to_proto(tensor)));
+    Ok(proto::Datum {
+        model_input: model_input::to_proto(model_input)?,
+        loss_fn_inputs: inputs.collect(),
+        model_input_spans: provenance.model_input.iter().map(write_span).collect(),
+        loss_fn_input_spans: provenance.loss_fn_inputs.iter().map(write_span).collect(),
+    })
+}
+
+fn read_datum(message: proto::Datum) -> Result<Datum, InvalidInput> {
+    let read = |(name, tensor): (String, proto::Tensor)| match tensor::from_proto(tensor) {
+        Ok(tensor) => Ok((name, tensor)),
+        Err(error) => Err(error.inside(&name)),
+    };
+    let inputs = message
+        .loss_fn_inputs
+        .into_iter()
+        .map(read)
+        .collect::<Result<LossInputs, _>>()?;
+    let datum = Datum::new(model_input::from_proto(message.model_input)?, inputs)?;
+    if message.model_input_spans.is_empty() && message.loss_fn_input_spans.is_empty() {
+        return Ok(datum);
+    }
+    let spans = |spans: Vec<proto::ProvenanceSpan>| spans.into_iter().map(read_span).collect();
+    datum.with_provenance(Provenance {
+        model_input: Result::from_iter::<Vec<_>>(spans(message.model_input_spans))?,
+        loss_fn_inputs: Result::from_iter::<Vec<_>>(spans(message.loss_fn_input_spans))?,
+    })
+}
+
+fn write_span(span: &ProvenanceSpan) -> proto::ProvenanceSpan {
+    use proto::provenance_span::Span;
+    let sequence_id = span.sequence().as_str().to_owned();
+    // A span's constructor made sure that both fit.
+    let (offset, length) = (span.offset() as i64, span.length() as i64);
+    let arm = match span.source() {
+        SpanSource::Prompt => Span::PromptTokens(proto::PromptProvenanceSpan {
+            sequence_id,
+            offset,
+            length,
+        }),
+        SpanSource::Sampled => Span::SampledTokens(proto::SampledProvenanceSpan {
+            sequence_id,
+            offset,
+            length,
+        }),
+    };
+    proto::ProvenanceSpan { span: Some(arm) }
+}
+
+fn read_span(message: proto::ProvenanceSpan) -> Result<ProvenanceSpan, InvalidInput> {
+    use proto::provenance_span::Span;
+    let count = |field: &'static str, value: i64| {
+        u64::try_from(value).map_err(|_| InvalidInput::new(field, value, "0 or more"))
+    };
+    match message.span {
+        Some(Span::PromptTokens(span)) => ProvenanceSpan::prompt(
+            span.sequence_id.into(),
+            count("offset", span.offset)?,
+            count("length", span.length)?,
+        ),
+        Some(Span::SampledTokens(span)) => ProvenanceSpan::sampled(
+            span.sequence_id.into(),
+            count("offset", span.offset)?,
+            count("length", span.length)?,
+        ),
+        None => Err(InvalidInput::new(
+            "span",
+            "nothing",
+            "prompt_tokens or sampled_tokens",
+        )),
+    }
+}
+
+/// The data and the loss as clients to 0.24 send them.
+#[derive(Deserialize)]
+pub(super) struct JsonInput {
+    data: Vec<JsonDatum>,
+    loss_fn: String,
+    #[serde(default)]
+    loss_fn_config: Option<BTreeMap<String, Value>>,
+}
+
+#[derive(Deserialize)]
+struct JsonDatum {
+    #[serde(with = "model_input::json")]
+    model_input: ModelInput,
+    #[serde(default)]
+    loss_fn_inputs: BTreeMap<String, TensorData>,
+}
+
+impl JsonInput {
+    pub(super) fn into_request(
+        self,
+        model_id: ModelId,
+        seq_id: Option<i32>,
+        forward_only: bool,
+    ) -> Result<ForwardBackwardRequest, DecodeError> {
+        let option = |(name, value): (String, Value)| match value {
+            Value::Null => None,
+            Value::String(text) => Some(Ok((name, LossConfigValue::Text(text)))),
+            value => Some(match value.as_f64() {
+                Some(number) => Ok((name, LossConfigValue::Number(number))),
+                None => Err(InvalidInput::new(
+                    format!("loss_fn_config.{name}"),
+                    value,
+                    "a number or a text",
+                )),
+            }),
+        };
+        let config = self
+            .loss_fn_config
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(option);
+        let datum = |(index, datum): (usize, JsonDatum)| {
+            Datum::new(datum.model_input, datum.loss_fn_inputs).map_err(|e| e.at_datum(index))
+        };
+        Ok(ForwardBackwardRequest {
+            model_id,
+            seq_id: seq_id.unwrap_or(0),
+            data: self
+                .data
+                .into_iter()
+                .enumerate()
+                .map(datum)
+                .collect::<Result<_, _>>()?,
+            loss_fn: LossFn::from_parts(&self.loss_fn, config.collect::<Result<_, _>>()?)?,
+            forward_only,
+        })
+    }
+}
+
+/// Writes a result as a `ForwardBackwardOutput` message.
+pub fn encode_result(output: ForwardBackwardOutput) -> Vec<u8> {
+    let field = |(name, field): (String, BatchedTensor)| {
+        let (values, offsets, trailing_shape) = field.into_parts();
+        let size = values.dtype().size_bytes();
+        let (dtype, data) = tensor::values_to_bytes(values);
+        let offsets = offsets
+            .into_iter()
+            .map(|offset| (offset * size) as i64)
+            .collect();
+        let batched = proto::BatchedTensor {
+            data,
+            offsets: le::lend::<i64>(offsets),
+            dtype: dtype.into(),
+            trailing_shape: trailing_shape.into_iter().map(|size| size as i64).collect(),
+        };
+        (name, batched)
+    };
+    let record = |record: OutputRecord| {
+        let num_datums = record.datums() as i64;
+        let fields = record.into_fields().into_iter().map(field).collect();
+        proto::ArrayRecord {
+            type_tag: String::new(),
+            fields,
+            num_datums,
+        }
+    };
+    proto::ForwardBackwardOutput {
+        loss_fn_output_type: output.output_type,
+        loss_fn_outputs: output.records.into_iter().map(record).collect(),
+        metrics: output.metrics,
+    }
+    .encode_to_vec()
+}
+
+/// Reads a result, as a message or, from older servers, as JSON.
+///
+/// # Errors
+/// If the bytes are not a result.
+pub fn decode_result(
+    content_type: &str,
+    body: Bytes,
+) -> Result<ForwardBackwardOutput, DecodeError> {
+    if content_type.contains(header::PROTOBUF) {
+        decode_message(proto::ForwardBackwardOutput::decode(body)?).map_err(Into::into)
+    } else {
+        decode_json(&body)
+    }
+}
+
+fn decode_message(
+    message: proto::ForwardBackwardOutput,
+) -> Result<ForwardBackwardOutput, InvalidInput> {
+    let stated: i64 = message
+        .loss_fn_outputs
+        .iter()
+        .map(|record| record.num_datums)
+        .sum();
+    let record = |record: proto::ArrayRecord| {
+        let fields = record.fields.into_iter();
+        let fields: BTreeMap<String, BatchedTensor> = fields
+            .map(|(name, field)| match read_batched(field) {
+                Ok(field) => Ok((name, field)),
+                Err(error) => Err(error.inside(&name)),
+            })
+            .collect::<Result<_, _>>()?;
+        // Some servers leave the count out; then the fields tell it.
+        let counted = fields.values().next().map_or(0, BatchedTensor::datums);
+        let datums = if stated == 0 {
+            counted
+        } else {
+            usize::try_from(record.num_datums)
+                .map_err(|_| InvalidInput::new("num_datums", record.num_datums, "0 or more"))?
+        };
+        OutputRecord::new(datums, fields)
+    };
+    let records = message
+        .loss_fn_outputs
+        .into_iter()
+        .map(record)
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(ForwardBackwardOutput {
+        output_type: displayed_type(message.loss_fn_output_type, records.is_empty()),
+        records,
+        metrics: message.metrics,
+    })
+}
+
+/// Returns the name of the output's type without its module.
+fn displayed_type(name: String, no_outputs: bool) -> String {
+    match (no_outputs, name.rsplit_once(':')) {
+        (true, _) if name.is_empty() => "ArrayRecord".to_owned(),
+        (false, Some((_, name))) => name.to_owned(),
+        _ => name,
+    }
+}
+
+fn read_batched(message: proto::BatchedTensor) -> Result<BatchedTensor, InvalidInput> {
+    let dtype = message.dtype();
+    let values = tensor::values_from_bytes(dtype, &message.data)?;
+    let size = match dtype {
+        proto::DType::DtypeInt64 => 8,
+        proto::DType::DtypeBfloat16 => 2,
+        _ => 4,
+    };
+    let offsets = le::read::<i64>("offsets", &message.offsets)?;
+    let element = |bytes: i64| match usize::try_from(bytes) {
+        Ok(bytes) if bytes.is_multiple_of(size) => Ok(bytes / size),
+        _ => Err(InvalidInput::new(
+            "offsets",
+            format_args!("{bytes} bytes"),
+            format!("a multiple of {size}, the size of an element"),
+        )),
+    };
+    let offsets = offsets.into_iter().map(element).collect::<Result<_, _>>()?;
+    BatchedTensor::new(
+        values,
+        offsets,
+        tensor::read_shape(&message.trailing_shape)?,
+    )
+}
+
+/// Writes a result as JSON, for clients to 0.24.
+///
+/// Tensors have no other members than these clients know.
+pub fn encode_json_result(output: &ForwardBackwardOutput) -> Value {
+    let mut outputs = Vec::with_capacity(output.datums());
+    for record in &output.records {
+        for datum in 0..record.datums() {
+            let fields = record.fields().iter().map(|(name, field)| {
+                let data = match field.values() {
+                    TensorValues::F32(_) => json!(field.f32(datum)),
+                    TensorValues::I64(_) => json!(field.i64(datum)),
+                };
+                let dtype = field.values().dtype();
+                (
+                    name.clone(),
+                    json!({"data": data, "dtype": dtype, "shape": field.shape(datum)}),
+                )
+            });
+            outputs.push(Value::Object(fields.collect::<Map<_, _>>()));
+        }
+    }
+    json!({
+        "loss_fn_output_type": output.output_type,
+        "loss_fn_outputs": outputs,
+        "metrics": output.metrics,
+    })
+}
+
+fn decode_json(body: &[u8]) -> Result<ForwardBackwardOutput, DecodeError> {
+    #[derive(Deserialize)]
+    struct Json {
+        #[serde(default)]
+        loss_fn_output_type: String,
+        loss_fn_outputs: Vec<BTreeMap<String, TensorData>>,
+        #[serde(default)]
+        metrics: Metrics,
+    }
+    let json: Json = serde_json::from_slice(body)?;
+    let record = |outputs: BTreeMap<String, TensorData>| {
+        let fields = outputs.into_iter().map(|(name, tensor)| {
+            let trailing = tensor
+                .shape()
+                .and_then(|s| s.split_first())
+                .map_or(vec![], |s| s.1.to_vec());
+            let offsets = vec![0, tensor.values().len()];
+            Ok((
+                name,
+                BatchedTensor::new(tensor.into_values(), offsets, trailing)?,
+            ))
+        });
+        OutputRecord::new(1, fields.collect::<Result<_, InvalidInput>>()?)
+    };
+    Ok(ForwardBackwardOutput {
+        output_type: json.loss_fn_output_type,
+        records: json
+            .loss_fn_outputs
+            .into_iter()
+            .map(record)
+            .collect::<Result<_, _>>()?,
+        metrics: json.metrics,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_survives_the_json_of_older_clients() {
+        let body = json!({
+            "loss_fn_output_type": "TorchLossReturn",
+            "loss_fn_outputs": [
+                {"logprobs": {"data": [-1.0, -2.0], "dtype": "float32", "shape": [2]}},
+                {"logprobs": {"data": [-3.0], "dtype": "float32", "shape": [1]}},
+            ],
+            "metrics": {"loss:sum": 3.0},
+        });
+        let output = decode_result("application/json", body.to_string().into()).unwrap();
+        assert_eq!(output.logprobs(1), Some(&[-3.0][..]));
+        assert_eq!(encode_json_result(&output), body);
+    }
+
+    #[test]
+    fn a_token_that_does_not_fit_is_named_by_datum_chunk_and_position() {
+        let good = Datum::supervised(vec![1_u32], [2], [1.0]).unwrap();
+        let bad = Datum::supervised(vec![1, u32::MAX], [2, 3], [1.0, 1.0]).unwrap();
+        let request = ForwardBackwardRequest {
+            model_id: "m".into(),
+            seq_id: 1,
+            data: vec![good, bad],
+            loss_fn: LossFn::CrossEntropy,
+            forward_only: false,
+        };
+        let error = request.encode().unwrap_err().to_string();
+        assert!(
+            error.starts_with("datum 1: `model_input.chunks[0].tokens`: found -1 at position 1"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,14 @@
+//! `POST /get_info`: what is known of a model, as [`tinkrs_types::ModelInfo`].
+
+use crate::json::body;
+use serde::{Deserialize, Serialize};
+use tinkrs_types::ModelId;
+
+/// Asks about a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetInfoRequest {
+    /// Which model.
+    pub model_id: ModelId,
+}
+
+body!(GetInfoRequest, "get_info");

@@ -1,0 +1,10 @@
+//! `GET /healthz`: whether the server is up.
+
+use serde::{Deserialize, Serialize};
+
+/// The server's word that it is up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// `ok`.
+    pub status: String,
+}

@@ -1,0 +1,11 @@
+//! `GET /sessions`: the sessions of an account.
+
+use serde::{Deserialize, Serialize};
+use tinkrs_types::SessionId;
+
+/// A page of sessions, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListSessionsResponse {
+    /// The sessions.
+    pub sessions: Vec<SessionId>,
+}

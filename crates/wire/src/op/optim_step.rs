@@ -1,0 +1,135 @@
+//! `POST /optim_step`: applies the accumulated gradients.
+//!
+//! Adam's parameters travel as `adam_params` without a `type`, all others as
+//! `optimizer_params` with one. The result is [`tinkrs_types::OptimStepOutput`].
+
+use crate::json::body;
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Map, Value};
+use tinkrs_types::{AdamParams, DimuonParams, ModelId, OpenObject, OptimizerParams};
+
+/// Applies the accumulated gradients.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OptimStepRequest {
+    /// Which model.
+    pub model_id: ModelId,
+    /// The request's place in the model's order. Clients to 0.3 may leave it out.
+    pub seq_id: Option<i64>,
+    /// How.
+    pub params: OptimizerParams,
+}
+
+body!(OptimStepRequest, "optim_step");
+
+#[derive(Serialize, Deserialize)]
+struct Json {
+    model_id: ModelId,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    seq_id: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    adam_params: Option<AdamParams>,
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        default,
+        alias = "optim_params"
+    )]
+    optimizer_params: Option<Map<String, Value>>,
+}
+
+impl Serialize for OptimStepRequest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (model_id, seq_id) = (self.model_id.clone(), self.seq_id);
+        let (adam_params, optimizer_params) = match &self.params {
+            OptimizerParams::Adam(params) => (Some(*params), None),
+            OptimizerParams::Dimuon(params) => (
+                None,
+                Some(tagged(
+                    "dimuon",
+                    serde_json::to_value(params).unwrap_or_default(),
+                )),
+            ),
+            OptimizerParams::Other(object) => (
+                None,
+                Some(tagged(&object.kind, Value::Object(object.members.clone()))),
+            ),
+            other => {
+                return Err(serde::ser::Error::custom(format_args!(
+                    "{other:?} has no JSON form"
+                )));
+            }
+        };
+        Json {
+            model_id,
+            seq_id,
+            adam_params,
+            optimizer_params,
+        }
+        .serialize(serializer)
+    }
+}
+
+fn tagged(kind: &str, params: Value) -> Map<String, Value> {
+    let mut members = match params {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    };
+    members.insert("type".to_owned(), kind.into());
+    members
+}
+
+impl<'de> Deserialize<'de> for OptimStepRequest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Json {
+            model_id,
+            seq_id,
+            adam_params,
+            optimizer_params,
+        } = Json::deserialize(deserializer)?;
+        let params = match (adam_params, optimizer_params) {
+            (Some(params), None) => OptimizerParams::Adam(params),
+            (None, Some(members)) => read_params(members).map_err(D::Error::custom)?,
+            (None, None) => return Err(D::Error::missing_field("adam_params")),
+            (Some(_), Some(_)) => {
+                return Err(D::Error::custom(
+                    "both `adam_params` and `optimizer_params`: send one",
+                ));
+            }
+        };
+        Ok(Self {
+            model_id,
+            seq_id,
+            params,
+        })
+    }
+}
+
+fn read_params(mut members: Map<String, Value>) -> Result<OptimizerParams, serde_json::Error> {
+    let kind = match members.remove("type") {
+        Some(Value::String(kind)) => kind,
+        // `optim_params` without a type are Adam's.
+        _ => "adamw".to_owned(),
+    };
+    match kind.as_str() {
+        "adamw" => Ok(serde_json::from_value::<AdamParams>(members.into())?.into()),
+        "dimuon" => Ok(serde_json::from_value::<DimuonParams>(members.into())?.into()),
+        _ => Ok(OptimizerParams::Other(OpenObject { kind, members })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Body;
+
+    #[test]
+    fn all_three_names_of_the_parameters_are_read() {
+        for name in ["adam_params", "optimizer_params", "optim_params"] {
+            let body =
+                format!(r#"{{"model_id": "m", "seq_id": 2, "{name}": {{"learning_rate": 0.5}}}}"#);
+            let request = OptimStepRequest::decode(body.as_bytes()).unwrap();
+            assert_eq!(request.params, AdamParams::new(0.5).into(), "{name}");
+        }
+        assert!(OptimStepRequest::decode(br#"{"model_id": "m", "seq_id": 2}"#).is_err());
+    }
+}

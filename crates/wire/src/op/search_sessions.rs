@@ -1,0 +1,6 @@
+//! `POST /sessions/search`: finds sessions. Both bodies are types of `tinkrs-types`.
+
+use crate::json::body;
+use tinkrs_types::SessionSearch;
+
+body!(SessionSearch);

@@ -1,0 +1,14 @@
+//! `POST /telemetry`: what a client reports about itself, as [`tinkrs_types::TelemetryBatch`].
+
+use crate::json::body;
+use serde::{Deserialize, Serialize};
+use tinkrs_types::TelemetryBatch;
+
+body!(TelemetryBatch);
+
+/// The server's word that it took a report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TelemetryResponse {
+    /// `accepted`.
+    pub status: String,
+}

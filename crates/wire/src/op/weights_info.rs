@@ -1,0 +1,13 @@
+//! `POST /weights_info`: what is known of a checkpoint, as [`tinkrs_types::WeightsInfo`].
+
+use crate::json::body;
+use serde::{Deserialize, Serialize};
+
+/// Asks about a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WeightsInfoRequest {
+    /// Which checkpoint. It is text here, so that a server can say what is wrong with it.
+    pub tinker_path: String,
+}
+
+body!(WeightsInfoRequest);

@@ -1,0 +1,3 @@
+//! Tests of the wire form as a whole.
+
+mod generated;

@@ -9,5 +9,13 @@ pub mod peft;
 pub mod sample;
 pub mod weights;
 
+pub mod adapter;
+mod kernels;
+mod model;
+mod threads;
+
+pub use adapter::Adapter;
 pub use config::ModelConfig;
 pub use error::Error;
+pub use model::{Feed, Hidden, KvCache, Model, Precision};
+pub use threads::Threads;

@@ -1,0 +1,217 @@
+//! Low-rank adapters: small trainable matrices beside the frozen ones.
+//!
+//! A linear layer `y = W x` becomes `y = W x + s B (A x)` with `A` of shape `[r, in]`, `B` of `[out, r]`
+//! and `s = alpha / r`. `A` starts uniform in `±1/√in` (Kaiming with `a = √5`, as in PEFT) and `B` at
+//! zero, so that a new adapter changes nothing.
+//!
+//! `alpha` is 32 by default, as Tinker's documentation uses, whatever the rank.
+//!
+//! An [`Adapter`] is packed for the kernels and never changes; a training run makes a new one after each
+//! optimizer step. Ranks are padded with zeros to a multiple of 16, which adds exact zeros to the sums.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use rayon::prelude::*;
+
+use crate::kernels::LANES;
+use crate::kernels::panels::Panels;
+use crate::model::{Model, Site};
+use crate::peft::{LoraPair, PeftAdapter};
+use crate::{Error, ModelConfig};
+
+/// The default of `alpha`.
+pub const DEFAULT_ALPHA: f32 = 32.0;
+
+/// An adapter over a model, ready for training and sampling.
+pub struct Adapter {
+    rank: usize,
+    alpha: f32,
+    layers: Vec<[Option<Pair>; 7]>,
+    head: Option<Pair>,
+}
+
+/// One layer's adapter in the four forms that the passes read.
+pub(crate) struct Pair {
+    /// `s A`: from inputs to rank.
+    pub(crate) down: Panels,
+    /// `B`: from rank to outputs.
+    pub(crate) up: Panels,
+    /// `s Bᵀ`: from gradients of outputs to rank.
+    pub(crate) up_back: Panels,
+    /// `Aᵀ`: from gradients at rank to inputs.
+    pub(crate) down_back: Panels,
+}
+
+impl Pair {
+    /// Packs `a` (`r × inputs`) and `b` (`r × outputs`, the transpose of PEFT's).
+    fn new(a: &[f32], b: &[f32], rank: usize, scale: f32) -> Self {
+        let (inputs, outputs) = (a.len() / rank, b.len() / rank);
+        let padded = rank.next_multiple_of(LANES);
+        let within = |r: usize, value: f32| if r < rank { value } else { 0.0 };
+        let a_at = |r: usize, i: usize| within(r, if r < rank { a[r * inputs + i] } else { 0.0 });
+        let b_at = |r: usize, o: usize| within(r, if r < rank { b[r * outputs + o] } else { 0.0 });
+        Self {
+            down: Panels::from_f32(|r, i| scale * a_at(r, i), padded, inputs),
+            up: Panels::from_f32(|o, r| b_at(r, o), outputs, padded),
+            up_back: Panels::from_f32(|r, o| scale * b_at(r, o), padded, outputs),
+            down_back: Panels::from_f32(|i, r| a_at(r, i), inputs, padded),
+        }
+    }
+}
+
+impl Adapter {
+    /// Packs an adapter that was loaded from a PEFT folder.
+    ///
+    /// # Errors
+    ///
+    /// When a layer is not part of the model or a matrix has the wrong size.
+    pub fn from_peft(model: &Model, adapter: &PeftAdapter) -> Result<Self, Error> {
+        let mut layers = BTreeMap::new();
+        for (name, pair) in &adapter.layers {
+            let (outputs, inputs) = shape_of(&model.config, name)?;
+            for (part, got, expected) in [
+                ("lora_A", pair.a.len(), inputs),
+                ("lora_B", pair.b.len(), outputs),
+            ] {
+                if adapter.rank == 0 || got != adapter.rank * expected {
+                    let tensor = format!("{part} of {name}");
+                    return Err(Error::Shape {
+                        tensor,
+                        expected: vec![adapter.rank, expected],
+                        got: vec![got],
+                    });
+                }
+            }
+            layers.insert(
+                name.clone(),
+                (pair.a.clone(), transpose(&pair.b, outputs, adapter.rank)),
+            );
+        }
+        let parts = |name: &str| layers.get(name).map(|(a, b)| (a.as_slice(), b.as_slice()));
+        Ok(model
+            .threads
+            .run(|| Self::pack(&model.config, adapter.rank, adapter.alpha, parts)))
+    }
+
+    /// Packs the layers that `parts` knows by name, as `A` and the transpose of `B`.
+    pub(crate) fn pack<'p>(
+        config: &ModelConfig,
+        rank: usize,
+        alpha: f32,
+        parts: impl Fn(&str) -> Option<(&'p [f32], &'p [f32])> + Sync,
+    ) -> Self {
+        let scale = alpha / rank as f32;
+        let pair = |name: &str| parts(name).map(|(a, b)| Pair::new(a, b, rank, scale));
+        let layers = (0..config.layers)
+            .into_par_iter()
+            .map(|layer| Site::ALL.map(|site| pair(&layer_name(layer, site))))
+            .collect();
+        Self {
+            rank,
+            alpha,
+            layers,
+            head: pair(HEAD),
+        }
+    }
+
+    /// Returns the rank.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Returns `alpha`; the adapter's products are scaled by `alpha / rank`.
+    #[must_use]
+    pub fn alpha(&self) -> f32 {
+        self.alpha
+    }
+
+    pub(crate) fn pair(&self, layer: usize, site: Site) -> Option<&Pair> {
+        self.layers[layer][site as usize].as_ref()
+    }
+
+    pub(crate) fn head(&self) -> Option<&Pair> {
+        self.head.as_ref()
+    }
+
+    /// Number of blocks, which must be the model's.
+    pub(crate) fn layers(&self) -> usize {
+        self.layers.len()
+    }
+}
+
+impl fmt::Debug for Adapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Adapter")
+            .field("rank", &self.rank)
+            .field("alpha", &self.alpha)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Name of the output head, as PEFT spells it.
+pub(crate) const HEAD: &str = "lm_head";
+
+/// Name of a block's linear layer, as PEFT spells it.
+pub(crate) fn layer_name(layer: usize, site: Site) -> String {
+    format!("model.layers.{layer}.{}", site.name())
+}
+
+/// Outputs and inputs of a layer by name.
+pub(crate) fn shape_of(config: &ModelConfig, name: &str) -> Result<(usize, usize), Error> {
+    if name == HEAD {
+        return Ok((config.vocab, config.hidden));
+    }
+    let found = name
+        .strip_prefix("model.layers.")
+        .and_then(|rest| rest.split_once('.'))
+        .filter(|(layer, _)| {
+            layer
+                .parse::<usize>()
+                .is_ok_and(|layer| layer < config.layers)
+        })
+        .and_then(|(_, rest)| Site::ALL.into_iter().find(|site| site.name() == rest));
+    match found {
+        Some(site) => Ok(site.shape(config)),
+        None => Err(Error::unsupported(
+            "adapted layer",
+            name,
+            "the model's linear layers and lm_head",
+        )),
+    }
+}
+
+/// Turns rows into columns.
+pub(crate) fn transpose(values: &[f32], rows: usize, cols: usize) -> Vec<f32> {
+    (0..rows * cols)
+        .map(|i| values[i % rows * cols + i / rows])
+        .collect()
+}
+
+/// Makes the initial `A` of a layer: uniform in `±1/√inputs`, from a seed and the layer's name.
+pub(crate) fn initial_a(seed: u64, name: &str, rank: usize, inputs: usize) -> Vec<f32> {
+    // The name is mixed into the seed so that layers differ and adding one changes no other.
+    let mut state = name
+        .bytes()
+        .fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+    let bound = 1.0 / (inputs as f32).sqrt();
+    let mut next = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = state;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((x ^ (x >> 31)) >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    };
+    (0..rank * inputs).map(|_| bound * next()).collect()
+}
+
+/// Turns an adapter's parameters into what PEFT stores.
+pub(crate) fn to_peft_pair(a: &[f32], b: &[f32], rank: usize) -> LoraPair {
+    LoraPair {
+        a: a.to_vec(),
+        b: transpose(b, rank, b.len() / rank),
+    }
+}

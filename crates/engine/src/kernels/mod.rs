@@ -1,0 +1,32 @@
+//! The numeric kernels: plain functions on `f32` slices.
+//!
+//! One rule holds for every file here, because the exactness of the whole crate rests on it: **each
+//! output element is the result of one fixed sequence of roundings**, which depends on neither the
+//! number of rows in the call, nor the number of threads, nor the way work was cut into tiles. Matrix
+//! products therefore accumulate over `k` in ascending order with one fused multiply-add a step,
+//! whatever the tile; a tile that is spilled to memory between two blocks of `k` loses nothing, since
+//! the accumulators are `f32` in registers and in memory.
+//!
+//! `unsafe` is confined to the files that talk to the CPU's vector unit or share a matrix between
+//! threads; each states why it is sound.
+
+pub(crate) mod attention;
+pub(crate) mod attention_backward;
+#[cfg(test)]
+pub(crate) mod check;
+pub(crate) mod exp;
+pub(crate) mod gemm;
+pub(crate) mod isa;
+pub(crate) mod matrix;
+mod micro;
+#[cfg(target_arch = "x86_64")]
+mod micro_avx2;
+pub(crate) mod norm;
+pub(crate) mod panels;
+pub(crate) mod rope;
+pub(crate) mod shared;
+mod small;
+pub(crate) mod softmax;
+pub(crate) mod swiglu;
+
+pub(crate) use micro::LANES;

@@ -1,0 +1,147 @@
+//! Keys and values of one sampled sequence.
+//!
+//! Positions are held in blocks of 64, each in the layout that attention reads, behind an `Arc`: a clone
+//! shares every block with its origin, and the first write to a shared block copies that block alone.
+//! A prompt that many samples share is computed and held once.
+
+use std::sync::Arc;
+
+use super::Model;
+use crate::kernels::attention::{self, Block};
+
+/// Positions of a block.
+const POSITIONS: usize = 64;
+
+/// The keys and values of a sequence's tokens so far.
+#[derive(Clone, Debug)]
+pub struct KvCache {
+    blocks: Vec<Arc<[f32]>>,
+    len: usize,
+    shape: Shape,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    layers: usize,
+    kv_heads: usize,
+    head_dim: usize,
+}
+
+impl Shape {
+    fn keys(self) -> usize {
+        attention::keys_len(POSITIONS, self.head_dim)
+    }
+
+    /// Elements of one head of one layer: keys, then values.
+    fn head(self) -> usize {
+        self.keys() + attention::values_len(POSITIONS, self.head_dim)
+    }
+
+    fn block(self) -> usize {
+        self.layers * self.kv_heads * self.head()
+    }
+}
+
+impl KvCache {
+    /// Makes an empty cache for sequences of a model.
+    #[must_use]
+    pub fn new(model: &Model) -> Self {
+        let config = model.config();
+        let shape = Shape {
+            layers: config.layers,
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+        };
+        Self {
+            blocks: Vec::new(),
+            len: 0,
+            shape,
+        }
+    }
+
+    /// Returns the number of tokens held.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether no token is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Forgets all tokens from position `len` on.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+        self.blocks.truncate(self.len.div_ceil(POSITIONS));
+    }
+
+    /// Returns the memory of its blocks, shared ones included.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.blocks.len() * self.shape.block() * size_of::<f32>()
+    }
+
+    /// Returns the memory that `tokens` tokens of a model take in a cache of their own.
+    #[must_use]
+    pub fn bytes_for(model: &Model, tokens: usize) -> usize {
+        tokens.div_ceil(POSITIONS) * Self::new(model).shape.block() * size_of::<f32>()
+    }
+
+    /// Makes room for tokens that the caller is about to store, and blocks of its own to write to.
+    pub(crate) fn grow(&mut self, tokens: usize) {
+        let first = self.len / POSITIONS;
+        self.len += tokens;
+        let wanted = self.len.div_ceil(POSITIONS);
+        let zeros = || Arc::from(vec![0.0; self.shape.block()]);
+        self.blocks
+            .resize_with(wanted.max(self.blocks.len()), zeros);
+        for block in &mut self.blocks[first..] {
+            if Arc::get_mut(block).is_none() {
+                *block = Arc::from(&block[..]);
+            }
+        }
+    }
+
+    /// Stores one position of one head; the position must lie in what [`grow`](Self::grow) added.
+    pub(crate) fn store(
+        &mut self,
+        layer: usize,
+        kv_head: usize,
+        position: usize,
+        key: &[f32],
+        value: &[f32],
+    ) {
+        let shape = self.shape;
+        let start = (layer * shape.kv_heads + kv_head) * shape.head();
+        let block = Arc::get_mut(&mut self.blocks[position / POSITIONS])
+            .expect("`grow` made the block unique");
+        let (keys, values) = block[start..start + shape.head()].split_at_mut(shape.keys());
+        attention::store_key(keys, position % POSITIONS, key);
+        attention::store_value(values, position % POSITIONS, value);
+    }
+
+    /// Returns the blocks of one head in order.
+    pub(crate) fn blocks(
+        &self,
+        layer: usize,
+        kv_head: usize,
+    ) -> impl Iterator<Item = Block<'_>> + Clone {
+        let shape = self.shape;
+        let start = (layer * shape.kv_heads + kv_head) * shape.head();
+        self.blocks.iter().enumerate().map(move |(index, block)| {
+            let (keys, values) = block[start..start + shape.head()].split_at(shape.keys());
+            Block {
+                keys,
+                values,
+                len: POSITIONS.min(self.len - index * POSITIONS),
+            }
+        })
+    }
+
+    /// Whether the cache was made for a model of this shape.
+    pub(crate) fn fits(&self, model: &Model) -> bool {
+        self.shape == Self::new(model).shape
+    }
+}

@@ -1,0 +1,60 @@
+//! Which row of a packed batch belongs to which sequence and adapter.
+
+use std::ops::Range;
+
+use crate::adapter::Adapter;
+
+/// The rows of a batch: sequences one after the other, without padding.
+#[derive(Debug, Default)]
+pub(crate) struct Rows<'a> {
+    spans: Vec<Span>,
+    positions: Vec<usize>,
+    adapters: Vec<(Range<usize>, &'a Adapter)>,
+}
+
+/// The rows of one sequence.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    pub(crate) rows: Range<usize>,
+    /// Position of the first row in its sequence: the number of tokens in its cache.
+    pub(crate) position: usize,
+}
+
+impl<'a> Rows<'a> {
+    /// Adds a sequence.
+    pub(crate) fn push(&mut self, len: usize, position: usize, adapter: Option<&'a Adapter>) {
+        let start = self.len();
+        let rows = start..start + len;
+        self.positions.extend(position..position + len);
+        self.spans.push(Span {
+            rows: rows.clone(),
+            position,
+        });
+        if let Some(adapter) = adapter {
+            match self.adapters.last_mut() {
+                Some((range, last)) if std::ptr::eq(*last, adapter) && range.end == start => {
+                    range.end = rows.end
+                }
+                _ => self.adapters.push((rows, adapter)),
+            }
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.positions.len()
+    }
+
+    pub(crate) fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// Position of each row in its sequence.
+    pub(crate) fn positions(&self) -> &[usize] {
+        &self.positions
+    }
+
+    /// Neighbouring rows with the same adapter; rows without one are left out.
+    pub(crate) fn adapters(&self) -> impl Iterator<Item = (Range<usize>, &'a Adapter)> {
+        self.adapters.iter().cloned()
+    }
+}

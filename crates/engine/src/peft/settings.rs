@@ -125,12 +125,18 @@ impl Settings {
             Targets::Named(names) => names.clone(),
             Targets::Unlisted => Vec::new(),
         };
+        // Some readers insist on an integer, which alpha nearly always is.
+        let alpha = if self.alpha.fract() == 0.0 && self.alpha.abs() < 1e9 {
+            json!(self.alpha as i64)
+        } else {
+            json!(self.alpha)
+        };
         let written = json!({
             "peft_type": "LORA",
             "task_type": "CAUSAL_LM",
             "base_model_name_or_path": self.base_model,
             "r": self.rank,
-            "lora_alpha": self.alpha,
+            "lora_alpha": alpha,
             "lora_dropout": 0.0,
             "target_modules": targets,
             "layers_to_transform": self.layers_to_transform,

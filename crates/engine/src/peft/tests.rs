@@ -66,6 +66,7 @@ fn target_modules_are_short_unless_that_would_name_other_layers() {
     let folder = saved(&adapter(&config, |name| name.contains("mlp")), &config);
     let expected = serde_json::json!(["down_proj", "gate_proj", "up_proj"]);
     assert_eq!(settings(&folder)["target_modules"], expected);
+    assert_eq!(settings(&folder)["lora_alpha"].to_string(), "32");
 
     let one_layer = adapter(&config, |name| name == "model.layers.1.mlp.up_proj");
     let folder = saved(&one_layer, &config);

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use safetensors::tensor::{Dtype, SafeTensors};
+
 /// The four tiny models, by folder.
 pub(crate) const TINY_MODELS: [&str; 4] = ["tiny-llama", "tiny-llama3", "tiny-qwen2", "tiny-qwen3"];
 
@@ -10,6 +12,44 @@ pub(crate) fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/reference")
         .join(name)
+}
+
+/// What PyTorch computed for a tiny model.
+pub(crate) struct Expected {
+    bytes: Vec<u8>,
+}
+
+impl Expected {
+    pub(crate) fn read(model: &str) -> Self {
+        let path = path(model).join("expected.safetensors");
+        Self {
+            bytes: std::fs::read(path).unwrap(),
+        }
+    }
+
+    /// Returns the elements of a tensor of floats.
+    pub(crate) fn floats(&self, name: &str) -> Vec<f32> {
+        let data = self.data(name, Dtype::F32);
+        let (chunks, _) = data.as_chunks();
+        chunks.iter().map(|&x| f32::from_le_bytes(x)).collect()
+    }
+
+    /// Returns the elements of a tensor of token ids.
+    pub(crate) fn tokens(&self, name: &str) -> Vec<u32> {
+        let data = self.data(name, Dtype::I64);
+        let (chunks, _) = data.as_chunks();
+        let tokens = chunks.iter().map(|&x| i64::from_le_bytes(x));
+        tokens.map(|token| token.try_into().unwrap()).collect()
+    }
+
+    fn data(&self, name: &str, dtype: Dtype) -> &[u8] {
+        let file = SafeTensors::deserialize(&self.bytes).unwrap();
+        let tensor = file
+            .tensor(name)
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(tensor.dtype(), dtype, "{name}");
+        tensor.data()
+    }
 }
 
 /// Returns the largest absolute difference, or infinity when one side is not finite.

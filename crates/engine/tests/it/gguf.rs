@@ -1,6 +1,8 @@
 //! GGUF files against the Hugging Face folders that they were made from.
 
 use proptest::prelude::*;
+use tinkrs_engine::ModelConfig;
+use tinkrs_engine::config::{Rope, RopeScaling};
 use tinkrs_engine::weights::{Dtype, GgufFile, HuggingFaceFolder, WeightSource, tensor_shapes};
 
 use crate::reference::{self, largest_difference};
@@ -21,6 +23,26 @@ fn metadata_give_the_same_configuration() {
         let (gguf, folder) = open(model);
         assert_eq!(gguf.config(), folder.config(), "{model}");
     }
+}
+
+#[test]
+fn the_scaling_of_llama_3_is_told_from_its_factors() {
+    let gguf = GgufFile::open(reference::path("gguf/tiny-llama3.gguf")).unwrap();
+    let scaling = RopeScaling::Llama3 {
+        factor: 8.0,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_context: 8192,
+    };
+    let rope = Rope {
+        theta: 500_000.0,
+        scaling,
+    };
+    let expected = ModelConfig {
+        rope,
+        ..ModelConfig::tiny_llama3()
+    };
+    assert_eq!(gguf.config(), &expected);
 }
 
 #[test]

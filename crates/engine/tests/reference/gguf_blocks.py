@@ -4,7 +4,8 @@
 with usable scales) and `<number>.values` (what the `gguf` package makes of them).
 
 `gguf/tiny-*.gguf` are the models of the same name with the names, the order of rows and the metadata that llama.cpp's
-converter gives them; matrices of the MLP are in Q8_0, other matrices in F16, the rest in F32.
+converter gives them; matrices of the MLP are in Q8_0, other matrices in F16, the rest in F32. `tiny-llama3` gets the
+rotary settings of Llama 3.1, the only scaling that can be told from the factors in a file.
 """
 
 import json
@@ -53,6 +54,13 @@ def interleave(rows, heads):
     return rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
+def llama3_factors(head_dim, theta=500000.0, factor=8.0, low=1.0, high=4.0, context=8192):
+    """What each frequency is divided by."""
+    wavelengths = 2 * np.pi * theta ** (np.arange(0, head_dim, 2) / head_dim)
+    smooth = np.clip((context / wavelengths - low) / (high - low), 0, 1)
+    return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)
+
+
 def write_model(model):
     config = json.loads((HERE / model / "config.json").read_text())
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
@@ -67,7 +75,11 @@ def write_model(model):
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+    if model == "tiny-llama3":
+        writer.add_rope_freq_base(500000.0)
+        writer.add_tensor("rope_freqs.weight", llama3_factors(config["head_dim"]))
+    else:
+        writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
     writer.add_token_list([f"token {i}" for i in range(config["vocab_size"])])
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(config["eos_token_id"])
@@ -89,5 +101,5 @@ def write_model(model):
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     write_blocks()
-    for model in ("tiny-llama", "tiny-qwen2", "tiny-qwen3"):
+    for model in ("tiny-llama", "tiny-llama3", "tiny-qwen2", "tiny-qwen3"):
         write_model(model)

@@ -133,6 +133,13 @@ pub enum Error {
         limit: usize,
     },
 
+    /// Too many requests wait already; the same request may succeed later.
+    #[error("{limit} sampling requests are waiting already")]
+    QueueFull {
+        /// How many may wait.
+        limit: usize,
+    },
+
     /// Two inputs of a datum differ in length or shape.
     #[error("datum {datum}: `{input}` has shape {got:?}, expected {expected:?}")]
     InputShape {
@@ -198,7 +205,8 @@ impl Error {
             | Self::Input { .. }
             | Self::NonFiniteDatum { .. }
             | Self::InvalidOption { .. } => true,
-            Self::Io { .. }
+            Self::QueueFull { .. }
+            | Self::Io { .. }
             | Self::Json { .. }
             | Self::Malformed { .. }
             | Self::Unsupported { .. }

@@ -10,7 +10,7 @@ use super::Model;
 use crate::kernels::attention::{self, Block};
 
 /// Positions of a block.
-const POSITIONS: usize = 64;
+pub(crate) const POSITIONS: usize = 64;
 
 /// The keys and values of a sequence's tokens so far.
 #[derive(Clone, Debug)]
@@ -87,6 +87,19 @@ impl KvCache {
     #[must_use]
     pub fn bytes_for(model: &Model, tokens: usize) -> usize {
         tokens.div_ceil(POSITIONS) * Self::new(model).shape.block() * size_of::<f32>()
+    }
+
+    /// Begins an empty cache with full blocks of another one that read the same tokens.
+    pub(crate) fn adopt(&mut self, blocks: Vec<Arc<[f32]>>) {
+        debug_assert!(self.is_empty(), "blocks belong at the beginning");
+        self.len = blocks.len() * POSITIONS;
+        self.blocks = blocks;
+    }
+
+    /// Returns the block with this index, to be shared. It should be full: a block that is still written
+    /// to would be copied at the next token.
+    pub(crate) fn shared_block(&self, index: usize) -> Arc<[f32]> {
+        Arc::clone(&self.blocks[index])
     }
 
     /// Makes room for tokens that the caller is about to store, and blocks of its own to write to.

@@ -22,6 +22,7 @@
 use std::cmp::Ordering;
 
 use crate::Error;
+use crate::kernels::softmax;
 
 /// Tokens whose weights are summed first; the sums of blocks find the block of a draw quickly.
 const BLOCK: usize = 256;
@@ -56,9 +57,10 @@ pub(crate) struct Distribution<'a> {
     logits: &'a [f32],
     scratch: &'a mut Scratch,
     max: f32,
-    temperature: f32,
+    /// Inverse of the temperature.
+    scale: f32,
     greedy: bool,
-    ln_sum: f32,
+    ln_sum: f64,
 }
 
 /// Buffers that live longer than one row.
@@ -82,36 +84,45 @@ impl<'a> Distribution<'a> {
     ) -> Result<Self, Error> {
         let greedy = temperature == 0.0;
         let temperature = if greedy { 1.0 } else { temperature };
-        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        scratch.weights.clear();
-        scratch
-            .weights
-            .extend(logits.iter().map(|z| ((z - max) / temperature).exp()));
-        scratch.block_sums.clear();
-        let blocks = scratch.weights.chunks(BLOCK);
-        scratch
-            .block_sums
-            .extend(blocks.map(|block| block.iter().map(|&w| f64::from(w)).sum::<f64>()));
-        let sum: f64 = scratch.block_sums.iter().sum();
-        if !sum.is_finite() || sum == 0.0 {
+        let max = softmax::max(logits);
+        let scale = 1.0 / temperature;
+        let Scratch {
+            weights,
+            block_sums,
+            ..
+        } = &mut *scratch;
+        weights.clear();
+        weights.extend_from_slice(logits);
+        let sum = softmax::exp_in_place(weights, scale, max);
+        if !sum.is_finite() || !max.is_finite() {
             return Err(non_finite(logits));
         }
+        block_sums.clear();
+        let blocks = weights.chunks(BLOCK);
+        block_sums.extend(blocks.map(|block| block.iter().map(|&w| f64::from(w)).sum::<f64>()));
         Ok(Self {
             logits,
             scratch,
             max,
-            temperature,
+            scale,
             greedy,
-            ln_sum: sum.ln() as f32,
+            ln_sum: f64::from(sum).ln(),
         })
     }
 
     /// Returns the log-probability of a token.
     pub(crate) fn logprob(&self, token: u32) -> f32 {
-        (self.logits[token as usize] - self.max) / self.temperature - self.ln_sum
+        let logit = self.logits[token as usize];
+        if self.scale == 1.0 {
+            // The operations of the training pass, in its order: the two agree to the last bit.
+            logit - (f64::from(self.max) + self.ln_sum) as f32
+        } else {
+            let scaled = f64::from(logit - self.max) * f64::from(self.scale);
+            (scaled - self.ln_sum) as f32
+        }
     }
 
-    /// Draws a token; `uniform` is a random number in `[0, 1)`.
+    /// Draws a token; `uniform` is a random number strictly between 0 and 1.
     pub(crate) fn draw(&mut self, rule: &Rule, uniform: f64) -> u32 {
         if self.greedy {
             return self.largest();

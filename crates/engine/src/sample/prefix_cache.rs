@@ -16,10 +16,16 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Tokens in a block. Hits are multiples of it.
-pub(crate) const BLOCK_TOKENS: usize = 16;
+use crate::model::cache::POSITIONS;
+
+/// Tokens in a block: those of a block of keys and values, so that blocks are shared and never copied.
+/// Hits are multiples of it.
+pub(crate) const BLOCK_TOKENS: usize = POSITIONS;
 
 type Tokens = [u32; BLOCK_TOKENS];
+
+/// Keys and values of a block of tokens, in all layers.
+pub(crate) type KvBlock = Arc<[f32]>;
 
 /// Names the weights that computed a block: the base model, or one snapshot of one adapter.
 ///
@@ -32,13 +38,13 @@ impl WeightsId {
     pub const BASE: Self = Self(0);
 }
 
-/// The shared prefixes; `B` is what is kept for a block of tokens.
+/// The shared prefixes.
 #[derive(Debug)]
-pub(crate) struct PrefixCache<B> {
+pub(crate) struct PrefixCache {
     limit_bytes: usize,
     block_bytes: usize,
     /// Nodes by number; numbers are never used again.
-    nodes: HashMap<u64, Node<B>>,
+    nodes: HashMap<u64, Node>,
     children: HashMap<(Parent, Tokens), u64>,
     /// Leaves in order of their last use: the candidates for eviction.
     leaves: BTreeSet<(u64, u64)>,
@@ -53,15 +59,15 @@ enum Parent {
 }
 
 #[derive(Debug)]
-struct Node<B> {
+struct Node {
     parent: Parent,
     tokens: Tokens,
-    block: Arc<B>,
+    block: KvBlock,
     last_use: u64,
     children: Vec<u64>,
 }
 
-impl<B> PrefixCache<B> {
+impl PrefixCache {
     /// Makes an empty cache of blocks that take `block_bytes` each.
     pub(crate) fn new(limit_bytes: usize, block_bytes: usize) -> Self {
         Self {
@@ -84,7 +90,7 @@ impl<B> PrefixCache<B> {
     ///
     /// A part of a block does not count: to leave the last token of a prompt to be computed, look up the
     /// prompt without it.
-    pub(crate) fn lookup(&mut self, weights: WeightsId, tokens: &[u32]) -> Vec<Arc<B>> {
+    pub(crate) fn lookup(&mut self, weights: WeightsId, tokens: &[u32]) -> Vec<KvBlock> {
         self.clock += 1;
         let mut parent = Parent::Root(weights);
         let mut blocks = Vec::new();
@@ -106,7 +112,7 @@ impl<B> PrefixCache<B> {
         &mut self,
         weights: WeightsId,
         tokens: &[u32],
-        mut make: impl FnMut(usize) -> Arc<B>,
+        mut make: impl FnMut(usize) -> KvBlock,
     ) {
         self.clock += 1;
         let mut parent = Parent::Root(weights);
@@ -155,7 +161,7 @@ impl<B> PrefixCache<B> {
         node.last_use = self.clock;
     }
 
-    fn add(&mut self, parent: Parent, tokens: Tokens, block: Arc<B>) -> u64 {
+    fn add(&mut self, parent: Parent, tokens: Tokens, block: KvBlock) -> u64 {
         let id = self.next_node;
         self.next_node += 1;
         if let Parent::Node(parent) = parent {
@@ -221,7 +227,7 @@ mod tests {
 
     const BASE: WeightsId = WeightsId(0);
 
-    fn cache(blocks: usize) -> PrefixCache<String> {
+    fn cache(blocks: usize) -> PrefixCache {
         PrefixCache::new(blocks * 10, 10)
     }
 
@@ -233,18 +239,23 @@ mod tests {
             .collect()
     }
 
-    fn insert(cache: &mut PrefixCache<String>, weights: WeightsId, blocks: &[u32]) {
+    /// Stands for what would be computed for the last of some blocks.
+    fn computed(blocks: &[u32]) -> KvBlock {
+        blocks.iter().map(|&number| number as f32).collect()
+    }
+
+    fn insert(cache: &mut PrefixCache, weights: WeightsId, blocks: &[u32]) {
         cache.insert(weights, &tokens(blocks), |index| {
-            Arc::new(format!("{:?}", &blocks[..=index]))
+            computed(&blocks[..=index])
         });
     }
 
-    fn hits(cache: &mut PrefixCache<String>, weights: WeightsId, blocks: &[u32]) -> usize {
+    fn hits(cache: &mut PrefixCache, weights: WeightsId, blocks: &[u32]) -> usize {
         let found = cache.lookup(weights, &tokens(blocks));
         for (index, block) in found.iter().enumerate() {
             assert_eq!(
-                **block,
-                format!("{:?}", &blocks[..=index]),
+                *block,
+                computed(&blocks[..=index]),
                 "a block of another prefix"
             );
         }
@@ -274,9 +285,9 @@ mod tests {
     fn only_whole_blocks_count() {
         let mut cache = cache(10);
         let prompt = tokens(&[1, 2]);
-        cache.insert(BASE, &prompt[..31], |_| Arc::new("[1]".to_owned()));
+        cache.insert(BASE, &prompt[..2 * BLOCK_TOKENS - 1], |_| computed(&[1]));
         assert_eq!(cache.lookup(BASE, &prompt).len(), 1);
-        assert_eq!(cache.lookup(BASE, &prompt[..15]).len(), 0);
+        assert_eq!(cache.lookup(BASE, &prompt[..BLOCK_TOKENS - 1]).len(), 0);
     }
 
     #[test]
@@ -325,7 +336,7 @@ mod tests {
                 "a chain longer than the cache keeps its beginning"
             );
         }
-        let mut none: PrefixCache<String> = PrefixCache::new(5, 10);
+        let mut none: PrefixCache = PrefixCache::new(5, 10);
         insert(&mut none, BASE, &[1]);
         assert_eq!(none.used_bytes(), 0);
     }
@@ -356,7 +367,7 @@ mod tests {
         let mut made = Vec::new();
         cache.insert(BASE, &tokens(&[1, 2, 3]), |index| {
             made.push(index);
-            Arc::new("[1, 2, 3]".to_owned())
+            computed(&[1, 2, 3])
         });
         assert_eq!(made, [2]);
     }

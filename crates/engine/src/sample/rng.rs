@@ -40,7 +40,9 @@ impl SampleRng {
         Self { seed, sample }
     }
 
-    /// Returns a number in `[0, 1)`, a multiple of 2⁻⁵³.
+    /// Returns a number strictly between 0 and 1: an odd multiple of 2⁻⁵³.
+    ///
+    /// Zero is left out because the fast `exp` gives impossible tokens a weight of 10⁻³⁸ instead of none.
     ///
     /// `position` counts tokens from the start of the prompt; `draw` tells apart several numbers for one
     /// position.
@@ -49,7 +51,7 @@ impl SampleRng {
         let key = [self.seed as u32, (self.seed >> 32) as u32];
         let [low, high, ..] = philox(counter, key);
         let bits = (u64::from(high) << 32) | u64::from(low);
-        (bits >> 11) as f64 / (1_u64 << 53) as f64
+        ((bits >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
     }
 }
 

@@ -25,7 +25,7 @@ use super::rng::{Purpose, SampleRng};
 use crate::Error;
 
 /// The scores that a request asks for, filled in row by row.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Scoring {
     rows: usize,
     /// First row that prompt log-probabilities and likeliest tokens are wanted for.

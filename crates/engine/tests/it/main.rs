@@ -11,4 +11,5 @@ mod forward;
 mod gguf;
 mod real_models;
 mod reference;
+mod sampler;
 mod tiny_models;

@@ -20,7 +20,7 @@ fn logits(len: usize) -> Vec<f32> {
 /// Tokens that a rule can produce, found by sweeping the random number.
 fn support(logits: &[f32], rule: Rule) -> Vec<u32> {
     let mut tokens: Vec<u32> = (0..2000)
-        .map(|i| draw(logits, rule, f64::from(i) / 2000.0))
+        .map(|i| draw(logits, rule, (f64::from(i) + 0.5) / 2000.0))
         .collect();
     tokens.sort_unstable();
     tokens.dedup();
@@ -208,8 +208,8 @@ fn likeliest_agrees_with_a_full_sort() {
 fn extreme_random_numbers_and_logits_give_tokens_with_weight() {
     let mut spiked = vec![-1e30_f32; 1000];
     spiked[300] = 5.0;
-    let largest = 1.0 - f64::EPSILON / 2.0;
-    for uniform in [0.0, 0.5, largest] {
+    let (least, largest) = (f64::EPSILON / 2.0, 1.0 - f64::EPSILON / 2.0);
+    for uniform in [least, 0.5, largest] {
         for temperature in [1e-30_f32, 1.0, 1e30] {
             let token = draw(&spiked, Rule::uncut(temperature), uniform);
             assert!(

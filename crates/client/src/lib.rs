@@ -1,1 +1,3 @@
 //! The Tinker SDK for Rust.
+
+mod training;

@@ -13,9 +13,12 @@ pub mod adapter;
 mod kernels;
 mod model;
 mod threads;
+mod train;
 
 pub use adapter::Adapter;
 pub use config::ModelConfig;
 pub use error::Error;
 pub use model::{Feed, Hidden, KvCache, Model, Precision};
 pub use threads::Threads;
+pub use tinkrs_types as types;
+pub use train::{FullWeights, TrainState, TrainingRun};

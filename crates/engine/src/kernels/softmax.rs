@@ -78,6 +78,15 @@ vectorised! {
 }
 
 vectorised! {
+    /// Replaces `x_j` by `factor · exp(x_j − lse)`.
+    pub(crate) fn score_gradient(row: &mut [f32], lse: f32, factor: f32) {
+        for x in row {
+            *x = factor * exp(*x - lse);
+        }
+    }
+}
+
+vectorised! {
     /// Turns probabilities into gradients of scores: `ds_j = p_j (dp_j − mean) · scale`, in place of `dp`.
     pub(crate) fn backward(p: &[f32], dp: &mut [f32], mean: f32, scale: f32) {
         for (dp, &p) in dp.iter_mut().zip(p) {

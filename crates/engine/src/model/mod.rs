@@ -15,10 +15,12 @@
 //! to log-probabilities and back), [`backward`], and [`decode`] with its [`cache`] for sampling. The
 //! same forward code serves training, prefill and decoding.
 
+pub(crate) mod backward;
 pub(crate) mod cache;
 pub(crate) mod decode;
 pub(crate) mod forward;
 
+pub(crate) mod head;
 pub(crate) mod linear;
 mod load;
 pub(crate) mod rows;

@@ -32,8 +32,7 @@ pub(crate) struct Scratch {
     pub(crate) normed: Vec<f32>,       // rows × hidden
     pub(crate) rotated: Vec<f32>,      // rows × (query + kv)
     pub(crate) activation: Vec<f32>,   // rows × ffn
-    pub(crate) d_hidden: Vec<f32>,     // rows × hidden
-    pub(crate) d_middle: Vec<f32>,     // rows × hidden
+    pub(crate) d_normed: Vec<f32>,     // rows × hidden
     pub(crate) d_attended: Vec<f32>,   // rows × query
     pub(crate) d_qkv: Vec<f32>,        // rows × (query + 2 kv)
     pub(crate) d_activation: Vec<f32>, // rows × ffn

@@ -1,0 +1,391 @@
+//! Training runs: gradients accumulate until an optimizer step uses them.
+//!
+//! One call of [`TrainingRun::forward_backward`] goes through the crate like this: [`batch`] checks the
+//! datums and cuts them into groups that fit in memory; [`forward`](crate::model) computes hidden states
+//! and keeps what is needed to go back; the head turns them into log-probabilities; a
+//! [`loss`](crate::loss) turns those into derivatives; head and blocks go back and continue the run's
+//! gradient sums. [`TrainingRun::optim_step`] hands the sums to [`AdamW`] and packs the new parameters.
+//!
+//! Invariants: an operation that fails has changed nothing. Calling `forward_backward` for some datums
+//! and then for others equals calling it once for all of them, bit for bit.
+
+pub(crate) mod batch;
+mod pass;
+pub(crate) mod slots;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tinkrs_types::{AdamParams, Datum, ForwardBackwardOutput, LoraConfig, LossFn, OptimStepOutput};
+
+use crate::adapter::{self, Adapter, DEFAULT_ALPHA};
+use crate::optim::{AdamW, Trained};
+use crate::peft::PeftAdapter;
+use crate::weights::WeightSource;
+use crate::{Error, Model, Precision, Threads};
+use slots::Slots;
+
+pub use state::{FullWeights, TrainState};
+
+/// Parameters in training over a model: an adapter, or all weights of a small model.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tinkrs_engine::types::{AdamParams, Datum, LoraConfig, LossFn};
+/// use tinkrs_engine::weights::{Dtype, RandomWeights};
+/// use tinkrs_engine::{Model, ModelConfig, Precision, Threads, TrainingRun};
+///
+/// let source = RandomWeights::new(ModelConfig::tiny_llama(), 1, Dtype::Bf16)?;
+/// let model = Arc::new(Model::load(&source, Precision::Stored, &Threads::new(2)?)?);
+/// let mut run = TrainingRun::lora(model, &LoraConfig { seed: Some(0), ..LoraConfig::new(8) })?;
+///
+/// let datum = Datum::from_prompt_completion(&[1, 5], &[9, 2])?;
+/// let before = run.forward_backward(&[datum.clone()], &LossFn::CrossEntropy)?.loss();
+/// run.optim_step(&AdamParams::new(1e-2))?;
+/// let after = run.forward(&[datum], &LossFn::CrossEntropy)?.loss();
+/// assert!(after < before);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct TrainingRun {
+    model: Arc<Model>,
+    kind: Kind,
+    slots: Slots,
+    values: Vec<Arc<Vec<f32>>>,
+    /// Sums of gradients since the last step; empty when there are none.
+    gradients: Vec<Vec<f32>>,
+    optimizer: AdamW,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Lora {
+        rank: usize,
+        alpha: f32,
+        adapter: Arc<Adapter>,
+    },
+    Full,
+}
+
+impl TrainingRun {
+    /// Starts an adapter that changes nothing yet. `alpha` is [`DEFAULT_ALPHA`].
+    ///
+    /// Without a seed, the initial weights are those of seed 0.
+    ///
+    /// # Errors
+    ///
+    /// When the rank is zero or nothing is to be trained.
+    pub fn lora(model: Arc<Model>, config: &LoraConfig) -> Result<Self, Error> {
+        Self::lora_with_alpha(model, config, DEFAULT_ALPHA)
+    }
+
+    /// Starts an adapter with an `alpha` of its own.
+    ///
+    /// # Errors
+    ///
+    /// When the rank is zero, nothing is to be trained, or `alpha` is not finite.
+    pub fn lora_with_alpha(
+        model: Arc<Model>,
+        config: &LoraConfig,
+        alpha: f32,
+    ) -> Result<Self, Error> {
+        config.check()?;
+        if !alpha.is_finite() {
+            return Err(Error::invalid("alpha", format!("{alpha} is not finite")));
+        }
+        let rank = config.rank as usize;
+        let slots = Slots::lora(&model.config, rank, |site| match site {
+            Some(site) if site.is_attention() => config.train_attn,
+            Some(_) => config.train_mlp,
+            None => config.train_unembed,
+        });
+        let seed = config.seed.unwrap_or(0).cast_unsigned();
+        let values = slots
+            .tensors
+            .iter()
+            .map(|tensor| match tensor.name.strip_suffix(".lora_A") {
+                Some(layer) => adapter::initial_a(seed, layer, rank, tensor.shape[1]),
+                None => vec![0.0; tensor.elements()],
+            });
+        let values: Vec<_> = values.map(Arc::new).collect();
+        Ok(Self::with_adapter(model, slots, values, rank, alpha))
+    }
+
+    /// Goes on with an adapter that was loaded from a PEFT folder, with a fresh optimizer.
+    ///
+    /// # Errors
+    ///
+    /// When a layer is not part of the model or a matrix has the wrong size.
+    pub fn from_peft(model: Arc<Model>, adapter: &PeftAdapter) -> Result<Self, Error> {
+        Adapter::from_peft(&model, adapter)?;
+        let rank = adapter.rank;
+        let trains = |name: &str| adapter.layers.contains_key(name);
+        let mut slots = Slots::lora(&model.config, rank, |_| true);
+        slots.keep_lora(trains);
+        let values = slots.tensors.iter().map(|tensor| {
+            let (layer, part) = tensor
+                .name
+                .rsplit_once('.')
+                .expect("a layer's name and a part");
+            let pair = &adapter.layers[layer];
+            if part == "lora_A" {
+                pair.a.clone()
+            } else {
+                adapter::transpose(&pair.b, tensor.shape[1], rank)
+            }
+        });
+        let values: Vec<_> = values.map(Arc::new).collect();
+        Ok(Self::with_adapter(
+            model,
+            slots,
+            values,
+            rank,
+            adapter.alpha,
+        ))
+    }
+
+    fn with_adapter(
+        model: Arc<Model>,
+        slots: Slots,
+        values: Vec<Arc<Vec<f32>>>,
+        rank: usize,
+        alpha: f32,
+    ) -> Self {
+        let adapter = Arc::new(pack(&model, &slots, &values, rank, alpha));
+        let kind = Kind::Lora {
+            rank,
+            alpha,
+            adapter,
+        };
+        Self {
+            model,
+            kind,
+            slots,
+            values,
+            gradients: Vec::new(),
+            optimizer: AdamW::default(),
+        }
+    }
+
+    /// Starts training all weights of a model, in single precision.
+    ///
+    /// # Errors
+    ///
+    /// When the weights cannot be loaded.
+    pub fn full(source: &dyn WeightSource, threads: &Threads) -> Result<Self, Error> {
+        let model = Arc::new(Model::load(source, Precision::F32, threads)?);
+        let slots = Slots::full(&model.config);
+        let read = |tensor: &slots::Tensor| {
+            let values = source
+                .tensor(&tensor.name)?
+                .expect_shape(&tensor.shape)?
+                .to_f32();
+            Ok::<_, Error>(Arc::new(values))
+        };
+        let values = slots.tensors.iter().map(read).collect::<Result<_, _>>()?;
+        Ok(Self {
+            model,
+            kind: Kind::Full,
+            slots,
+            values,
+            gradients: Vec::new(),
+            optimizer: AdamW::default(),
+        })
+    }
+
+    /// Computes a loss and log-probabilities without touching the gradients.
+    ///
+    /// # Errors
+    ///
+    /// Bad input, named by datum and position, or a result that is not finite.
+    pub fn forward(&self, data: &[Datum], loss: &LossFn) -> Result<ForwardBackwardOutput, Error> {
+        let batch = batch::Batch::new(&self.model, data, loss)?;
+        self.model
+            .threads
+            .run(|| pass::forward(&self.model, self.adapter_ref(), &batch))
+    }
+
+    /// Computes a loss and log-probabilities, and adds the loss's gradients to the sums.
+    ///
+    /// # Errors
+    ///
+    /// Bad input, named by datum and position, or a result or gradient that is not finite. The sums are
+    /// then what they were before the call.
+    pub fn forward_backward(
+        &mut self,
+        data: &[Datum],
+        loss: &LossFn,
+    ) -> Result<ForwardBackwardOutput, Error> {
+        let batch = batch::Batch::new(&self.model, data, loss)?;
+        let before = self.gradients.clone();
+        let mut sums = std::mem::take(&mut self.gradients);
+        if sums.is_empty() {
+            sums = self.slots.zeros();
+        }
+        let (model, adapter, slots) = (&self.model, self.adapter_ref(), &self.slots);
+        let result = model
+            .threads
+            .run(|| pass::forward_backward(model, adapter, &batch, slots, &mut sums));
+        self.gradients = if result.is_ok() { sums } else { before };
+        result
+    }
+
+    /// Updates the parameters with the gradients summed since the last step, and forgets those.
+    ///
+    /// Metrics: `grad_norm` and `grad_norm_clipped` (before and after clipping), `update_norm`, `step`.
+    ///
+    /// # Errors
+    ///
+    /// Settings out of range, or a gradient or updated parameter that is not finite; nothing has changed
+    /// then.
+    pub fn optim_step(&mut self, params: &AdamParams) -> Result<OptimStepOutput, Error> {
+        let mut sums = if self.gradients.is_empty() {
+            self.slots.zeros()
+        } else {
+            self.gradients.clone()
+        };
+        if let Some((embedding, head)) = self
+            .slots
+            .embedding
+            .filter(|_| self.slots.tied)
+            .zip(sums.pop_if(|_| self.slots.tied))
+        {
+            sums[embedding]
+                .iter_mut()
+                .zip(head)
+                .for_each(|(sum, head)| *sum += head);
+        }
+        let threads = self.model.threads.clone();
+        let norms = threads.run(|| {
+            let mut trained: Vec<Trained<'_>> =
+                (self.slots.tensors.iter().zip(&mut self.values).zip(&sums))
+                    .map(|((tensor, values), gradient)| Trained {
+                        name: &tensor.name,
+                        values: Arc::make_mut(values).as_mut_slice(),
+                        gradient,
+                    })
+                    .collect();
+            self.optimizer.step(params, &mut trained)
+        })?;
+        self.gradients.clear();
+        self.repack()?;
+        let metrics = BTreeMap::from([
+            ("grad_norm".to_owned(), norms.gradient),
+            ("grad_norm_clipped".to_owned(), norms.clipped_gradient),
+            ("update_norm".to_owned(), norms.update),
+            ("step".to_owned(), self.optimizer.steps as f64),
+        ]);
+        Ok(OptimStepOutput {
+            metrics: Some(metrics),
+        })
+    }
+
+    /// Makes the kernels' copy of the parameters anew.
+    fn repack(&mut self) -> Result<(), Error> {
+        match &mut self.kind {
+            Kind::Lora {
+                rank,
+                alpha,
+                adapter,
+            } => {
+                let (model, slots, values) = (&self.model, &self.slots, &self.values);
+                *adapter = Arc::new(
+                    model
+                        .threads
+                        .run(|| pack(model, slots, values, *rank, *alpha)),
+                );
+            }
+            Kind::Full => {
+                let weights = self.full_weights().expect("a full run has all weights");
+                self.model = Arc::new(Model::load(&weights, Precision::F32, &self.model.threads)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn adapter_ref(&self) -> Option<&Adapter> {
+        match &self.kind {
+            Kind::Lora { adapter, .. } => Some(adapter),
+            Kind::Full => None,
+        }
+    }
+
+    /// Returns the model: the frozen base of an adapter, or the trained weights as they are now.
+    #[must_use]
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// Returns the adapter as it is now, ready for sampling; `None` in a full run.
+    #[must_use]
+    pub fn adapter(&self) -> Option<Arc<Adapter>> {
+        match &self.kind {
+            Kind::Lora { adapter, .. } => Some(Arc::clone(adapter)),
+            Kind::Full => None,
+        }
+    }
+
+    /// Returns the adapter in the form that PEFT stores; `None` in a full run.
+    #[must_use]
+    pub fn to_peft(&self, base_model: &str) -> Option<PeftAdapter> {
+        let Kind::Lora { rank, alpha, .. } = self.kind else {
+            return None;
+        };
+        let layers = self
+            .slots
+            .tensors
+            .chunks_exact(2)
+            .zip(self.values.chunks_exact(2))
+            .map(|(tensors, values)| {
+                let layer = tensors[0].name.trim_end_matches(".lora_A").to_owned();
+                (layer, adapter::to_peft_pair(&values[0], &values[1], rank))
+            });
+        Some(PeftAdapter {
+            base_model: base_model.to_owned(),
+            rank,
+            alpha,
+            layers: layers.collect(),
+        })
+    }
+
+    /// Returns all trained weights, to be saved or loaded as a model; `None` in a LoRA run.
+    #[must_use]
+    pub fn full_weights(&self) -> Option<FullWeights> {
+        let names = self.slots.tensors.iter().map(|tensor| tensor.name.clone());
+        matches!(self.kind, Kind::Full).then(|| FullWeights {
+            config: self.model.config.clone(),
+            tensors: names.zip(self.values.iter().cloned()).collect(),
+        })
+    }
+
+    /// Returns the number of optimizer steps taken.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.optimizer.steps
+    }
+
+    /// Returns the number of trained parameters.
+    #[must_use]
+    pub fn parameters(&self) -> usize {
+        self.slots.tensors.iter().map(slots::Tensor::elements).sum()
+    }
+}
+
+fn pack(
+    model: &Model,
+    slots: &Slots,
+    values: &[Arc<Vec<f32>>],
+    rank: usize,
+    alpha: f32,
+) -> Adapter {
+    let numbers: BTreeMap<&str, usize> = (slots.tensors.iter().enumerate())
+        .filter_map(|(number, tensor)| Some((tensor.name.strip_suffix(".lora_A")?, number)))
+        .collect();
+    Adapter::pack(&model.config, rank, alpha, |layer| {
+        let &number = numbers.get(layer)?;
+        Some((values[number].as_slice(), values[number + 1].as_slice()))
+    })
+}

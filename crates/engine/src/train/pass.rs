@@ -1,0 +1,232 @@
+//! One forward or forward-and-backward call over a checked batch.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use tinkrs_types::{BatchedTensor, ForwardBackwardOutput, OutputRecord};
+
+use super::batch::{Batch, Example};
+use super::slots::Slots;
+use crate::adapter::Adapter;
+use crate::loss::{Loss, LossOutput, MetricTotals};
+use crate::model::backward::Gradients;
+use crate::model::forward::Memory;
+use crate::model::head::{Head, Targets};
+use crate::model::rows::Rows;
+use crate::{Error, Model};
+
+/// Computes losses and log-probabilities.
+pub(super) fn forward(
+    model: &Model,
+    adapter: Option<&Adapter>,
+    batch: &Batch,
+) -> Result<ForwardBackwardOutput, Error> {
+    let mut output = Output::default();
+    for group in batch.groups(&model.config) {
+        let examples = &batch.examples[group];
+        let packed = Packed::new(examples, adapter);
+        let logprobs = model.workspaces.with(|workspace| {
+            model.forward_once(&packed.tokens, &packed.rows, workspace, Memory::Batch);
+            Head::new(
+                model,
+                adapter,
+                &packed.targets,
+                &workspace.last,
+                &mut workspace.scratch.logits,
+            )
+            .forward()
+        });
+        for (example, range) in examples.iter().zip(packed.target_ranges()) {
+            let logprobs = &logprobs[range];
+            output.add(
+                example,
+                logprobs,
+                &batch.loss.evaluate(logprobs, &example.tensors.inputs())?,
+            );
+        }
+    }
+    output.finish()
+}
+
+/// Computes losses and log-probabilities and continues the sums of gradients.
+///
+/// On an error the sums are left half done; the caller keeps the old ones.
+pub(super) fn forward_backward(
+    model: &Model,
+    adapter: Option<&Adapter>,
+    batch: &Batch,
+    slots: &Slots,
+    sums: &mut [Vec<f32>],
+) -> Result<ForwardBackwardOutput, Error> {
+    let mut output = Output::default();
+    for group in batch.groups(&model.config) {
+        let examples = &batch.examples[group];
+        let packed = Packed::new(examples, adapter);
+        let mut gradients = Gradients {
+            slots,
+            values: sums,
+        };
+        model.workspaces.with(|workspace| {
+            model.forward_keeping(&packed.tokens, &packed.rows, workspace);
+            let last = std::mem::take(&mut workspace.last);
+            let mut head = Head::new(
+                model,
+                adapter,
+                &packed.targets,
+                &last,
+                &mut workspace.scratch.logits,
+            );
+            let ranges = || examples.iter().zip(packed.target_ranges());
+            let evaluate = |logprobs: &[f32]| -> Result<Vec<LossOutput>, Error> {
+                ranges()
+                    .map(|(example, range)| {
+                        batch
+                            .loss
+                            .evaluate(&logprobs[range], &example.tensors.inputs())
+                    })
+                    .collect()
+            };
+            let (logprobs, losses, d_last) = match slopes_in_advance(&batch.loss, examples) {
+                Some(slopes) => {
+                    let mut logprobs = Vec::new();
+                    let d_last = head.backward(&slopes, &mut gradients, Some(&mut logprobs));
+                    (logprobs.clone(), evaluate(&logprobs)?, d_last)
+                }
+                None => {
+                    let logprobs = head.forward();
+                    let losses = evaluate(&logprobs)?;
+                    let slopes: Vec<f32> = losses
+                        .iter()
+                        .flat_map(|loss| &loss.gradient)
+                        .copied()
+                        .collect();
+                    let d_last = head.backward(&slopes, &mut gradients, None);
+                    (logprobs, losses, d_last)
+                }
+            };
+            for ((example, range), loss) in ranges().zip(&losses) {
+                output.add(example, &logprobs[range], loss);
+            }
+            workspace.last = last;
+            model.backward(
+                &packed.tokens,
+                &packed.rows,
+                adapter,
+                workspace,
+                d_last,
+                &mut gradients,
+            );
+            Ok::<_, Error>(())
+        })?;
+    }
+    check_finite(slots, sums)?;
+    output.finish()
+}
+
+/// The derivatives of cross-entropy, `−w`, which do not depend on the log-probabilities.
+fn slopes_in_advance(loss: &Loss, examples: &[Example]) -> Option<Vec<f32>> {
+    if *loss != Loss::CrossEntropy {
+        return None;
+    }
+    let mut slopes = Vec::new();
+    for example in examples {
+        match example.tensors.inputs().weights {
+            Some(weights) => {
+                slopes.extend(weights.iter().map(|&w| if w == 0.0 { 0.0 } else { -w }))
+            }
+            None => slopes.resize(slopes.len() + example.tensors.targets().len(), -1.0),
+        }
+    }
+    Some(slopes)
+}
+
+fn check_finite(slots: &Slots, sums: &[Vec<f32>]) -> Result<(), Error> {
+    for (number, sum) in sums.iter().enumerate() {
+        if let Some(index) = sum.iter().position(|value| !value.is_finite()) {
+            return Err(Error::NonFiniteTensor {
+                operation: "forward_backward",
+                tensor: format!("gradient of {}", slots.gradient_name(number)),
+                index,
+                value: sum[index],
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Examples one after the other, without padding.
+struct Packed<'a> {
+    tokens: Vec<u32>,
+    rows: Rows<'a>,
+    targets: Targets,
+}
+
+impl<'a> Packed<'a> {
+    fn new(examples: &[Example], adapter: Option<&'a Adapter>) -> Self {
+        let mut rows = Rows::default();
+        let (mut tokens, mut targets, mut starts) = (Vec::new(), Vec::new(), vec![0]);
+        for example in examples {
+            rows.push(example.tokens.len(), 0, adapter);
+            tokens.extend_from_slice(&example.tokens);
+            targets.extend_from_slice(example.tensors.targets());
+            for _ in &example.tokens {
+                starts.push(starts.last().copied().unwrap_or(0) + example.tensors.candidates());
+            }
+        }
+        Self {
+            tokens,
+            rows,
+            targets: Targets {
+                tokens: targets,
+                starts,
+            },
+        }
+    }
+
+    /// Where each example's targets lie.
+    fn target_ranges(&self) -> impl Iterator<Item = Range<usize>> {
+        self.rows
+            .spans()
+            .iter()
+            .map(|span| self.targets.starts[span.rows.start]..self.targets.starts[span.rows.end])
+    }
+}
+
+/// Results so far, in the order of datums.
+#[derive(Default)]
+struct Output {
+    totals: MetricTotals,
+    /// Runs of neighbouring datums with the same number of candidates.
+    runs: Vec<(Vec<usize>, Vec<f32>, Vec<usize>)>,
+}
+
+impl Output {
+    fn add(&mut self, example: &Example, logprobs: &[f32], loss: &LossOutput) {
+        self.totals.add(&loss.metrics);
+        let trailing = &example.tensors.shape()[1..];
+        if self.runs.last().is_none_or(|(shape, ..)| shape != trailing) {
+            self.runs.push((trailing.to_vec(), Vec::new(), vec![0]));
+        }
+        if let Some((_, values, offsets)) = self.runs.last_mut() {
+            values.extend_from_slice(logprobs);
+            offsets.push(values.len());
+        }
+    }
+
+    fn finish(self) -> Result<ForwardBackwardOutput, Error> {
+        let mut records = Vec::new();
+        for (trailing, values, offsets) in self.runs {
+            let datums = offsets.len() - 1;
+            let logprobs = BatchedTensor::new(values, offsets, trailing)?;
+            records.push(OutputRecord::new(
+                datums,
+                BTreeMap::from([("logprobs".to_owned(), logprobs)]),
+            )?);
+        }
+        Ok(ForwardBackwardOutput {
+            output_type: "scalar".to_owned(),
+            records,
+            metrics: self.totals.finish(),
+        })
+    }
+}

@@ -1,0 +1,274 @@
+//! Everything a training run needs to go on later as if it had never stopped.
+//!
+//! A state is a set of named `f32` tensors and the number of steps. Parameters are shared with the run
+//! until the run's next step, so taking a state is cheap and writing it does not hold the run up.
+//!
+//! In a file (safetensors) the names are `values.…`, `gradients.…`, `moments.first.…` and
+//! `moments.second.…`; `steps` holds the bytes of a little-endian `u64` in the place of two numbers, and
+//! `lora` holds rank and alpha.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{Kind, TrainingRun};
+use crate::optim::{AdamW, Moments};
+use crate::weights::safetensors::{SafetensorsFile, encode};
+use crate::weights::{Dtype, TensorView, WeightSource};
+use crate::{Error, ModelConfig, files};
+
+/// A training run at one moment: parameters, accumulated gradients, optimizer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrainState {
+    /// Rank and alpha of an adapter; `None` in a full run.
+    lora: Option<(usize, f32)>,
+    values: BTreeMap<String, Arc<Vec<f32>>>,
+    gradients: BTreeMap<String, Vec<f32>>,
+    optimizer: AdamW,
+}
+
+impl TrainingRun {
+    /// Takes the state of the run.
+    #[must_use]
+    pub fn state(&self) -> TrainState {
+        let names = || self.slots.tensors.iter().map(|tensor| tensor.name.clone());
+        let gradients = self
+            .gradients
+            .iter()
+            .enumerate()
+            .map(|(number, sum)| (self.gradient_key(number), sum.clone()));
+        TrainState {
+            lora: self.lora_settings(),
+            values: names().zip(self.values.iter().cloned()).collect(),
+            gradients: gradients.collect(),
+            optimizer: self.optimizer.clone(),
+        }
+    }
+
+    /// Puts the run back to a state: parameters, accumulated gradients and optimizer.
+    ///
+    /// # Errors
+    ///
+    /// When the state belongs to a run with other tensors, rank or alpha. Nothing has changed then.
+    pub fn restore(&mut self, state: &TrainState) -> Result<(), Error> {
+        let values = self.checked_values(state)?;
+        let mut gradients = Vec::new();
+        if !state.gradients.is_empty() {
+            for (number, zeros) in self.slots.zeros().into_iter().enumerate() {
+                let key = self.gradient_key(number);
+                let sum = state
+                    .gradients
+                    .get(&key)
+                    .filter(|sum| sum.len() == zeros.len());
+                gradients.push(sum.cloned().ok_or_else(|| missing(&key))?);
+            }
+        }
+        for tensor in &self.slots.tensors {
+            let fits = state
+                .optimizer
+                .moments
+                .get(&tensor.name)
+                .is_none_or(|moments| {
+                    [&moments.first, &moments.second]
+                        .iter()
+                        .all(|moment| moment.len() == tensor.elements())
+                });
+            if !fits {
+                return Err(missing(&format!("moments of {}", tensor.name)));
+            }
+        }
+        self.values = values;
+        self.gradients = gradients;
+        self.optimizer = state.optimizer.clone();
+        self.repack()
+    }
+
+    /// Takes only the parameters of a state; gradients are forgotten and the optimizer starts anew.
+    ///
+    /// # Errors
+    ///
+    /// As for [`restore`](Self::restore).
+    pub fn restore_weights(&mut self, state: &TrainState) -> Result<(), Error> {
+        self.values = self.checked_values(state)?;
+        self.gradients.clear();
+        self.optimizer = AdamW::default();
+        self.repack()
+    }
+
+    fn checked_values(&self, state: &TrainState) -> Result<Vec<Arc<Vec<f32>>>, Error> {
+        if state.lora != self.lora_settings() {
+            let reason = format!(
+                "the state has rank and alpha {:?}, the run {:?}",
+                state.lora,
+                self.lora_settings()
+            );
+            return Err(Error::invalid("state", reason));
+        }
+        if state.values.len() != self.slots.tensors.len() {
+            let (got, wanted) = (state.values.len(), self.slots.tensors.len());
+            return Err(Error::invalid(
+                "state",
+                format!("it has {got} tensors, the run {wanted}"),
+            ));
+        }
+        let value = |tensor: &super::slots::Tensor| {
+            let values = state
+                .values
+                .get(&tensor.name)
+                .ok_or_else(|| missing(&tensor.name))?;
+            if values.len() != tensor.elements() {
+                let (expected, got) = (tensor.shape.clone(), vec![values.len()]);
+                return Err(Error::Shape {
+                    tensor: tensor.name.clone(),
+                    expected,
+                    got,
+                });
+            }
+            Ok(Arc::clone(values))
+        };
+        self.slots.tensors.iter().map(value).collect()
+    }
+
+    fn lora_settings(&self) -> Option<(usize, f32)> {
+        match self.kind {
+            Kind::Lora { rank, alpha, .. } => Some((rank, alpha)),
+            Kind::Full => None,
+        }
+    }
+
+    fn gradient_key(&self, number: usize) -> String {
+        self.slots.gradient_name(number).to_owned()
+    }
+}
+
+fn missing(tensor: &str) -> Error {
+    Error::MissingTensor {
+        tensor: tensor.to_owned(),
+        origin: "the training state".to_owned(),
+    }
+}
+
+impl TrainState {
+    /// Returns the number of optimizer steps taken.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.optimizer.steps
+    }
+
+    /// Writes the state to a file, replacing it whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        let mut tensors = Vec::new();
+        let mut push = |name: String, values: &[f32]| {
+            tensors.push(TensorView::from_f32(
+                name,
+                Dtype::F32,
+                vec![values.len()],
+                values,
+            )?);
+            Ok::<_, Error>(())
+        };
+        for (name, values) in &self.values {
+            push(format!("values.{name}"), values)?;
+        }
+        for (name, sum) in &self.gradients {
+            push(format!("gradients.{name}"), sum)?;
+        }
+        for (name, moments) in &self.optimizer.moments {
+            push(format!("moments.first.{name}"), &moments.first)?;
+            push(format!("moments.second.{name}"), &moments.second)?;
+        }
+        if let Some((rank, alpha)) = self.lora {
+            push("lora".to_owned(), &[rank as f32, alpha])?;
+        }
+        let steps = self.optimizer.steps.to_le_bytes().to_vec();
+        tensors.push(TensorView::new("steps", Dtype::F32, vec![2], steps)?);
+        files::replace(path, &encode(&tensors)?)
+    }
+
+    /// Reads a state that [`write`](Self::write) wrote.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or holds something else.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let file = SafetensorsFile::open(path)?;
+        let malformed = |reason: String| Error::malformed(path.display().to_string(), reason);
+        let steps = file.tensor("steps")?;
+        let steps = <[u8; 8]>::try_from(steps.bytes())
+            .map_err(|_| malformed("`steps` is not 8 bytes".to_owned()))?;
+        let mut state = Self {
+            lora: None,
+            values: BTreeMap::new(),
+            gradients: BTreeMap::new(),
+            optimizer: AdamW {
+                steps: u64::from_le_bytes(steps),
+                moments: BTreeMap::new(),
+            },
+        };
+        let empty = || Moments {
+            first: Vec::new(),
+            second: Vec::new(),
+        };
+        for name in file.names() {
+            let read = || file.tensor(&name).map(|tensor| tensor.to_f32());
+            if let Some(name) = name.strip_prefix("values.") {
+                state.values.insert(name.to_owned(), Arc::new(read()?));
+            } else if let Some(name) = name.strip_prefix("gradients.") {
+                state.gradients.insert(name.to_owned(), read()?);
+            } else if let Some(name) = name.strip_prefix("moments.first.") {
+                state
+                    .optimizer
+                    .moments
+                    .entry(name.to_owned())
+                    .or_insert_with(empty)
+                    .first = read()?;
+            } else if let Some(name) = name.strip_prefix("moments.second.") {
+                state
+                    .optimizer
+                    .moments
+                    .entry(name.to_owned())
+                    .or_insert_with(empty)
+                    .second = read()?;
+            } else if name == "lora" {
+                let [rank, alpha] = read()?[..] else {
+                    return Err(malformed("`lora` is not rank and alpha".to_owned()));
+                };
+                state.lora = Some((rank as usize, alpha));
+            } else if name != "steps" {
+                return Err(malformed(format!("unknown tensor `{name}`")));
+            }
+        }
+        Ok(state)
+    }
+}
+
+/// All weights of a full run, as a source that a model can be loaded from or saved with.
+#[derive(Clone, Debug)]
+pub struct FullWeights {
+    pub(super) config: ModelConfig,
+    pub(super) tensors: BTreeMap<String, Arc<Vec<f32>>>,
+}
+
+impl WeightSource for FullWeights {
+    fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    fn tensor(&self, name: &str) -> Result<TensorView<'_>, Error> {
+        let shapes = crate::weights::tensor_shapes(&self.config);
+        let found = shapes
+            .into_iter()
+            .find(|(known, _)| known == name)
+            .zip(self.tensors.get(name));
+        let ((name, shape), values) = found.ok_or_else(|| missing(name))?;
+        TensorView::from_f32(name, Dtype::F32, shape, values)
+    }
+
+    fn precision(&self) -> Dtype {
+        Dtype::F32
+    }
+}

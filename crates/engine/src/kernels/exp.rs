@@ -8,7 +8,7 @@
 pub(crate) fn exp(x: f32) -> f32 {
     /// Adding it moves the integer part of a number into the low bits of the mantissa.
     const SHIFT: f32 = 12_582_912.0;
-    const LN2_HIGH: f32 = 0.693_359_375;
+    const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     let x = x.clamp(-87.33, 88.37);
     let shifted = x.mul_add(std::f32::consts::LOG2_E, SHIFT);

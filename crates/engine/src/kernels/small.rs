@@ -24,6 +24,10 @@ pub(crate) struct Right<'a> {
     pub(crate) panel: usize,
 }
 
+#[expect(
+    clippy::too_many_arguments,
+    reason = "three strided matrices, spelled out"
+)]
 /// Multiplies; `c` has rows of `c_row` elements.
 pub(crate) fn product(
     rows: usize,

@@ -28,6 +28,10 @@ impl Model {
     ///
     /// `u` receives the adapters' inner activations. When one adapter covers all rows, as in training,
     /// it holds the columns of each adapted layer in turn, which the backward pass reads again.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the state of a pass, spelled out"
+    )]
     pub(crate) fn apply(
         &self,
         layer: usize,

@@ -54,7 +54,7 @@ fn datum(len: usize, seed: usize) -> Datum {
     let targets: Vec<i64> = tokens(len, seed + 1).into_iter().map(i64::from).collect();
     let weights: Vec<f32> = (0..len)
         .map(|i| {
-            if (i + seed) % 4 == 0 {
+            if (i + seed).is_multiple_of(4) {
                 0.0
             } else {
                 0.5 + (i % 3) as f32 * 0.25

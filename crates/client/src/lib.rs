@@ -1,3 +1,5 @@
 //! The Tinker SDK for Rust.
 
 mod training;
+
+pub use training::custom_loss::CustomLoss;

@@ -23,7 +23,7 @@ pub(crate) fn split(data: Vec<Datum>, max_len: usize, max_bytes: usize) -> Vec<V
     let mut chunk = Vec::new();
     let mut chunk_bytes = 0_usize;
     for datum in data {
-        let bytes = datum_bytes(&datum);
+        let bytes = training_bytes(&datum);
         let full = chunk.len() >= max_len || chunk_bytes.saturating_add(bytes) > max_bytes;
         if full && !chunk.is_empty() {
             chunks.push(std::mem::take(&mut chunk));
@@ -38,19 +38,14 @@ pub(crate) fn split(data: Vec<Datum>, max_len: usize, max_bytes: usize) -> Vec<V
     chunks
 }
 
-/// Estimates the size of a training request with these datums.
-pub(crate) fn batch_bytes(data: &[Datum]) -> usize {
-    data.iter().map(datum_bytes).sum()
-}
-
 /// Estimates what a datum adds to a training request.
-pub(crate) fn datum_bytes(datum: &Datum) -> usize {
+pub(crate) fn training_bytes(datum: &Datum) -> usize {
     let tensors: usize = datum.loss_fn_inputs().values().map(tensor_bytes).sum();
     input_bytes(datum.model_input(), TRAINING_TOKEN_BYTES) + tensors
 }
 
 /// Estimates the size of a sampling request with this prompt.
-pub(crate) fn prompt_bytes(prompt: &ModelInput) -> usize {
+pub(crate) fn sampling_bytes(prompt: &ModelInput) -> usize {
     input_bytes(prompt, SAMPLING_TOKEN_BYTES)
 }
 
@@ -145,9 +140,9 @@ mod tests {
         ];
         for (name, chunk, training, sampling) in cases {
             let input = ModelInput::from_chunks([chunk]);
-            assert_eq!(prompt_bytes(&input), sampling, "{name} in a prompt");
+            assert_eq!(sampling_bytes(&input), sampling, "{name} in a prompt");
             let datum = Datum::new(input, LossInputs::new()).unwrap();
-            assert_eq!(datum_bytes(&datum), training, "{name} in a datum");
+            assert_eq!(training_bytes(&datum), training, "{name} in a datum");
         }
     }
 
@@ -167,7 +162,6 @@ mod tests {
         ]);
         let datum = Datum::new(vec![1, 2], inputs).unwrap();
         let expected = 2 * 4 + 2 * 4 + 3 * 8 + (2 * 4 + 5 * 8);
-        assert_eq!(datum_bytes(&datum), expected);
-        assert_eq!(batch_bytes(&[datum.clone(), datum]), 2 * expected);
+        assert_eq!(training_bytes(&datum), expected);
     }
 }

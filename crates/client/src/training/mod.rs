@@ -10,3 +10,8 @@ pub(crate) mod chunk;
     expect(dead_code, reason = "the training client will call it")
 )]
 pub(crate) mod combine;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the training client will call it")
+)]
+pub(crate) mod custom_loss;

@@ -1,1 +1,9 @@
 //! Shared fixtures for the tests of the workspace. Never published.
+//!
+//! [`ScriptedServer`] is a small Tinker server for tests of clients: correct unless told to
+//! misbehave, with numbers that can be checked by hand ([`arithmetic`]).
+
+pub mod arithmetic;
+pub mod scripted;
+
+pub use scripted::{Gate, ScriptedServer};

@@ -1,0 +1,160 @@
+//! Configuration, credentials and sessions.
+
+use super::reply::{Reply, refuse};
+use super::training::labels;
+use super::{BASE_MODEL, Recorded, Shared, State};
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
+use serde_json::json;
+use tinkrs_types::{
+    FinishReason, ProjectId, ServerCapabilities, SessionId, SupportedModel, TelemetryBatch,
+    Timestamp, UserMetadata,
+};
+use tinkrs_wire::Body;
+use tinkrs_wire::op::auth_token::AuthTokenResponse;
+use tinkrs_wire::op::create_session::{CreateSessionRequest, CreateSessionResponse};
+use tinkrs_wire::op::finish_session::FinishSessionRequest;
+use tinkrs_wire::op::session_heartbeat::{SessionHeartbeatRequest, SessionHeartbeatResponse};
+
+/// A client's session.
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    pub(super) created_at: Timestamp,
+    pub(super) user_metadata: Option<UserMetadata>,
+    pub(super) display_name: Option<String>,
+    pub(super) project_id: ProjectId,
+    pub(super) finished: Option<(FinishReason, Option<String>)>,
+}
+
+impl State {
+    /// Refuses what is asked in a session that does not exist or is finished.
+    pub(super) fn check_session(&self, id: &SessionId) -> Result<(), Reply> {
+        match self.sessions.get(id) {
+            Some(session) if session.finished.is_none() => Ok(()),
+            Some(_) => Err(refuse(403, "the session is finished")),
+            None => Err(refuse(403, "Invalid session_id")),
+        }
+    }
+
+    /// Refuses credentials that are none.
+    pub(super) fn check_key(&self, request: &Recorded) -> Result<(), Reply> {
+        let key = request.key().unwrap_or("");
+        let by_key = ["client_config", "auth_token", "api_key"].contains(&request.endpoint);
+        let accepted = if self.config.pjwt_auth_enabled && !by_key {
+            self.tokens.iter().any(|token| token == key)
+        } else {
+            key.starts_with("tml-") || key.starts_with("eyJ")
+        };
+        if accepted {
+            Ok(())
+        } else {
+            Err(refuse(401, "invalid credential"))
+        }
+    }
+}
+
+/// `client_config`
+pub(super) fn client_config(shared: &Shared) -> Reply {
+    Reply::json(&shared.state().config)
+}
+
+/// `dynamic_config`
+pub(super) fn dynamic_config(shared: &Shared) -> Reply {
+    Reply::json(&shared.state().dynamic_config)
+}
+
+/// `auth_token`: each token is new.
+pub(super) fn auth_token(shared: &Shared) -> Reply {
+    let mut state = shared.state();
+    let expires = Timestamp::now().as_second() + state.token_lifetime.as_secs().cast_signed();
+    let header = BASE64.encode(json!({"alg": "none", "typ": "JWT"}).to_string());
+    let claims = json!({
+        "sub": "tml:organization_user:tester", "org_id": "test-org", "email": "tester@example.com",
+        "iss": "passport-test", "exp": expires, "number": state.next("token"),
+    });
+    let jwt = format!("{header}.{}.", BASE64.encode(claims.to_string()));
+    state.tokens.push(jwt.clone());
+    Reply::json(&AuthTokenResponse { jwt })
+}
+
+/// `api_key`
+pub(super) fn api_key() -> Reply {
+    Reply::json(&json!({
+        "key_id": 7, "name": "test key", "note": "",
+        "details": {
+            "org_details": {"name": "Test Org"},
+            "user_details": {"email": "tester@example.com"},
+        },
+    }))
+}
+
+/// `get_server_capabilities`
+pub(super) fn get_server_capabilities() -> Reply {
+    Reply::json(&ServerCapabilities {
+        supported_models: vec![SupportedModel {
+            model_name: Some(BASE_MODEL.to_owned()),
+            max_context_length: Some(32_768),
+            trainable: Some(true),
+            sampleable: Some(true),
+        }],
+    })
+}
+
+/// `create_session`
+pub(super) fn create_session(shared: &Shared, request: &Recorded) -> Reply {
+    let Ok(body) = CreateSessionRequest::decode(&request.body) else {
+        return refuse(400, "not a request for a session");
+    };
+    let mut state = shared.state();
+    let session_id = SessionId::new(format!("session-{}", state.next("session")));
+    let session = Session {
+        created_at: state.now(),
+        user_metadata: labels(body.user_metadata),
+        display_name: body.display_name,
+        project_id: body.project_id.unwrap_or_else(|| "default".into()),
+        finished: None,
+    };
+    state.sessions.insert(session_id.clone(), session);
+    let response = CreateSessionResponse {
+        session_id,
+        info_message: None,
+        warning_message: None,
+        error_message: None,
+    };
+    Reply::json(&response)
+}
+
+/// `session_heartbeat`
+pub(super) fn session_heartbeat(shared: &Shared, request: &Recorded) -> Reply {
+    let Ok(body) = SessionHeartbeatRequest::decode(&request.body) else {
+        return refuse(400, "not a heartbeat");
+    };
+    match shared.state().sessions.get(&body.session_id) {
+        Some(session) if session.finished.is_some() => refuse(410, "the session is finished"),
+        Some(_) => Reply::json(&SessionHeartbeatResponse::default()),
+        None => refuse(404, "no such session"),
+    }
+}
+
+/// `finish_session`: the first reason wins.
+pub(super) fn finish_session(shared: &Shared, request: &Recorded) -> Reply {
+    let Ok(body) = FinishSessionRequest::decode(&request.body) else {
+        return refuse(400, "not an end of a session");
+    };
+    let id = SessionId::new(request.ids[0].clone());
+    let mut state = shared.state();
+    let Some(session) = state.sessions.get_mut(&id) else {
+        return refuse(404, "no such session");
+    };
+    session.finished.get_or_insert((body.reason, body.detail));
+    Reply::json(&json!({}))
+}
+
+/// `telemetry`
+pub(super) fn telemetry(shared: &Shared, request: &Recorded) -> Reply {
+    if let Err(error) = TelemetryBatch::decode(&request.body) {
+        shared.complain(format!("telemetry: {error:?}"));
+        return refuse(422, "not telemetry");
+    }
+    Reply::json(&json!({"status": "accepted"}))
+}

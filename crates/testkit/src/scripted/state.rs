@@ -1,0 +1,110 @@
+//! What the server knows.
+
+use super::futures::Promised;
+use super::sampling::Sampler;
+use super::service::Session;
+use super::training::{Execution, Model};
+use super::weights::Stored;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tinkrs_types::{
+    ClientConfig, DynamicConfig, ForwardBackwardOutput, LossId, ModelId, RequestId,
+    SamplingSessionId, SessionId, Timestamp,
+};
+use tinkrs_wire::op::forward_backward::ForwardBackwardRequest;
+
+/// Changes the output of a pass.
+pub(super) type EditPass = Box<dyn Fn(&ForwardBackwardRequest, &mut ForwardBackwardOutput) + Send>;
+
+/// What the server knows.
+pub(super) struct State {
+    pub(super) config: ClientConfig,
+    pub(super) dynamic_config: DynamicConfig,
+    pub(super) connections_to_reset: usize,
+    pub(super) long_poll: Duration,
+    pub(super) inline_limit_bytes: usize,
+    pub(super) json_results: bool,
+    pub(super) sequence_ids: bool,
+    pub(super) skip_gaps_after: Option<Duration>,
+    pub(super) edit_pass: Option<EditPass>,
+    pub(super) token_lifetime: Duration,
+
+    pub(super) tokens: Vec<String>,
+    pub(super) sessions: BTreeMap<SessionId, Session>,
+    pub(super) models: BTreeMap<ModelId, Model>,
+    /// Promises of requests that have no other place, by what makes them unique.
+    pub(super) promised: HashMap<String, RequestId>,
+    pub(super) samplers: BTreeMap<SamplingSessionId, Sampler>,
+    pub(super) losses: Vec<LossId>,
+    pub(super) checkpoints: Vec<Stored>,
+    pub(super) copies: HashMap<String, Value>,
+    pub(super) futures: HashMap<RequestId, Arc<Promised>>,
+    pub(super) executions: Vec<Execution>,
+    pub(super) cancelled: Vec<RequestId>,
+    pub(super) acknowledged: Vec<RequestId>,
+    ticks: i64,
+    numbers: BTreeMap<&'static str, u64>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            config: ClientConfig::default(),
+            dynamic_config: DynamicConfig::default(),
+            connections_to_reset: 0,
+            long_poll: Duration::from_secs(25),
+            inline_limit_bytes: 256 * 1024,
+            json_results: false,
+            sequence_ids: true,
+            skip_gaps_after: None,
+            edit_pass: None,
+            token_lifetime: Duration::from_secs(3_600),
+            tokens: vec![],
+            sessions: BTreeMap::new(),
+            models: BTreeMap::new(),
+            promised: HashMap::new(),
+            samplers: BTreeMap::new(),
+            losses: vec![],
+            checkpoints: vec![],
+            copies: HashMap::new(),
+            futures: HashMap::new(),
+            executions: vec![],
+            cancelled: vec![],
+            acknowledged: vec![],
+            ticks: 0,
+            numbers: BTreeMap::new(),
+        }
+    }
+}
+
+impl State {
+    /// Returns the next number of a series, from 0.
+    pub(super) fn next(&mut self, series: &'static str) -> u64 {
+        let next = self.numbers.entry(series).or_default();
+        *next += 1;
+        *next - 1
+    }
+
+    /// Returns the time of what happens now: a second after what happened before.
+    pub(super) fn now(&mut self) -> Timestamp {
+        // 2026-01-01T00:00:00Z, so that tests can name the times they expect.
+        const START: i64 = 1_767_225_600;
+        self.ticks += 1;
+        Timestamp::from_second(START + self.ticks).expect("tests are shorter than centuries")
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for super::script::Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Script").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,358 @@
+//! Checkpoints: saving, loading, copying.
+
+use super::futures::{Outcome, promise};
+use super::reply::{Reply, refuse};
+use super::sampling::Sampler;
+use super::script::Effect;
+use super::training::{Model, labels, submit, user_error};
+use super::{Recorded, Shared, State};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tinkrs_types::{
+    Checkpoint, CheckpointKind, CopiedWeights, ExternalSave, InvalidInput, LoraConfig, ModelId,
+    OptimizerConfig, SamplingSessionId, TinkerPath, UserMetadata, WeightsInfo, check_ttl,
+};
+use tinkrs_wire::op::copy_weights::CopyWeightsRequest;
+use tinkrs_wire::op::load_weights::{LoadWeightsRequest, LoadWeightsResult};
+use tinkrs_wire::op::save_weights::{SaveWeightsRequest, SaveWeightsResult};
+use tinkrs_wire::op::save_weights_external::SaveWeightsExternalRequest;
+use tinkrs_wire::op::save_weights_for_sampler::{
+    SaveWeightsForSamplerRequest, SaveWeightsForSamplerResult,
+};
+use tinkrs_wire::op::weights_info::WeightsInfoRequest;
+use tinkrs_wire::{Body, header};
+
+/// The size that all checkpoints have.
+pub(super) const SIZE_BYTES: u64 = 1_000_000;
+
+/// A checkpoint and what a model needs to go on from it.
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub(super) checkpoint: Checkpoint,
+    pub(super) base_model: String,
+    pub(super) lora: LoraConfig,
+    pub(super) optimizer: OptimizerConfig,
+}
+
+/// What a checkpoint is saved with.
+struct Save {
+    model_id: ModelId,
+    kind: CheckpointKind,
+    name: String,
+    ttl_seconds: Option<u64>,
+    overwrite: bool,
+    user_metadata: Option<UserMetadata>,
+}
+
+impl State {
+    pub(super) fn stored(&self, path: &TinkerPath) -> Option<&Stored> {
+        let mut stored = self.checkpoints.iter();
+        stored.find(|stored| stored.checkpoint.tinker_path == *path)
+    }
+
+    /// Returns the base model of the checkpoint that a text names.
+    pub(super) fn base_model_of(&self, path: &str) -> Result<(String, TinkerPath), Reply> {
+        let path: TinkerPath = path.parse().map_err(|_| refuse(400, "not a path"))?;
+        match self.stored(&path) {
+            Some(stored) => Ok((stored.base_model.clone(), path)),
+            None => Err(refuse(404, "no such checkpoint")),
+        }
+    }
+
+    fn save(&mut self, save: Save) -> Result<TinkerPath, InvalidInput> {
+        let path = TinkerPath::new(save.model_id.clone(), save.kind, save.name)?;
+        if let Some(ttl_seconds) = save.ttl_seconds {
+            check_ttl(ttl_seconds)?;
+        }
+        if self.stored(&path).is_some() && !save.overwrite {
+            return Err(InvalidInput::new(
+                "path",
+                "ResourceAlreadyExists",
+                "a new name",
+            ));
+        }
+        let time = self.now();
+        let span = |seconds: u64| jiff::SignedDuration::from_secs(seconds.cast_signed());
+        let checkpoint = Checkpoint {
+            checkpoint_id: path.checkpoint_id(),
+            checkpoint_type: save.kind,
+            time,
+            tinker_path: path.clone(),
+            size_bytes: Some(SIZE_BYTES),
+            public: false,
+            user_metadata: save.user_metadata,
+            expires_at: save.ttl_seconds.map(|seconds| time + span(seconds)),
+        };
+        let model = &self.models[&save.model_id];
+        let stored = Stored {
+            checkpoint,
+            base_model: model.base_model.clone(),
+            lora: model.lora.clone(),
+            optimizer: model.optimizer.clone(),
+        };
+        self.checkpoints
+            .retain(|other| other.checkpoint.tinker_path != path);
+        self.checkpoints.push(stored);
+        Ok(path)
+    }
+
+    fn saved(&mut self, save: Save, result: impl Fn(TinkerPath) -> Value) -> Outcome {
+        match self.save(save) {
+            Ok(path) => Outcome::Json(result(path)),
+            Err(error) => Outcome::Failed(user_error(&error)),
+        }
+    }
+}
+
+fn tagged(body: &impl Body) -> Value {
+    serde_json::from_slice(&body.encode()).expect("what was encoded")
+}
+
+/// `save_weights`
+pub(super) fn save_weights(
+    shared: &Arc<Shared>,
+    request: &Recorded,
+    effect: Option<Effect>,
+) -> Reply {
+    let Ok(body) = SaveWeightsRequest::decode(&request.body) else {
+        return refuse(400, "not a request to save");
+    };
+    let (model_id, seq_id) = (body.model_id.clone(), body.seq_id.unwrap_or(0));
+    submit(shared, request, effect, model_id, seq_id, "save_weights", {
+        Box::new(move |state| {
+            let save = Save {
+                model_id: body.model_id,
+                kind: CheckpointKind::Training,
+                name: body.path.unwrap_or_else(|| "unnamed".to_owned()),
+                ttl_seconds: body.ttl_seconds,
+                overwrite: body.overwrite,
+                user_metadata: body.user_metadata,
+            };
+            state.saved(save, |path| tagged(&SaveWeightsResult { path }))
+        })
+    })
+}
+
+/// `save_weights_external`
+pub(super) fn save_weights_external(
+    shared: &Arc<Shared>,
+    request: &Recorded,
+    effect: Option<Effect>,
+) -> Reply {
+    let Ok(body) = SaveWeightsExternalRequest::decode(&request.body) else {
+        return refuse(400, "not a request to save");
+    };
+    let (model_id, seq_id) = (body.model_id.clone(), body.seq_id.unwrap_or(0));
+    let work = move |state: &mut State| {
+        let save = Save {
+            model_id: body.model_id,
+            kind: CheckpointKind::External,
+            name: body.path,
+            ttl_seconds: body.ttl_seconds,
+            overwrite: false,
+            user_metadata: None,
+        };
+        let size_bytes = Some(SIZE_BYTES);
+        state.saved(save, |path| tagged(&ExternalSave { path, size_bytes }))
+    };
+    let operation = "save_weights_external";
+    submit(
+        shared,
+        request,
+        effect,
+        model_id,
+        seq_id,
+        operation,
+        Box::new(work),
+    )
+}
+
+/// `save_weights_for_sampler`
+pub(super) fn save_weights_for_sampler(
+    shared: &Arc<Shared>,
+    request: &Recorded,
+    effect: Option<Effect>,
+) -> Reply {
+    let Ok(body) = SaveWeightsForSamplerRequest::decode(&request.body) else {
+        return refuse(400, "not a request to save");
+    };
+    let (model_id, seq_id) = (body.model_id.clone(), body.seq_id.unwrap_or(0));
+    let work = move |state: &mut State| match (body.path, body.sampling_session_seq_id) {
+        (Some(name), None) => {
+            let save = Save {
+                model_id: body.model_id,
+                kind: CheckpointKind::Sampler,
+                name,
+                ttl_seconds: body.ttl_seconds,
+                overwrite: false,
+                user_metadata: body.user_metadata,
+            };
+            state.saved(save, |path| {
+                tagged(&SaveWeightsForSamplerResult {
+                    path: Some(path),
+                    sampling_session_id: None,
+                })
+            })
+        }
+        (None, Some(number)) => {
+            let (session, _) = body.model_id.session().expect("the server made the id");
+            let id = SamplingSessionId::in_session(&session, number);
+            let base_model = state.models[&body.model_id].base_model.clone();
+            state
+                .samplers
+                .insert(id.clone(), Sampler::new(base_model, None));
+            Outcome::Json(tagged(&SaveWeightsForSamplerResult {
+                path: None,
+                sampling_session_id: Some(id),
+            }))
+        }
+        _ => Outcome::Failed(user_error(&InvalidInput::new(
+            "path",
+            "both or neither",
+            "one of path and sampling_session_seq_id",
+        ))),
+    };
+    let operation = "save_weights_for_sampler";
+    submit(
+        shared,
+        request,
+        effect,
+        model_id,
+        seq_id,
+        operation,
+        Box::new(work),
+    )
+}
+
+/// `load_weights`
+pub(super) fn load_weights(
+    shared: &Arc<Shared>,
+    request: &Recorded,
+    effect: Option<Effect>,
+) -> Reply {
+    let Ok(body) = LoadWeightsRequest::decode(&request.body) else {
+        return refuse(400, "not a request to load");
+    };
+    let Ok(path) = body.path.parse::<TinkerPath>() else {
+        return refuse(400, "not a path");
+    };
+    match (&body.model_id, body.seq_id) {
+        (Some(model_id), Some(1)) => {
+            let result = LoadWeightsResult {
+                path: Some(body.path.clone()),
+                model_id: Some(model_id.clone()),
+            };
+            let work = move |state: &mut State| match state.stored(&path) {
+                Some(_) => Outcome::Json(tagged(&result)),
+                None => Outcome::Failed(user_error(&InvalidInput::new(
+                    "path",
+                    path,
+                    "a checkpoint that exists",
+                ))),
+            };
+            let model_id = model_id.clone();
+            submit(
+                shared,
+                request,
+                effect,
+                model_id,
+                1,
+                "load_weights",
+                Box::new(work),
+            )
+        }
+        (Some(_), seq_id) => refuse(
+            400,
+            &format!("LoadWeights is not permitted with seq_id {seq_id:?}"),
+        ),
+        (None, _) => create_via_load(shared, body, &path, effect),
+    }
+}
+
+fn create_via_load(
+    shared: &Arc<Shared>,
+    body: LoadWeightsRequest,
+    path: &TinkerPath,
+    effect: Option<Effect>,
+) -> Reply {
+    let (Some(session_id), Some(number)) = (body.session_id, body.model_seq_id) else {
+        return refuse(400, "neither a model nor a session to create one in");
+    };
+    let mut state = shared.state();
+    if let Err(reply) = state.check_session(&session_id) {
+        return reply;
+    }
+    let model_id = ModelId::in_session(&session_id, number);
+    if let Some(request_id) = state.promised.get(model_id.as_str()) {
+        return promise(request_id.clone());
+    }
+    let Some(stored) = state.stored(path).cloned() else {
+        return refuse(404, "no such checkpoint");
+    };
+    let request_id = state.promise(None);
+    let now = state.now();
+    let optimizer = body.optimizer_config.unwrap_or(stored.optimizer);
+    let base_model = body.base_model.unwrap_or(stored.base_model);
+    let mut model = Model::new(base_model, stored.lora, optimizer, now);
+    model.user_metadata = labels(body.user_metadata);
+    state.models.insert(model_id.clone(), model);
+    state
+        .promised
+        .insert(model_id.as_str().to_owned(), request_id.clone());
+    let result = tagged(&LoadWeightsResult {
+        path: Some(body.path),
+        model_id: Some(model_id),
+    });
+    state.settle(shared, &request_id, Outcome::Json(result), effect);
+    promise(request_id)
+}
+
+/// `weights_info`
+pub(super) fn weights_info(shared: &Shared, request: &Recorded) -> Reply {
+    let Ok(body) = WeightsInfoRequest::decode(&request.body) else {
+        return refuse(400, "not a request for information");
+    };
+    let Ok(path) = body.tinker_path.parse() else {
+        return refuse(400, "not a path");
+    };
+    match shared.state().stored(&path) {
+        Some(stored) => Reply::json(&WeightsInfo {
+            base_model: stored.base_model.clone(),
+            is_lora: true,
+            optimizer_config: stored.optimizer.clone(),
+            lora_rank: Some(stored.lora.rank),
+            train_unembed: Some(stored.lora.train_unembed),
+            train_mlp: Some(stored.lora.train_mlp),
+            train_attn: Some(stored.lora.train_attn),
+        }),
+        None => refuse(404, "no such checkpoint"),
+    }
+}
+
+/// `copy_weights`: one copy for each idempotency key.
+pub(super) fn copy_weights(shared: &Shared, request: &Recorded) -> Reply {
+    let Ok(body) = CopyWeightsRequest::decode(&request.body) else {
+        return refuse(400, "not a request to copy");
+    };
+    let Some(key) = request.header(header::IDEMPOTENCY_KEY) else {
+        return refuse(400, "an idempotency key is needed");
+    };
+    let mut state = shared.state();
+    if let Some(before) = state.copies.get(key) {
+        return Reply::json(before);
+    }
+    let Some(mut stored) = state.stored(&body.source_path).cloned() else {
+        return refuse(404, "no such checkpoint");
+    };
+    let run = ModelId::new(format!("copy-{}:train:0", state.next("copy")));
+    let (kind, name) = (body.source_path.kind(), body.source_path.name());
+    let path = TinkerPath::new(run, kind, name).expect("the name is of a path");
+    stored.checkpoint.tinker_path = path.clone();
+    stored.checkpoint.expires_at = None;
+    stored.checkpoint.time = state.now();
+    state.checkpoints.push(stored);
+    let copied = CopiedWeights { tinker_path: path };
+    let copied = serde_json::to_value(copied).unwrap_or_else(|_| json!(null));
+    state.copies.insert(key.to_owned(), copied.clone());
+    Reply::json(&copied)
+}

@@ -1,0 +1,5 @@
+//! The scripted server keeps the protocol's promises, and breaks them as told.
+
+mod caller;
+mod faults;
+mod promises;

@@ -5,6 +5,9 @@
 //! [`CredentialSource`]: a key, a token, or a [`CredentialCommand`] to run. Keys that were
 //! stored by `tinkrs auth login` live in a [`CredentialStore`].
 //!
+//! Some servers want the credential exchanged for a short-lived token. `TokenCache` holds that
+//! token and exchanges it again before it expires.
+//!
 //! Invariant: a credential is only ever held in a [`Secret`]. It is overwritten when dropped, and
 //! no message, `Debug` output or log line of this module contains it.
 
@@ -14,6 +17,11 @@ mod secret;
 mod command;
 mod resolve;
 mod store;
+
+#[cfg_attr(not(test), expect(dead_code, reason = "plugged in by the connection"))]
+pub(crate) mod claims;
+#[expect(dead_code, reason = "plugged in by the connection")]
+pub(crate) mod token_cache;
 
 pub use command::CredentialCommand;
 pub use error::{AuthError, KeyOrigin};

@@ -5,8 +5,8 @@
 //! lp_i = (z_i − max z) / T − ln Σ_j w_j              its reported log-probability
 //! ```
 //!
-//! A token is drawn by inverting the cumulative sum of the weights, in the order of token ids, over the
-//! tokens that survive the cuts:
+//! A token is drawn by inverting the cumulative sum of the weights, in a fixed order, over the tokens that
+//! survive the cuts:
 //!
 //! - top-k keeps the `k` largest logits, ties going to lower ids;
 //! - top-p then keeps the fewest of those, largest first, whose weights reach `p` times their sum.
@@ -16,8 +16,8 @@
 //! Log-probabilities are those of the distribution *before* the cuts, scaled by the temperature. At
 //! temperature 0, where that distribution is a single point, they are the model's own (`T = 1`).
 //!
-//! Everything runs in a fixed order and in time linear in the vocabulary, except that a nucleus sorts
-//! the tokens it looks at, which is few of them unless the distribution is flat.
+//! Everything runs in a fixed order and in time linear in the vocabulary; nothing is sorted but what is
+//! reported in order.
 
 use std::cmp::Ordering;
 
@@ -26,6 +26,9 @@ use crate::kernels::softmax;
 
 /// Tokens whose weights are summed first; the sums of blocks find the block of a draw quickly.
 const BLOCK: usize = 256;
+
+/// Tokens that a nucleus is looked for in before it is looked for in all of them.
+const FIRST_LOOK: usize = 64;
 
 /// How to draw a token.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,20 +89,13 @@ impl<'a> Distribution<'a> {
         let temperature = if greedy { 1.0 } else { temperature };
         let max = softmax::max(logits);
         let scale = 1.0 / temperature;
-        let Scratch {
-            weights,
-            block_sums,
-            ..
-        } = &mut *scratch;
+        let weights = &mut scratch.weights;
         weights.clear();
         weights.extend_from_slice(logits);
         let sum = softmax::exp_in_place(weights, scale, max);
         if !sum.is_finite() || !max.is_finite() {
             return Err(non_finite(logits));
         }
-        block_sums.clear();
-        let blocks = weights.chunks(BLOCK);
-        block_sums.extend(blocks.map(|block| block.iter().map(|&w| f64::from(w)).sum::<f64>()));
         Ok(Self {
             logits,
             scratch,
@@ -132,7 +128,6 @@ impl<'a> Distribution<'a> {
             return self.draw_from_all(uniform);
         }
         self.cut(top_k, rule.top_p);
-        self.scratch.candidates.sort_unstable();
         self.draw_from_candidates(uniform)
     }
 
@@ -153,20 +148,22 @@ impl<'a> Distribution<'a> {
         position.expect("the maximum is one of them") as u32
     }
 
-    fn draw_from_all(&self, uniform: f64) -> u32 {
-        let sums = &self.scratch.block_sums;
-        let mut rest = uniform * sums.iter().sum::<f64>();
+    fn draw_from_all(&mut self, uniform: f64) -> u32 {
+        let Scratch {
+            weights,
+            block_sums,
+            ..
+        } = &mut *self.scratch;
+        block_sums.clear();
+        block_sums.extend(weights.chunks(BLOCK).map(|block| f64::from(sum(block))));
+        let mut rest = uniform * block_sums.iter().sum::<f64>();
         let mut block = 0;
-        while block + 1 < sums.len() && rest >= sums[block] {
-            rest -= sums[block];
+        while block + 1 < block_sums.len() && rest >= block_sums[block] {
+            rest -= block_sums[block];
             block += 1;
         }
-        // Rounding may have led past the last block with any weight.
-        while sums[block] == 0.0 {
-            block -= 1;
-        }
         let start = block * BLOCK;
-        let weights = self.scratch.weights[start..].iter().take(BLOCK).copied();
+        let weights = weights[start..].iter().take(BLOCK).copied();
         start as u32 + invert(weights, rest)
     }
 
@@ -183,38 +180,32 @@ impl<'a> Distribution<'a> {
 
     /// Leaves in `candidates` the tokens that survive top-k and top-p.
     fn cut(&mut self, top_k: Option<usize>, top_p: f64) {
-        let limit = top_k.unwrap_or(self.logits.len());
+        let Scratch {
+            weights,
+            candidates,
+            ..
+        } = &mut *self.scratch;
+        // Without top-k, the nucleus is probably among a few tokens, which are found much faster.
+        largest_logits(self.logits, top_k.unwrap_or(FIRST_LOOK), candidates);
         if top_p >= 1.0 {
-            largest_logits(self.logits, limit, &mut self.scratch.candidates);
             return;
         }
-        // Without top-k the nucleus is a share of everything, and probably few tokens: look at the
-        // largest 64, and at eight times as many whenever that was not enough.
-        let mut looked_at = if top_k.is_some() {
-            limit
-        } else {
-            limit.min(64)
-        };
-        loop {
-            largest_logits(self.logits, looked_at, &mut self.scratch.candidates);
-            self.sort_candidates();
-            let weights = &self.scratch.weights;
-            let weight = |&token: &u32| f64::from(weights[token as usize]);
-            let sum = match top_k {
-                Some(_) => self.scratch.candidates.iter().map(weight).sum(),
-                None => self.scratch.block_sums.iter().sum::<f64>(),
-            };
-            let mut reached = 0.0;
-            let enough = self.scratch.candidates.iter().position(|token| {
-                reached += weight(token);
-                reached >= top_p * sum
-            });
-            match enough {
-                Some(last) => return self.scratch.candidates.truncate(last + 1),
-                None if looked_at == limit => return,
-                None => looked_at = (looked_at * 8).min(limit),
+        let among_candidates = weight_of(candidates, weights);
+        let target = match top_k {
+            Some(_) => top_p * among_candidates,
+            None => {
+                top_p
+                    * weights
+                        .chunks(BLOCK)
+                        .map(|block| f64::from(sum(block)))
+                        .sum::<f64>()
             }
+        };
+        if top_k.is_none() && among_candidates < target {
+            largest_logits(self.logits, self.logits.len(), candidates);
         }
+        let kept = nucleus(candidates, target, self.logits, weights);
+        candidates.truncate(kept);
     }
 
     fn sort_candidates(&mut self) {
@@ -265,6 +256,50 @@ fn largest_logits(logits: &[f32], k: usize, tokens: &mut Vec<u32>) {
     if tokens.len() > k {
         keep_best(tokens);
     }
+}
+
+/// Moves to the front the fewest tokens, largest logits first, whose weights reach `target`, and returns
+/// their number: at least one.
+///
+/// Halves the tokens again and again, and goes on with the half in which the sum is reached, which takes
+/// linear time in all.
+fn nucleus(tokens: &mut [u32], target: f64, logits: &[f32], weights: &[f32]) -> usize {
+    let mut kept = 0;
+    let mut missing = target;
+    let mut rest = tokens;
+    while rest.len() > 1 {
+        let half = rest.len() / 2;
+        rest.select_nth_unstable_by(half - 1, |&a, &b| by_logit(logits, a, b));
+        let (larger, smaller) = rest.split_at_mut(half);
+        let sum = weight_of(larger, weights);
+        if sum >= missing {
+            rest = larger;
+        } else {
+            missing -= sum;
+            kept += half;
+            rest = smaller;
+        }
+    }
+    kept + 1
+}
+
+fn weight_of(tokens: &[u32], weights: &[f32]) -> f64 {
+    tokens
+        .iter()
+        .map(|&token| f64::from(weights[token as usize]))
+        .sum()
+}
+
+/// Sums a block in lanes, which the compiler keeps in registers.
+fn sum(block: &[f32]) -> f32 {
+    let mut lanes = [0.0_f32; 16];
+    let (chunks, rest) = block.as_chunks::<16>();
+    for chunk in chunks {
+        for (lane, weight) in lanes.iter_mut().zip(chunk) {
+            *lane += weight;
+        }
+    }
+    lanes.iter().chain(rest).sum()
 }
 
 /// Returns the first index at which the running sum of `weights` exceeds `target`.

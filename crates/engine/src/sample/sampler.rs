@@ -1,6 +1,6 @@
 //! The sampler: requests in, tokens and results out, one step at a time.
 //!
-//! [`Sampler::step`] does what the [scheduler](super::scheduler) planned: it starts samples whose prompts
+//! [`Sampler::step`] does what the scheduler planned: it starts samples whose prompts
 //! are complete, then sends one batch through the model with the next token of every running sample and
 //! the next piece of every prompt, and draws or scores from the logits. The loop around it belongs to the
 //! caller, who may submit and cancel between steps.

@@ -18,9 +18,8 @@ mod command;
 mod resolve;
 mod store;
 
-#[cfg_attr(not(test), expect(dead_code, reason = "plugged in by the connection"))]
 pub(crate) mod claims;
-#[expect(dead_code, reason = "plugged in by the connection")]
+
 pub(crate) mod token_cache;
 
 pub use command::CredentialCommand;

@@ -1,17 +1,35 @@
 //! Training a model.
 
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the training client will call it")
-)]
 pub(crate) mod chunk;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the training client will call it")
-)]
 pub(crate) mod combine;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the training client will call it")
-)]
 pub(crate) mod custom_loss;
+
+mod client;
+mod create;
+mod forward_backward;
+mod forward_backward_custom;
+mod load_state;
+mod optim_step;
+mod queue;
+mod request;
+mod save_state;
+mod save_weights_external;
+mod save_weights_for_sampler;
+
+pub use client::TrainingClient;
+pub use request::{BoxFuture, Request};
+
+/// What a training client can be asked to do, each made by the method of the same name.
+pub mod operation {
+    pub use super::create::{CreateLoraTrainingClient, CreateTrainingClientFromState};
+    pub use super::forward_backward::ForwardBackward;
+    pub use super::forward_backward_custom::ForwardBackwardCustom;
+    pub use super::load_state::LoadState;
+    pub use super::optim_step::OptimStep;
+    pub use super::request::Operation;
+    pub use super::save_state::SaveState;
+    pub use super::save_weights_external::SaveWeightsExternal;
+    pub use super::save_weights_for_sampler::{
+        SaveWeightsAndGetSamplingClient, SaveWeightsForSampler,
+    };
+}

@@ -1,0 +1,258 @@
+//! A connection to one server with one credential: what every client stands on.
+
+pub(crate) mod billing;
+pub(crate) mod call;
+pub(crate) mod credential;
+pub(crate) mod retry;
+pub(crate) mod stats;
+pub(crate) mod transport;
+
+use crate::auth::claims;
+use crate::auth::token_cache::TokenCache;
+use crate::auth::{CredentialPolicy, CredentialSource, Secret};
+use crate::byte_budget::ByteBudget;
+use crate::limiter::{BackpressureScope, Limiter, LimiterKey};
+use crate::options::Options;
+use crate::{Error, QueueNotice};
+use billing::Billing;
+use call::Call;
+use credential::Credential;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use retry::Policy;
+use stats::Counters;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use tinkrs_types::{ClientConfig, DynamicConfig, WhoAmI};
+use tinkrs_wire::op::auth_token::{AuthTokenRequest, AuthTokenResponse};
+use tinkrs_wire::op::client_config::ClientConfigRequest;
+use tinkrs_wire::{SDK_VERSION, header, route};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+use transport::Transport;
+
+/// What a user wants called when a queue pauses.
+pub(crate) type QueueListener = Arc<dyn Fn(&QueueNotice) + Send + Sync>;
+
+/// A connection to one server with one credential.
+pub(crate) struct Connection {
+    pub(crate) base_url: String,
+    default_headers: HeaderMap,
+    max_timeout: Duration,
+    transport: Transport,
+    credential: Credential,
+    source: CredentialSource,
+    billing: Billing,
+    dynamic: RwLock<DynamicConfig>,
+    closed: AtomicBool,
+
+    pub(crate) config: ClientConfig,
+    pub(crate) limiter: Arc<Limiter>,
+    pub(crate) upload_bytes: Arc<ByteBudget>,
+    pub(crate) result_bytes: Arc<ByteBudget>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) queue_listener: Option<QueueListener>,
+    /// Where this connection's tasks run, so that plain functions can start them too.
+    pub(crate) runtime: Handle,
+}
+
+impl Connection {
+    /// Reads the server's settings and gets a credential that it takes.
+    pub(crate) async fn open(options: &Options) -> Result<Arc<Self>, Error> {
+        let source = options.credential_source(CredentialPolicy::Any)?;
+        let mut connection = Self::unconfigured(options, source)?;
+        let request = ClientConfigRequest {
+            sdk_version: SDK_VERSION.to_owned(),
+        };
+        let call = Call::post("client_config", route::CLIENT_CONFIG, &request);
+        connection.configure(options, connection.json(call).await?)?;
+        let dynamic = connection
+            .fetch_dynamic_config(Policy::FIVE_MINUTES)
+            .await?;
+        connection.dynamic = RwLock::new(dynamic);
+        Ok(Arc::new(connection))
+    }
+
+    /// Joins a session whose settings are known, as the holder of a sampler's handle does.
+    pub(crate) fn join(
+        options: &Options,
+        config: ClientConfig,
+        dynamic: DynamicConfig,
+    ) -> Result<Arc<Self>, Error> {
+        let source = options.credential_source(CredentialPolicy::Any)?;
+        let mut connection = Self::unconfigured(options, source)?;
+        connection.configure(options, config)?;
+        connection.dynamic = RwLock::new(dynamic);
+        Ok(Arc::new(connection))
+    }
+
+    fn unconfigured(options: &Options, source: CredentialSource) -> Result<Self, Error> {
+        let base_url = options.base_url()?;
+        let runtime = Handle::try_current().map_err(|_| Error::Setup {
+            message: "no tokio runtime: call this inside one, or use the `blocking` feature"
+                .to_owned(),
+        })?;
+        let config = ClientConfig::default();
+        Ok(Self {
+            default_headers: default_headers(options)?,
+            max_timeout: options.http_timeout,
+            transport: Transport::new(&base_url)?,
+            credential: Credential::new(source.clone())?,
+            source,
+            billing: Billing::new(Duration::ZERO),
+            dynamic: RwLock::default(),
+            closed: AtomicBool::new(false),
+            limiter: Limiter::new(config.sample_dispatch_bytes_semaphore_size),
+            upload_bytes: ByteBudget::new(config.fwdbwd_dispatch_bytes_semaphore_size),
+            result_bytes: ByteBudget::new(config.inflight_response_bytes_semaphore_size),
+            config,
+            counters: Arc::default(),
+            queue_listener: options.queue_listener.clone(),
+            runtime,
+            base_url: base_url.as_str().trim_end_matches('/').to_owned(),
+        })
+    }
+
+    /// Does what the server's settings ask for.
+    fn configure(&mut self, options: &Options, config: ClientConfig) -> Result<(), Error> {
+        if config.pjwt_auth_enabled {
+            let policy = match config.credential_default_source.as_str() {
+                "credential_cmd" => CredentialPolicy::Dynamic,
+                _ => CredentialPolicy::Any,
+            };
+            self.source = options.credential_source(policy)?;
+            let exchange = Arc::new(Self::unconfigured(options, self.source.clone())?);
+            self.credential = Credential::Exchanged(TokenCache::new(move || {
+                let exchange = Arc::clone(&exchange);
+                async move { exchange.token().await }
+            }));
+        } else {
+            self.source = options.credential_source(CredentialPolicy::Static)?;
+            self.credential = Credential::new(self.source.clone())?;
+        }
+        let sample_bytes = config.sample_dispatch_bytes_semaphore_size;
+        self.limiter = match options.backpressure {
+            BackpressureScope::Client => Limiter::new(sample_bytes),
+            BackpressureScope::Account => {
+                let credential_digest = credential::digest(&self.source);
+                let base_url = self.base_url.clone();
+                Limiter::shared(
+                    LimiterKey {
+                        base_url,
+                        credential_digest,
+                    },
+                    sample_bytes,
+                )
+            }
+        };
+        self.billing = Billing::new(Duration::from_secs(
+            config.billing_exception_max_pause_duration_sec,
+        ));
+        self.upload_bytes = ByteBudget::new(config.fwdbwd_dispatch_bytes_semaphore_size);
+        self.result_bytes = ByteBudget::new(config.inflight_response_bytes_semaphore_size);
+        self.config = config;
+        Ok(())
+    }
+
+    /// Trades this connection's credential for a token.
+    async fn token(&self) -> Result<Secret, Error> {
+        let call = Call::post("auth_token", route::AUTH_TOKEN, &AuthTokenRequest {})
+            .policy(Policy::TEN_TIMES);
+        let token: AuthTokenResponse = self.json(call).await?;
+        Ok(token.jwt.into())
+    }
+
+    /// Reads who the credential belongs to, without asking the server.
+    pub(crate) async fn whoami(&self) -> Result<WhoAmI, Error> {
+        let (token, exchanged) = self.credential.token(&self.source).await?;
+        Ok(claims::whoami(&token, exchanged)?)
+    }
+
+    /// Reads the settings that may change; servers without any answer 404.
+    pub(crate) async fn fetch_dynamic_config(
+        &self,
+        policy: Policy,
+    ) -> Result<DynamicConfig, Error> {
+        let request = ClientConfigRequest {
+            sdk_version: SDK_VERSION.to_owned(),
+        };
+        let call = Call::post("client_dynamic_config", route::DYNAMIC_CONFIG, &request)
+            .policy(policy)
+            .timeout(Duration::from_secs(10));
+        match self.json(call).await {
+            Err(error) if error.status() == Some(404) => Ok(DynamicConfig::default()),
+            other => other,
+        }
+    }
+
+    pub(crate) fn dynamic_config(&self) -> DynamicConfig {
+        self.dynamic
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn set_dynamic_config(&self, config: DynamicConfig) {
+        *self.dynamic.write().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+
+    /// Takes note of a 402 and returns whether to wait and try again. All who share the
+    /// limiter wait with us.
+    pub(crate) fn billing_may_pause(&self) -> bool {
+        let may_pause = self.billing.may_pause(Instant::now());
+        if may_pause {
+            self.limiter.refused(0);
+        }
+        may_pause
+    }
+
+    /// Refuses new work from now on.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.credential.close();
+    }
+
+    pub(crate) fn check_open(&self, operation: &'static str) -> Result<(), Error> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(Error::Closed { operation }),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns a client for files that lie elsewhere and take no credential.
+    pub(crate) fn downloads(&self) -> reqwest::Client {
+        self.transport.downloads()
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("base_url", &self.base_url)
+            .finish_non_exhaustive()
+    }
+}
+
+fn default_headers(options: &Options) -> Result<HeaderMap, Error> {
+    let mut headers = HeaderMap::new();
+    headers.insert(
+        USER_AGENT,
+        HeaderValue::from_static(concat!("tinkrs/", env!("CARGO_PKG_VERSION"))),
+    );
+    headers.insert(
+        HeaderName::from_static(header::PACKAGE_VERSION),
+        HeaderValue::from_static(SDK_VERSION),
+    );
+    for (name, value) in options.extra_headers() {
+        let refused = |what: &str| Error::Setup {
+            message: format!("header `{name}`: not a valid {what}"),
+        };
+        let mut value = HeaderValue::from_str(&value).map_err(|_| refused("value"))?;
+        value.set_sensitive(true);
+        headers.insert(
+            HeaderName::from_bytes(name.as_bytes()).map_err(|_| refused("name"))?,
+            value,
+        );
+    }
+    Ok(headers)
+}

@@ -1,0 +1,211 @@
+//! What can go wrong in a client call.
+
+use crate::auth::AuthError;
+use reqwest::StatusCode;
+use std::time::Duration;
+use tinkrs_types::{ErrorCategory, InvalidInput, RequestId};
+
+/// The cause of an error, of whatever type.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Anything that can go wrong in a client call.
+///
+/// Ask it questions rather than read its text: [`is_retryable`](Self::is_retryable),
+/// [`is_user_error`](Self::is_user_error), [`status`](Self::status),
+/// [`category`](Self::category), [`request_id`](Self::request_id).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An argument was refused before anything was sent.
+    #[error(transparent)]
+    InvalidInput(#[from] InvalidInput),
+
+    /// No usable credential was found, or none could be had.
+    #[error("no usable credential")]
+    Credential(#[from] AuthError),
+
+    /// The base URL, a header or the TLS set-up cannot be used.
+    #[error("the client cannot be set up: {message}")]
+    Setup {
+        /// What is wrong.
+        message: String,
+    },
+
+    /// The server could not be reached, even after retrying.
+    #[error("{operation}: could not reach {url} ({attempts} attempts)")]
+    Unreachable {
+        /// What was being done.
+        operation: &'static str,
+        /// Where the server should be.
+        url: String,
+        /// How often it was tried.
+        attempts: u32,
+        /// What the last try failed with.
+        source: BoxError,
+    },
+
+    /// The server did not answer in time, even after retrying.
+    #[error("{operation}: no answer from {url} within {} s ({attempts} attempts)", timeout.as_secs_f64())]
+    Timeout {
+        /// What was being done.
+        operation: &'static str,
+        /// Where the server is.
+        url: String,
+        /// How long the last try waited.
+        timeout: Duration,
+        /// How often it was tried.
+        attempts: u32,
+    },
+
+    /// The server refused the request, or kept failing at it.
+    #[error("{operation}: status {status}: {message}")]
+    Status {
+        /// What was being done.
+        operation: &'static str,
+        /// The status of the last answer.
+        status: StatusCode,
+        /// What the server says of it.
+        message: String,
+    },
+
+    /// The server took the request, worked on it, and failed.
+    #[error("{operation} failed: {message} ({category} error, request {request_id})")]
+    RequestFailed {
+        /// What was being done.
+        operation: &'static str,
+        /// Which request.
+        request_id: RequestId,
+        /// Whose fault it is.
+        category: ErrorCategory,
+        /// What the server says of it.
+        message: String,
+    },
+
+    /// The server no longer knows the request.
+    #[error("{operation}: the server no longer knows request {request_id}")]
+    PromiseLost {
+        /// What was being done.
+        operation: &'static str,
+        /// Which request.
+        request_id: RequestId,
+    },
+
+    /// The server's answer could not be read.
+    #[error("{operation}: the server's answer is not one")]
+    Answer {
+        /// What was being done.
+        operation: &'static str,
+        /// What is wrong with it.
+        source: BoxError,
+    },
+
+    /// No sample made progress for a long time.
+    #[error("no sample made progress for {} s", after.as_secs())]
+    Stuck {
+        /// For how long.
+        after: Duration,
+    },
+
+    /// The client was closed, or the runtime that it lived in.
+    #[error("{operation}: the client is closed")]
+    Closed {
+        /// What was being done.
+        operation: &'static str,
+    },
+
+    /// The caller's own loss function failed.
+    #[error("the custom loss failed")]
+    CustomLoss(#[source] BoxError),
+
+    /// The tokenizer could not be found or loaded.
+    #[error("no tokenizer for `{model}`")]
+    Tokenizer {
+        /// For which model.
+        model: String,
+        /// Why.
+        source: BoxError,
+    },
+
+    /// A file could not be downloaded or written.
+    #[error("the download failed")]
+    Download(#[source] BoxError),
+}
+
+impl Error {
+    /// Returns whether the same call may succeed later, without any change to it.
+    ///
+    /// The client has retried it already for as long as it is worth.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Unreachable { .. }
+            | Self::Timeout { .. }
+            | Self::PromiseLost { .. }
+            | Self::Stuck { .. } => true,
+            Self::Status { status, .. } => {
+                matches!(status.as_u16(), 402 | 408 | 409 | 429) || status.is_server_error()
+            }
+            Self::RequestFailed { category, .. } => *category == ErrorCategory::Server,
+            Self::InvalidInput(_)
+            | Self::Credential(_)
+            | Self::Setup { .. }
+            | Self::Answer { .. }
+            | Self::Closed { .. }
+            | Self::CustomLoss(_)
+            | Self::Tokenizer { .. }
+            | Self::Download(_) => false,
+        }
+    }
+
+    /// Returns whether the caller has to change something.
+    pub fn is_user_error(&self) -> bool {
+        match self {
+            Self::InvalidInput(_)
+            | Self::Credential(_)
+            | Self::Setup { .. }
+            | Self::CustomLoss(_) => true,
+            Self::Status { status, .. } => status.is_client_error() && status.as_u16() != 408,
+            Self::RequestFailed { category, .. } => *category == ErrorCategory::User,
+            Self::Unreachable { .. }
+            | Self::Timeout { .. }
+            | Self::PromiseLost { .. }
+            | Self::Answer { .. }
+            | Self::Stuck { .. }
+            | Self::Closed { .. }
+            | Self::Tokenizer { .. }
+            | Self::Download(_) => false,
+        }
+    }
+
+    /// Returns the status of the server's answer, if an answer with an error status it was.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Self::Status { status, .. } => Some(status.as_u16()),
+            _ => None,
+        }
+    }
+
+    /// Returns whose fault a failed request is.
+    pub fn category(&self) -> Option<ErrorCategory> {
+        match self {
+            Self::RequestFailed { category, .. } => Some(*category),
+            _ => None,
+        }
+    }
+
+    /// Returns the request that failed, to tell the service's support.
+    pub fn request_id(&self) -> Option<&RequestId> {
+        match self {
+            Self::RequestFailed { request_id, .. } | Self::PromiseLost { request_id, .. } => {
+                Some(request_id)
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn answer(operation: &'static str, source: impl Into<BoxError>) -> Self {
+        Self::Answer {
+            operation,
+            source: source.into(),
+        }
+    }
+}

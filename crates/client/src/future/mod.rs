@@ -1,0 +1,9 @@
+//! Results under way: what a caller awaits, and how they are fetched.
+
+mod pending;
+pub(crate) mod poll;
+mod queue;
+
+pub use pending::Pending;
+pub use queue::QueueNotice;
+pub(crate) use queue::QueueObserver;

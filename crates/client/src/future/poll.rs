@@ -1,0 +1,349 @@
+//! Fetching the result of a request.
+//!
+//! The server holds a poll open for a while, then answers with the result, with "not yet", or
+//! with a failure. [`Patience::next`] decides what each answer means. It is a pure function, so
+//! every rule is tested without a server or a clock; [`wait`] is the loop that does the I/O.
+//!
+//! Invariants: "not yet" is never given up on, and no answer, whatever it is, is polled for in a
+//! hot loop.
+
+use crate::Error;
+use crate::connection::Connection;
+use crate::connection::billing;
+use crate::connection::call::{Answer, Call, Fault};
+use crate::connection::retry::{self, Policy};
+use crate::future::QueueObserver;
+use bytes::Bytes;
+use jiff::Timestamp;
+use reqwest::header::HeaderValue;
+use std::time::Duration;
+use tinkrs_types::{RequestId, RequestType};
+use tinkrs_wire::op::retrieve_future::{Reply, RetrieveFutureRequest, queue_status};
+use tinkrs_wire::{header, route};
+use tokio::time::Instant;
+
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(45);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
+const BACKOFF: Duration = Duration::from_millis(250);
+/// A server that answers "not yet" faster than this does not hold polls; then we wait ourselves.
+const QUICK: Duration = Duration::from_millis(200);
+const QUICK_BACKOFF: Duration = Duration::from_millis(20);
+const MAX_QUICK_BACKOFF: Duration = Duration::from_secs(1);
+const BAD_REQUESTS: u32 = 3;
+
+/// What is waited for.
+pub(crate) struct Wanted<'a> {
+    pub(crate) operation: &'static str,
+    pub(crate) request_id: &'a RequestId,
+    pub(crate) request_type: RequestType,
+    /// How long the call took that the request was submitted with.
+    pub(crate) roundtrip: Duration,
+    pub(crate) observer: &'a QueueObserver,
+    /// Whether the size of the result is known already, from the batched feed.
+    pub(crate) size_known: bool,
+}
+
+/// A result: its content type and its bytes.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    pub(crate) content_type: String,
+    pub(crate) body: Bytes,
+}
+
+/// What the loop has been through.
+#[derive(Debug, Default)]
+struct Patience {
+    backoffs: u32,
+    quick_answers: u32,
+    bad_requests: u32,
+}
+
+/// What a poll came to, as far as patience is concerned.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Outcome {
+    /// The server answered "not yet" after this long.
+    NotYet(Duration),
+    /// The connection broke.
+    Broken,
+    /// The server answered with this status, and with a wish for a delay.
+    Status(u16, Option<Duration>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    PollAfter(Duration),
+    /// Wait if billing allows it, else fail.
+    Billing,
+    Lost,
+    Fail,
+}
+
+impl Patience {
+    fn next(&mut self, outcome: Outcome, random: f64) -> Step {
+        if !matches!(outcome, Outcome::Broken | Outcome::Status(429 | 500.., _)) {
+            self.backoffs = 0;
+        }
+        match outcome {
+            Outcome::NotYet(held) => {
+                self.bad_requests = 0;
+                if held >= QUICK {
+                    self.quick_answers = 0;
+                    return Step::PollAfter(Duration::ZERO);
+                }
+                self.quick_answers += 1;
+                let quick = self.quick_answers - 1;
+                Step::PollAfter(retry::backoff(
+                    QUICK_BACKOFF,
+                    MAX_QUICK_BACKOFF,
+                    quick,
+                    random,
+                ))
+            }
+            Outcome::Broken => Step::PollAfter(self.back_off(None, random)),
+            Outcome::Status(429 | 500.., wish) => Step::PollAfter(self.back_off(wish, random)),
+            Outcome::Status(402, _) => Step::Billing,
+            Outcome::Status(410, _) => Step::Lost,
+            Outcome::Status(400, _) if self.bad_requests < BAD_REQUESTS => {
+                self.bad_requests += 1;
+                Step::PollAfter(retry::backoff(
+                    BACKOFF,
+                    MAX_BACKOFF,
+                    self.bad_requests - 1,
+                    random,
+                ))
+            }
+            Outcome::Status(..) => Step::Fail,
+        }
+    }
+
+    fn back_off(&mut self, wish: Option<Duration>, random: f64) -> Duration {
+        self.backoffs += 1;
+        wish.unwrap_or_else(|| retry::backoff(BACKOFF, MAX_BACKOFF, self.backoffs - 1, random))
+    }
+}
+
+/// Polls until the request is done.
+pub(crate) async fn wait(connection: &Connection, wanted: &Wanted<'_>) -> Result<Fetched, Error> {
+    let mut patience = Patience::default();
+    let mut allow_metadata_only = !wanted.size_known;
+    let mut _reserved = None;
+    for iteration in 0_u64.. {
+        let call = poll_call(wanted, iteration, allow_metadata_only);
+        let start = Instant::now();
+        let outcome = match connection.attempt(&call, None, 0).await {
+            Ok(answer) => match read(wanted, answer)? {
+                Read::Result(result) => return Ok(result),
+                Read::NotYet(status) => {
+                    wanted.observer.saw(connection, &status);
+                    Outcome::NotYet(start.elapsed())
+                }
+                Read::Large { size_bytes } if allow_metadata_only => {
+                    _reserved = Some(connection.result_bytes.take(size_bytes).await);
+                    allow_metadata_only = false;
+                    continue;
+                }
+                Read::Large { .. } => {
+                    return Err(Error::answer(
+                        wanted.operation,
+                        "only the size of the result, again",
+                    ));
+                }
+            },
+            Err(Fault::Connection(_) | Fault::Timeout) => Outcome::Broken,
+            Err(Fault::Local(error)) => return Err(error),
+            Err(Fault::Status { status, body, .. }) if status.as_u16() == 408 => {
+                if let Some(status) = queue_status(&body) {
+                    wanted.observer.saw(connection, &status);
+                }
+                Outcome::NotYet(start.elapsed())
+            }
+            Err(Fault::Status {
+                status,
+                headers,
+                body,
+            }) => {
+                let wish = retry::retry_after(&headers, Timestamp::now());
+                match patience.next(Outcome::Status(status.as_u16(), wish), fastrand::f64()) {
+                    Step::PollAfter(delay) => tokio::time::sleep(delay).await,
+                    Step::Billing if connection.billing_may_pause() => {
+                        tokio::time::sleep(billing::PAUSE).await
+                    }
+                    Step::Lost => {
+                        let request_id = wanted.request_id.clone();
+                        return Err(Error::PromiseLost {
+                            operation: wanted.operation,
+                            request_id,
+                        });
+                    }
+                    Step::Billing | Step::Fail => {
+                        return Err(connection.error(
+                            &call,
+                            Fault::Status {
+                                status,
+                                headers,
+                                body,
+                            },
+                            0,
+                        ));
+                    }
+                }
+                continue;
+            }
+        };
+        if let Step::PollAfter(delay) = patience.next(outcome, fastrand::f64())
+            && !delay.is_zero()
+        {
+            tokio::time::sleep(delay).await;
+        }
+    }
+    unreachable!("the iterations do not end")
+}
+
+fn poll_call(wanted: &Wanted<'_>, iteration: u64, allow_metadata_only: bool) -> Call {
+    let request = RetrieveFutureRequest {
+        request_id: wanted.request_id.clone(),
+        allow_metadata_only,
+    };
+    let mut call = Call::post(wanted.operation, route::RETRIEVE_FUTURE, &request)
+        .policy(Policy::ONCE)
+        .timeout(TIMEOUT)
+        .header(header::REQUEST_ITERATION, iteration.into())
+        .header(
+            header::REQUEST_TYPE,
+            HeaderValue::from_static(wanted.request_type.name()),
+        );
+    if matches!(
+        wanted.request_type,
+        RequestType::Sample | RequestType::Forward | RequestType::ForwardBackward
+    ) {
+        call.accept = header::PROTOBUF;
+    }
+    if iteration == 0
+        && let Ok(seconds) =
+            HeaderValue::from_str(&format!("{:.6}", wanted.roundtrip.as_secs_f64()))
+    {
+        call = call.header(header::CREATE_PROMISE_ROUNDTRIP_TIME, seconds);
+    }
+    call
+}
+
+/// What a successful answer says.
+enum Read {
+    Result(Fetched),
+    NotYet(tinkrs_types::QueueStatus),
+    Large { size_bytes: u64 },
+}
+
+fn read(wanted: &Wanted<'_>, answer: Answer) -> Result<Read, Error> {
+    let content_type = answer.content_type().to_owned();
+    let reply = Reply::decode(&content_type, answer.body)
+        .map_err(|error| Error::answer(wanted.operation, error))?;
+    Ok(match reply {
+        Reply::Message(body) | Reply::Json(body) => Read::Result(Fetched { content_type, body }),
+        Reply::TryAgain(status) => Read::NotYet(status),
+        Reply::MetadataOnly { size_bytes } => Read::Large { size_bytes },
+        Reply::Failed(failed) => {
+            return Err(Error::RequestFailed {
+                operation: wanted.operation,
+                request_id: wanted.request_id.clone(),
+                category: failed.category,
+                message: failed.error,
+            });
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn each_outcome_has_one_next_step() {
+        let cases = [
+            (
+                Outcome::NotYet(Duration::from_secs(30)),
+                Step::PollAfter(Duration::ZERO),
+            ),
+            (Outcome::NotYet(MS(1)), Step::PollAfter(MS(20))),
+            (Outcome::Broken, Step::PollAfter(MS(250))),
+            (Outcome::Status(500, None), Step::PollAfter(MS(250))),
+            (Outcome::Status(429, None), Step::PollAfter(MS(250))),
+            (
+                Outcome::Status(429, Some(MS(7_000))),
+                Step::PollAfter(MS(7_000)),
+            ),
+            (Outcome::Status(400, None), Step::PollAfter(MS(250))),
+            (Outcome::Status(402, None), Step::Billing),
+            (Outcome::Status(410, None), Step::Lost),
+            (Outcome::Status(401, None), Step::Fail),
+            (Outcome::Status(404, None), Step::Fail),
+            (Outcome::Status(409, None), Step::Fail),
+            (Outcome::Status(422, None), Step::Fail),
+        ];
+        for (outcome, expected) in cases {
+            assert_eq!(
+                Patience::default().next(outcome, 0.0),
+                expected,
+                "{outcome:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_answer_is_polled_for_in_a_hot_loop() {
+        for outcome in [
+            Outcome::NotYet(Duration::ZERO),
+            Outcome::Broken,
+            Outcome::Status(503, None),
+        ] {
+            let mut patience = Patience::default();
+            let mut waited = Duration::ZERO;
+            for _ in 0..20 {
+                let Step::PollAfter(delay) = patience.next(outcome, 1.0) else {
+                    panic!("{outcome:?}")
+                };
+                assert!(delay > Duration::ZERO && delay <= MAX_BACKOFF);
+                waited += delay;
+            }
+            assert!(
+                waited > Duration::from_secs(5),
+                "{outcome:?} waited {waited:?} in 20 polls"
+            );
+        }
+    }
+
+    #[test]
+    fn the_fourth_bad_request_fails_unless_a_not_yet_came_between() {
+        let mut patience = Patience::default();
+        for _ in 0..BAD_REQUESTS {
+            assert!(matches!(
+                patience.next(Outcome::Status(400, None), 0.0),
+                Step::PollAfter(_)
+            ));
+        }
+        assert_eq!(patience.next(Outcome::Status(400, None), 0.0), Step::Fail);
+        patience.next(Outcome::NotYet(MS(500)), 0.0);
+        assert!(matches!(
+            patience.next(Outcome::Status(400, None), 0.0),
+            Step::PollAfter(_)
+        ));
+    }
+
+    #[test]
+    fn backing_off_starts_over_after_an_answer() {
+        let mut patience = Patience::default();
+        for expected in [250, 500, 1000] {
+            assert_eq!(
+                patience.next(Outcome::Broken, 0.0),
+                Step::PollAfter(MS(expected))
+            );
+        }
+        patience.next(Outcome::NotYet(MS(500)), 0.0);
+        assert_eq!(
+            patience.next(Outcome::Broken, 0.0),
+            Step::PollAfter(MS(250))
+        );
+    }
+}

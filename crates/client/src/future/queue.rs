@@ -1,0 +1,111 @@
+//! Telling a user why nothing happens.
+
+use crate::connection::Connection;
+use std::sync::Mutex;
+use std::time::Duration;
+use tinkrs_types::{QueueState, QueueStatus};
+use tokio::time::Instant;
+
+const LOG_EVERY: Duration = Duration::from_secs(60);
+
+/// News that the server does not work on something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueNotice {
+    /// What waits: a model or a sampling session, by its id.
+    pub object: String,
+    /// In which state.
+    pub state: QueueState,
+    /// Why: the server's words if it gave any.
+    pub reason: String,
+}
+
+/// Watches the queue states of one object and warns about pauses, once a minute at most.
+#[derive(Debug)]
+pub(crate) struct QueueObserver {
+    object: String,
+    samples: bool,
+    warned: Mutex<Option<Instant>>,
+}
+
+impl QueueObserver {
+    pub(crate) fn training(object: impl Into<String>) -> Self {
+        Self {
+            object: object.into(),
+            samples: false,
+            warned: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn sampling(object: impl Into<String>) -> Self {
+        Self {
+            object: object.into(),
+            samples: true,
+            warned: Mutex::default(),
+        }
+    }
+
+    /// Takes note of what a poll has seen. A pause holds back everybody's submissions.
+    pub(crate) fn saw(&self, connection: &Connection, status: &QueueStatus) {
+        if status.state.is_paused() {
+            connection.limiter.queue_paused();
+        }
+        if status.state == QueueState::Active {
+            return;
+        }
+        let reason = status
+            .reason
+            .clone()
+            .unwrap_or_else(|| self.default_reason(status.state).to_owned());
+        let notice = QueueNotice {
+            object: self.object.clone(),
+            state: status.state,
+            reason,
+        };
+        if let Some(listener) = &connection.queue_listener {
+            listener(&notice);
+        }
+        if self.may_warn(Instant::now()) {
+            tracing::warn!(object = %notice.object, state = %notice.state, reason = %notice.reason, "waiting in a queue");
+        }
+    }
+
+    fn may_warn(&self, now: Instant) -> bool {
+        let mut warned = self
+            .warned
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let recent = warned.is_some_and(|last| now.duration_since(last) < LOG_EVERY);
+        if !recent {
+            *warned = Some(now);
+        }
+        !recent
+    }
+
+    fn default_reason(&self, state: QueueState) -> &'static str {
+        match (state, self.samples) {
+            (QueueState::PausedRateLimit, false) => {
+                "the limit on concurrent training clients is reached"
+            }
+            (QueueState::PausedRateLimit, true) => {
+                "the limit on concurrent sampler weights is reached"
+            }
+            (QueueState::PausedCapacity, _) => "the backend is short on capacity",
+            (QueueState::Active | QueueState::Unknown, _) => "unknown",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_come_once_a_minute_at_most() {
+        let observer = QueueObserver::training("m");
+        let start = Instant::now();
+        assert!(observer.may_warn(start));
+        assert!(!observer.may_warn(start + Duration::from_secs(59)));
+        assert!(observer.may_warn(start + Duration::from_secs(60)));
+    }
+}

@@ -1,0 +1,164 @@
+use super::client::RestClient;
+use super::pages::{Page, Pages, by_offset};
+use crate::Error;
+use crate::connection::call::Call;
+use crate::connection::retry::Policy;
+use crate::training::BoxFuture;
+use reqwest::Method;
+use tinkrs_types::{
+    Checkpoint, CheckpointKind, CheckpointPage, ExternalWeightsUrls, ModelId, TinkerPath,
+    WeightsInfo, check_ttl,
+};
+use tinkrs_wire::op::set_checkpoint_ttl::SetCheckpointTtlRequest;
+use tinkrs_wire::op::weights_info::WeightsInfoRequest;
+use tinkrs_wire::route;
+
+const PAGE: u64 = 100;
+
+impl RestClient {
+    /// Lists all checkpoints of a training run.
+    ///
+    /// # Errors
+    /// If there is no such run or the server cannot be asked.
+    pub async fn list_checkpoints(&self, run: &ModelId) -> Result<Vec<Checkpoint>, Error> {
+        let call = Call::get("list_checkpoints", route::run_checkpoints(run));
+        let page: CheckpointPage = self.json(call).await?;
+        Ok(page.checkpoints)
+    }
+
+    /// Lists a page of one's checkpoints over all runs, newest first.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    pub async fn list_user_checkpoints(
+        &self,
+        limit: u64,
+        offset: u64,
+    ) -> Result<CheckpointPage, Error> {
+        let call = Call::get("list_user_checkpoints", route::CHECKPOINTS).query([
+            ("limit", limit.to_string().into()),
+            ("offset", offset.to_string().into()),
+        ]);
+        self.json(call).await
+    }
+
+    /// Lists all of one's checkpoints over all runs, fetching pages as they are needed.
+    pub fn all_user_checkpoints(&self) -> Pages<Checkpoint> {
+        let client = self.clone();
+        Pages::new(Box::new(move || client.checkpoints_from(0)))
+    }
+
+    fn checkpoints_from(self, offset: u64) -> BoxFuture<Result<Page<Checkpoint>, Error>> {
+        Box::pin(async move {
+            let page = self.list_user_checkpoints(PAGE, offset).await?;
+            let total = page.cursor.map(|cursor| cursor.total_count);
+            Ok(by_offset(
+                offset,
+                page.checkpoints,
+                total,
+                PAGE,
+                move |offset| self.checkpoints_from(offset),
+            ))
+        })
+    }
+
+    /// Asks about the weights of a checkpoint, which may be another account's public one.
+    ///
+    /// # Errors
+    /// If there is no such checkpoint or the server cannot be asked.
+    pub async fn get_weights_info_by_tinker_path(
+        &self,
+        path: &TinkerPath,
+    ) -> Result<WeightsInfo, Error> {
+        let request = WeightsInfoRequest {
+            tinker_path: path.to_string(),
+        };
+        self.json(Call::post(
+            "get_weights_info_by_tinker_path",
+            route::WEIGHTS_INFO,
+            &request,
+        ))
+        .await
+    }
+
+    /// Deletes a checkpoint.
+    ///
+    /// # Errors
+    /// If there is no such checkpoint or the server cannot be asked.
+    pub async fn delete_checkpoint(&self, path: &TinkerPath) -> Result<(), Error> {
+        let call = Call::new(
+            "delete_checkpoint_from_tinker_path",
+            Method::DELETE,
+            route::checkpoint(path),
+        );
+        self.done(call).await
+    }
+
+    /// Lets everybody read a checkpoint.
+    ///
+    /// # Errors
+    /// If it is public already (status 409, which is not retried), if there is no such
+    /// checkpoint, or if the server cannot be asked.
+    pub async fn publish_checkpoint(&self, path: &TinkerPath) -> Result<(), Error> {
+        self.set_public("publish_checkpoint_from_tinker_path", Method::POST, path)
+            .await
+    }
+
+    /// Takes back that everybody may read a checkpoint.
+    ///
+    /// # Errors
+    /// If it is not public (status 409, which is not retried), if there is no such checkpoint,
+    /// or if the server cannot be asked.
+    pub async fn unpublish_checkpoint(&self, path: &TinkerPath) -> Result<(), Error> {
+        self.set_public(
+            "unpublish_checkpoint_from_tinker_path",
+            Method::DELETE,
+            path,
+        )
+        .await
+    }
+
+    async fn set_public(
+        &self,
+        operation: &'static str,
+        method: Method,
+        path: &TinkerPath,
+    ) -> Result<(), Error> {
+        let call = Call::new(operation, method, route::checkpoint_publish(path))
+            .policy(Policy::FIVE_MINUTES.conflict_is_final());
+        self.done(call).await
+    }
+
+    /// Says how long from now a checkpoint is kept; `None` means for ever.
+    ///
+    /// # Errors
+    /// If the time is shorter than an hour or longer than ten years, if there is no such
+    /// checkpoint, or if the server cannot be asked.
+    pub async fn set_checkpoint_ttl(
+        &self,
+        path: &TinkerPath,
+        ttl_seconds: Option<u64>,
+    ) -> Result<(), Error> {
+        ttl_seconds.map_or(Ok(()), check_ttl)?;
+        let path = route::checkpoint_ttl(path);
+        let call = Call::new("set_checkpoint_ttl_from_tinker_path", Method::PUT, path)
+            .json(&SetCheckpointTtlRequest { ttl_seconds });
+        self.done(call).await
+    }
+
+    /// Asks where the files of an external checkpoint can be downloaded.
+    ///
+    /// # Errors
+    /// If the path is not an external checkpoint's, or the server cannot be asked.
+    pub async fn get_external_weights_urls(
+        &self,
+        path: &TinkerPath,
+    ) -> Result<ExternalWeightsUrls, Error> {
+        path.require(CheckpointKind::External)?;
+        self.json(Call::get(
+            "get_external_weights_urls",
+            route::external_weights_urls(path),
+        ))
+        .await
+    }
+}

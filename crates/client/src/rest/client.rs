@@ -1,0 +1,77 @@
+use crate::connection::call::Call;
+use crate::{Error, ServiceClient};
+use reqwest::header::HeaderValue;
+use serde::de::DeserializeOwned;
+use tinkrs_types::{SamplerInfo, SamplingSessionId, WhoAmI};
+use tinkrs_wire::{SDK_VERSION, header, route};
+
+/// Reads and manages training runs, checkpoints and sessions. It starts no session.
+///
+/// ```no_run
+/// # async fn run(service: tinkrs::ServiceClient) -> Result<(), tinkrs::Error> {
+/// let rest = service.create_rest_client();
+/// let page = rest.list_training_runs(20, 0).await?;
+/// println!("{} of {} runs", page.training_runs.len(), page.cursor.total_count);
+///
+/// let mut checkpoints = rest.all_user_checkpoints(); // page after page, as they are needed
+/// while let Some(checkpoint) = checkpoints.next().await {
+///     println!("{}", checkpoint?.tinker_path);
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RestClient {
+    service: ServiceClient,
+}
+
+impl RestClient {
+    pub(crate) fn new(service: ServiceClient) -> Self {
+        Self { service }
+    }
+
+    /// Asks which model a sampler samples from.
+    ///
+    /// # Errors
+    /// If there is no such sampler or the server cannot be asked.
+    pub async fn get_sampler(&self, id: &SamplingSessionId) -> Result<SamplerInfo, Error> {
+        self.json(Call::get("get_sampler", route::sampler(id)))
+            .await
+    }
+
+    /// Reads who the credential belongs to.
+    ///
+    /// # Errors
+    /// If the credential is a key, which does not say.
+    pub async fn whoami(&self) -> Result<WhoAmI, Error> {
+        self.service.whoami().await
+    }
+
+    pub(crate) fn service(&self) -> &ServiceClient {
+        &self.service
+    }
+
+    pub(crate) async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
+        self.service
+            .connection(call.operation)
+            .await?
+            .json(as_method(call))
+            .await
+    }
+
+    /// Makes a call whose answer says nothing.
+    pub(crate) async fn done(&self, call: Call) -> Result<(), Error> {
+        self.service
+            .connection(call.operation)
+            .await?
+            .call(as_method(call))
+            .await
+            .map(drop)
+    }
+}
+
+/// Names the method to the server, as the official client does.
+fn as_method(call: Call) -> Call {
+    let method = HeaderValue::from_static(call.operation);
+    call.header(header::SDK_VERSION, HeaderValue::from_static(SDK_VERSION))
+        .header(header::SDK_METHOD, method)
+}

@@ -1,0 +1,14 @@
+//! Metadata: training runs, checkpoints, sessions, and what administrators read.
+
+mod admin;
+mod checkpoints;
+mod client;
+mod copy_weights;
+mod pages;
+mod sessions;
+mod training_runs;
+
+pub use admin::AdminClient;
+pub use client::RestClient;
+pub use copy_weights::CopyWeights;
+pub use pages::Pages;

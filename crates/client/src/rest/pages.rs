@@ -1,0 +1,108 @@
+//! Listings of any length, fetched page by page.
+
+use crate::Error;
+use crate::training::BoxFuture;
+use futures_core::Stream;
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// A page and how to get the next one.
+pub(crate) struct Page<T> {
+    pub(crate) items: Vec<T>,
+    pub(crate) next: Option<Fetch<T>>,
+}
+
+/// Fetches a page.
+pub(crate) type Fetch<T> = Box<dyn FnOnce() -> BoxFuture<Result<Page<T>, Error>> + Send>;
+
+/// All items of a listing, as a [`Stream`]. A page is fetched when its first item is asked for.
+///
+/// An error ends it. Dropping it asks for nothing more.
+#[must_use = "nothing is fetched until the stream is polled"]
+pub struct Pages<T> {
+    items: VecDeque<T>,
+    state: State<T>,
+}
+
+enum State<T> {
+    Next(Fetch<T>),
+    Fetching(BoxFuture<Result<Page<T>, Error>>),
+    Done,
+}
+
+impl<T> Pages<T> {
+    pub(crate) fn new(first: Fetch<T>) -> Self {
+        Self {
+            items: VecDeque::new(),
+            state: State::Next(first),
+        }
+    }
+
+    /// Returns the next item, fetching its page if it must.
+    pub async fn next(&mut self) -> Option<Result<T, Error>>
+    where
+        T: Unpin,
+    {
+        std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+    }
+}
+
+impl<T: Unpin> Stream for Pages<T> {
+    type Item = Result<T, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some(item) = self.items.pop_front() {
+                return Poll::Ready(Some(Ok(item)));
+            }
+            match std::mem::replace(&mut self.state, State::Done) {
+                State::Done => return Poll::Ready(None),
+                State::Next(fetch) => self.state = State::Fetching(fetch()),
+                State::Fetching(mut page) => match page.as_mut().poll(cx) {
+                    Poll::Pending => {
+                        self.state = State::Fetching(page);
+                        return Poll::Pending;
+                    }
+                    page => {
+                        let page = match ready!(page) {
+                            Ok(page) => page,
+                            Err(error) => return Poll::Ready(Some(Err(error))),
+                        };
+                        self.items = page.items.into();
+                        self.state = page.next.map_or(State::Done, State::Next);
+                    }
+                },
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for Pages<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pages")
+            .field("buffered", &self.items.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes the next page of a listing by offset, if there is one.
+pub(crate) fn by_offset<T, F>(
+    offset: u64,
+    items: Vec<T>,
+    total: Option<u64>,
+    limit: u64,
+    fetch: F,
+) -> Page<T>
+where
+    F: FnOnce(u64) -> BoxFuture<Result<Page<T>, Error>> + Send + 'static,
+{
+    let end = offset + items.len() as u64;
+    let more = match total {
+        Some(total) => end < total,
+        None => items.len() as u64 >= limit,
+    };
+    let next = (more && !items.is_empty()).then(|| Box::new(move || fetch(end)) as Fetch<T>);
+    Page { items, next }
+}

@@ -1,0 +1,146 @@
+use super::client::RestClient;
+use super::pages::{Fetch, Page, Pages, by_offset};
+use super::training_runs::scope;
+use crate::Error;
+use crate::connection::call::Call;
+use crate::training::BoxFuture;
+use reqwest::Method;
+use std::time::Duration;
+use tinkrs_types::{
+    AccessScope, InvalidInput, ProjectId, SessionId, SessionInfo, SessionSearch, SessionSearchPage,
+    SessionSummary, TraceExport, TraceStatus,
+};
+use tinkrs_wire::op::assign_session_project::AssignSessionProjectRequest;
+use tinkrs_wire::op::list_sessions::ListSessionsResponse;
+use tinkrs_wire::route;
+
+const PAGE: u64 = 100;
+const TRACE_POLL: Duration = Duration::from_secs(5);
+
+impl RestClient {
+    /// Asks what a session holds.
+    ///
+    /// # Errors
+    /// If there is no such session or the server cannot be asked.
+    pub async fn get_session(&self, id: &SessionId) -> Result<SessionInfo, Error> {
+        self.json(Call::get("get_session", route::session(id)).query(scope(AccessScope::Owned)))
+            .await
+    }
+
+    /// Lists a page of one's own sessions, newest first.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    pub async fn list_sessions(&self, limit: u64, offset: u64) -> Result<Vec<SessionId>, Error> {
+        let page = [
+            ("limit", limit.to_string().into()),
+            ("offset", offset.to_string().into()),
+        ];
+        let call = Call::get("list_sessions", route::SESSIONS)
+            .query(page.into_iter().chain(scope(AccessScope::Owned)));
+        let listed: ListSessionsResponse = self.json(call).await?;
+        Ok(listed.sessions)
+    }
+
+    /// Lists all of one's own sessions, fetching pages as they are needed.
+    pub fn all_sessions(&self) -> Pages<SessionId> {
+        let client = self.clone();
+        Pages::new(Box::new(move || client.sessions_from(0)))
+    }
+
+    fn sessions_from(self, offset: u64) -> BoxFuture<Result<Page<SessionId>, Error>> {
+        Box::pin(async move {
+            let sessions = self.list_sessions(PAGE, offset).await?;
+            Ok(by_offset(offset, sessions, None, PAGE, move |offset| {
+                self.sessions_from(offset)
+            }))
+        })
+    }
+
+    /// Finds a page of sessions, newest first. The service calls this experimental.
+    ///
+    /// # Errors
+    /// If the limit is not from 1 to 200, or the server cannot be asked.
+    pub async fn search_sessions(
+        &self,
+        search: &SessionSearch,
+    ) -> Result<SessionSearchPage, Error> {
+        if !(1..=200).contains(&search.limit) {
+            return Err(InvalidInput::new("limit", search.limit, "1 to 200").into());
+        }
+        self.json(Call::post(
+            "search_sessions",
+            route::SEARCH_SESSIONS,
+            search,
+        ))
+        .await
+    }
+
+    /// Finds all sessions, fetching pages as they are needed.
+    pub fn all_found_sessions(&self, search: SessionSearch) -> Pages<SessionSummary> {
+        let client = self.clone();
+        Pages::new(Box::new(move || client.found_from(search)))
+    }
+
+    fn found_from(self, search: SessionSearch) -> BoxFuture<Result<Page<SessionSummary>, Error>> {
+        Box::pin(async move {
+            let page = self.search_sessions(&search).await?;
+            let next = page.next_cursor.map(|cursor| {
+                let search = SessionSearch {
+                    cursor: Some(cursor),
+                    ..search
+                };
+                Box::new(move || self.found_from(search)) as Fetch<SessionSummary>
+            });
+            Ok(Page {
+                items: page.sessions,
+                next,
+            })
+        })
+    }
+
+    /// Moves a session to a project.
+    ///
+    /// # Errors
+    /// If there is no such session or project, or the server cannot be asked.
+    pub async fn assign_session_project(
+        &self,
+        id: &SessionId,
+        project: ProjectId,
+    ) -> Result<(), Error> {
+        let call = Call::new(
+            "assign_session_project",
+            Method::PUT,
+            route::session_project(id),
+        )
+        .json(&AssignSessionProjectRequest {
+            project_id: project,
+        });
+        self.done(call).await
+    }
+
+    /// Exports a session's trace and waits for it. The result is a link to a Perfetto file.
+    ///
+    /// # Errors
+    /// If the export fails or the server cannot be asked.
+    pub async fn export_session_trace(&self, id: &SessionId) -> Result<String, Error> {
+        const NAME: &str = "export_session_trace";
+        loop {
+            let export: TraceExport = self.json(Call::get(NAME, route::trace_export(id))).await?;
+            match export.status {
+                TraceStatus::Pending => tokio::time::sleep(TRACE_POLL).await,
+                TraceStatus::Ready => {
+                    return export
+                        .url
+                        .ok_or_else(|| Error::answer(NAME, "ready, but without a link"));
+                }
+                TraceStatus::Failed => {
+                    let reason = export
+                        .error
+                        .unwrap_or_else(|| "the server gave no reason".to_owned());
+                    return Err(Error::answer(NAME, format!("the export failed: {reason}")));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Opening a model or a checkpoint for sampling.
+
+use super::client::SamplingClient;
+use crate::connection::call::Call;
+use crate::connection::retry::Policy;
+use crate::training::BoxFuture;
+use crate::{Error, ServiceClient};
+use std::future::IntoFuture;
+use tinkrs_types::{CheckpointKind, InvalidInput, TinkerPath};
+use tinkrs_wire::op::create_sampling_session::{
+    CreateSamplingSessionRequest, CreateSamplingSessionResponse,
+};
+use tinkrs_wire::route;
+
+const NAME: &str = "create_sampling_client";
+
+/// A sampler that has been described but not opened. Await it to open it.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is opened until this is awaited"]
+pub struct CreateSamplingClient {
+    service: ServiceClient,
+    source: SampleFrom,
+    record_stability_info: bool,
+}
+
+/// What to sample from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SampleFrom {
+    /// A base model, by name.
+    BaseModel(String),
+    /// A checkpoint that was saved for sampling.
+    Checkpoint(TinkerPath),
+}
+
+impl From<TinkerPath> for SampleFrom {
+    fn from(path: TinkerPath) -> Self {
+        Self::Checkpoint(path)
+    }
+}
+
+impl From<&str> for SampleFrom {
+    fn from(base_model: &str) -> Self {
+        Self::BaseModel(base_model.to_owned())
+    }
+}
+
+impl From<String> for SampleFrom {
+    fn from(base_model: String) -> Self {
+        Self::BaseModel(base_model)
+    }
+}
+
+impl ServiceClient {
+    /// Opens a base model (by name) or a checkpoint (by path) for sampling.
+    pub fn create_sampling_client(&self, source: impl Into<SampleFrom>) -> CreateSamplingClient {
+        CreateSamplingClient {
+            service: self.clone(),
+            source: source.into(),
+            record_stability_info: false,
+        }
+    }
+}
+
+impl CreateSamplingClient {
+    /// Records with every sample what the loss `stable_reinforce` needs. The default is not to.
+    pub fn record_stability_info(mut self, record: bool) -> Self {
+        self.record_stability_info = record;
+        self
+    }
+
+    async fn create(self) -> Result<SamplingClient, Error> {
+        let (base_model, model_path) = match self.source {
+            SampleFrom::BaseModel(name) if name.starts_with("tinker://") => {
+                let path: TinkerPath = name.parse()?;
+                (None, Some(path))
+            }
+            SampleFrom::BaseModel(name) if name.is_empty() => {
+                return Err(InvalidInput::new(
+                    "base_model",
+                    "an empty name",
+                    "the name of a model",
+                )
+                .into());
+            }
+            SampleFrom::BaseModel(name) => (Some(name), None),
+            SampleFrom::Checkpoint(path) => (None, Some(path)),
+        };
+        if let Some(path) = &model_path {
+            path.require(CheckpointKind::Sampler)?;
+        }
+        let session = self.service.session(NAME).await?;
+        let request = CreateSamplingSessionRequest {
+            session_id: session.id.clone(),
+            sampling_session_seq_id: session.next_sampler(),
+            base_model,
+            model_path: model_path.map(|path| path.to_string()),
+        };
+        let call =
+            Call::post(NAME, route::CREATE_SAMPLING_SESSION, &request).policy(Policy::TEN_TIMES);
+        let created: CreateSamplingSessionResponse = session.connection.json(call).await?;
+        Ok(SamplingClient::original(
+            session,
+            created.sampling_session_id,
+            self.record_stability_info,
+        ))
+    }
+}
+
+impl IntoFuture for CreateSamplingClient {
+    type Output = Result<SamplingClient, Error>;
+    type IntoFuture = BoxFuture<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.create())
+    }
+}

@@ -1,0 +1,373 @@
+//! Sampling: submit, wait, and submit again if the server lost it.
+
+use super::client::{Inner, SamplingClient};
+use super::score;
+use crate::Error;
+use crate::connection::call::{Call, Payload};
+use crate::connection::retry::Policy;
+use crate::future::Pending;
+use crate::future::poll::{self, Wanted};
+use crate::training::{BoxFuture, chunk};
+use bytes::Bytes;
+use reqwest::Method;
+use reqwest::header::HeaderValue;
+use std::future::IntoFuture;
+use std::sync::{Arc, Mutex, PoisonError};
+use tinkrs_types::{
+    Completion, InvalidInput, ModelInput, Promise, RequestId, RequestType, SAMPLE_SEQ_BLOCK,
+    SampleOptions, SampleOutput, SamplingParams, SequenceId, TensorData,
+};
+use tinkrs_wire::op::asample::{SampleRequest, decode_result};
+use tinkrs_wire::{Body, header, route};
+use tokio::time::Instant;
+
+const NAME: &str = "sample";
+
+/// A sample that has been described but not asked for.
+///
+/// Awaiting it submits it and waits for its result. To have many under way,
+/// [`submit`](Self::submit) each and await the [`Pending`] results later.
+#[derive(Clone, Debug)]
+#[must_use = "samples do nothing until awaited or submitted"]
+pub struct Sample {
+    client: SamplingClient,
+    prompt: ModelInput,
+    params: SamplingParams,
+    num_samples: u32,
+    options: SampleOptions,
+}
+
+impl SamplingClient {
+    /// Samples what comes after a prompt.
+    pub fn sample(&self, prompt: impl Into<ModelInput>, params: SamplingParams) -> Sample {
+        let options = SampleOptions {
+            record_stability_info: self.inner.record_stability_info,
+            ..SampleOptions::default()
+        };
+        Sample {
+            client: self.clone(),
+            prompt: prompt.into(),
+            params,
+            num_samples: 1,
+            options,
+        }
+    }
+}
+
+impl Sample {
+    /// Draws this many sequences. The default is 1.
+    pub fn num_samples(mut self, count: u32) -> Self {
+        self.num_samples = count;
+        self
+    }
+
+    /// Reports the log-probability of each prompt token. The default is not to.
+    pub fn prompt_logprobs(mut self, report: bool) -> Self {
+        self.options.prompt_logprobs = report;
+        self
+    }
+
+    /// Reports on the last `n` prompt positions only. The default is all.
+    pub fn prompt_logprobs_last_n(mut self, n: u32) -> Self {
+        self.options.prompt_logprobs_last_n = Some(n);
+        self
+    }
+
+    /// Reports the `k` likeliest tokens at each prompt position. The default is none.
+    pub fn topk_prompt_logprobs(mut self, k: u32) -> Self {
+        self.options.topk_prompt_logprobs = k;
+        self
+    }
+
+    /// Reports the `k` likeliest tokens at each sampled position. The default is none.
+    pub fn topk_sample_logprobs(mut self, k: u32) -> Self {
+        self.options.topk_sample_logprobs = k;
+        self
+    }
+
+    /// Reports the log-probabilities of these tokens: `int64` of shape
+    /// `[prompt length - 1, k]`, with -1 to skip a cell. The default is none.
+    pub fn target_prompt_logprobs(mut self, tokens: TensorData) -> Self {
+        self.options.target_prompt_logprobs = Some(tokens);
+        self
+    }
+
+    /// Draws `k` alternatives at each prompt position after the first. The default is none.
+    pub fn prompt_alt_tokens(mut self, k: u32) -> Self {
+        self.options.prompt_alt_tokens_k = k;
+        self
+    }
+
+    /// Hands the sample to the client's own task and returns at once.
+    ///
+    /// What is wrong with the arguments is found before anything is sent, and comes as the
+    /// result.
+    pub fn submit(self) -> Pending<SampleOutput> {
+        if let Err(error) = self.check() {
+            return Pending::ready(NAME, Err(error.into()));
+        }
+        let inner = Arc::clone(&self.client.inner);
+        let retry = !inner.session.connection.config.sample_no_retries;
+        submit(inner, Job::new(self, retry), Ok)
+    }
+
+    pub(super) fn client(&self) -> &SamplingClient {
+        &self.client
+    }
+
+    pub(super) fn check(&self) -> Result<(), InvalidInput> {
+        if self.num_samples == 0 {
+            return Err(InvalidInput::new("num_samples", 0, "1 or more"));
+        }
+        self.params.check()?;
+        self.options.check()
+    }
+}
+
+impl IntoFuture for Sample {
+    type Output = Result<SampleOutput, Error>;
+    type IntoFuture = BoxFuture<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.submit().await })
+    }
+}
+
+/// A sample as a task works on it.
+pub(super) struct Job {
+    request: SampleRequest,
+    size_bytes: u64,
+    first_seq_id: u64,
+    retry: bool,
+}
+
+impl Job {
+    pub(super) fn new(sample: Sample, retry: bool) -> Self {
+        let Sample {
+            client,
+            prompt,
+            params,
+            num_samples,
+            options,
+        } = sample;
+        Self {
+            size_bytes: chunk::sampling_bytes(&prompt) as u64,
+            // The number is taken now, at the call.
+            first_seq_id: client.inner.next_sample(),
+            retry,
+            request: SampleRequest {
+                num_samples,
+                prompt,
+                sampling_params: params,
+                sampling_session_id: Some(client.inner.id.clone()),
+                seq_id: None,
+                base_model: None,
+                model_path: None,
+                prompt_logprobs: Some(options.prompt_logprobs),
+                topk_prompt_logprobs: options.topk_prompt_logprobs,
+                topk_sample_logprobs: options.topk_sample_logprobs,
+                target_prompt_logprobs: options.target_prompt_logprobs,
+                prompt_alt_tokens_k: options.prompt_alt_tokens_k,
+                prompt_logprobs_last_n: options.prompt_logprobs_last_n,
+                record_stability_info: Some(options.record_stability_info),
+            },
+        }
+    }
+}
+
+/// Starts the task of a sample.
+pub(super) fn submit<T: Send + 'static>(
+    inner: Arc<Inner>,
+    job: Job,
+    read: impl FnOnce(SampleOutput) -> Result<T, Error> + Send + 'static,
+) -> Pending<T> {
+    let (mut sender, pending) = Pending::new(NAME);
+    let runtime = inner.session.connection.runtime.clone();
+    runtime.spawn(async move {
+        let current = Mutex::new(None);
+        let result = tokio::select! {
+            biased;
+            result = run(&inner, job, &current) => Some(result),
+            () = sender.closed() => None,
+        };
+        match result {
+            Some(result) => drop(sender.send(result.and_then(read))),
+            None => {
+                // Nobody waits any more. If the server works on it, it may stop.
+                let current = current.into_inner().unwrap_or_else(PoisonError::into_inner);
+                current
+                    .into_iter()
+                    .for_each(|request_id| inner.session.cancels.cancel(request_id));
+            }
+        }
+    });
+    pending
+}
+
+async fn run(
+    inner: &Arc<Inner>,
+    job: Job,
+    current: &Mutex<Option<RequestId>>,
+) -> Result<SampleOutput, Error> {
+    let connection = &inner.session.connection;
+    let closed = "the semaphore is never closed";
+    let _slot = match &inner.slots {
+        Some(slots) => Some(slots.acquire().await.expect(closed)),
+        None => None,
+    };
+    if !job.retry {
+        return attempt(inner, &job, job.first_seq_id, current).await;
+    }
+    let _under_way = inner.progress.start();
+    let detect = inner.retry.stuck_detection && connection.config.sample_enable_stuck_detection;
+    let timeout = detect.then_some(inner.retry.progress_timeout);
+    let attempts = async {
+        let mut seq_id = job.first_seq_id;
+        for tries in 0.. {
+            match attempt(inner, &job, seq_id, current).await {
+                Err(error) if inner.retry.retries(&error) => {
+                    let delay = inner.retry.delay(tries, fastrand::f64());
+                    tracing::debug!(%error, ?delay, "sampling again");
+                    tokio::time::sleep(delay).await;
+                    // The server may have the old request under its number: this is a new one.
+                    seq_id = inner.next_sample();
+                }
+                result => return result,
+            }
+        }
+        unreachable!("the tries do not end")
+    };
+    let output = inner.progress.guard(timeout, attempts).await?;
+    inner.progress.made();
+    Ok(output)
+}
+
+/// Submits a sample once and waits for its result.
+async fn attempt(
+    inner: &Arc<Inner>,
+    job: &Job,
+    seq_id: u64,
+    current: &Mutex<Option<RequestId>>,
+) -> Result<SampleOutput, Error> {
+    let connection = &inner.session.connection;
+    connection.check_open(NAME)?;
+    let clone_id = inner.clone_id().await?;
+    let promise = submit_request(inner, job, clone_id * SAMPLE_SEQ_BLOCK + seq_id).await?;
+    let set_current = |id| *current.lock().unwrap_or_else(PoisonError::into_inner) = id;
+    set_current(Some(promise.request_id.clone()));
+    let output = fetch(inner, clone_id, &promise.request_id).await;
+    set_current(None);
+    let output = decode(output?, &job.request, promise)?;
+    score::check(&job.request, &output)?;
+    Ok(output)
+}
+
+async fn submit_request(inner: &Inner, job: &Job, seq_id: u64) -> Result<Promise, Error> {
+    let connection = &inner.session.connection;
+    let _permit = connection.limiter.admit(job.size_bytes).await;
+    connection
+        .limiter
+        .wait_while_paused(&connection.counters)
+        .await;
+    // Encoded only now: thousands of waiting samples hold no bodies.
+    let mut call = Call::new(NAME, Method::POST, route::ASAMPLE)
+        .policy(Policy::FIVE_MINUTES.rate_limit_is_final())
+        .header(header::SAMPLING_BACKPRESSURE, HeaderValue::from_static("1"));
+    call.payload = Payload::Json(encode(&job.request, seq_id));
+    loop {
+        match connection.json(call.clone()).await {
+            Err(error) if error.status() == Some(429) => {
+                connection.limiter.refused(job.size_bytes);
+                connection
+                    .limiter
+                    .wait_while_paused(&connection.counters)
+                    .await;
+            }
+            result => return result,
+        }
+    }
+}
+
+fn encode(request: &SampleRequest, seq_id: u64) -> Bytes {
+    // Only the number differs between two tries, so the prompt need not be cloned.
+    #[derive(serde::Serialize)]
+    struct Numbered<'a> {
+        #[serde(flatten)]
+        request: &'a SampleRequest,
+        seq_id: u64,
+        r#type: &'static str,
+    }
+    let numbered = Numbered {
+        request,
+        seq_id,
+        r#type: SampleRequest::TYPE.unwrap_or_default(),
+    };
+    serde_json::to_vec(&numbered)
+        .expect("a sample request has text keys and finite numbers")
+        .into()
+}
+
+async fn fetch(
+    inner: &Arc<Inner>,
+    clone_id: u64,
+    request_id: &RequestId,
+) -> Result<poll::Fetched, Error> {
+    let connection = &inner.session.connection;
+    let start = Instant::now();
+    let mut size_known = false;
+    let mut _reserved = None;
+    let feed = inner.feed(clone_id);
+    if let Some(feed) = &feed
+        && let Completion::Finished {
+            response_payload_uncompressed_size: Some(size),
+            ..
+        } = feed.wait_for(request_id).await?
+        && size > 0
+    {
+        _reserved = Some(connection.result_bytes.take(size).await);
+        size_known = true;
+    }
+    let wanted = Wanted {
+        operation: NAME,
+        request_id,
+        request_type: RequestType::Sample,
+        roundtrip: start.elapsed(),
+        observer: &inner.observer,
+        size_known,
+    };
+    let fetched = poll::wait(connection, &wanted).await;
+    if let Some(feed) = &feed
+        && matches!(fetched, Ok(_) | Err(Error::RequestFailed { .. }))
+    {
+        feed.retrieved(request_id.clone());
+    }
+    fetched
+}
+
+fn decode(
+    fetched: poll::Fetched,
+    request: &SampleRequest,
+    promise: Promise,
+) -> Result<SampleOutput, Error> {
+    let mut output = decode_result(&fetched.content_type, fetched.body)
+        .map_err(|error| Error::answer(NAME, error))?;
+    let expected = request.num_samples as usize;
+    if output.sequences.len() != expected {
+        let message = format!("{} sequences, expected {expected}", output.sequences.len());
+        return Err(Error::answer(NAME, message));
+    }
+    // Older servers name no sequences; then we do.
+    let ids = promise.sample_sequence_ids.unwrap_or_else(|| {
+        (0..expected)
+            .map(|index| SequenceId::new(format!("{}:{index}", promise.request_id)))
+            .collect()
+    });
+    if ids.len() != expected {
+        let message = format!("{} sequence ids, expected {expected}", ids.len());
+        return Err(Error::answer(NAME, message));
+    }
+    for (sequence, id) in output.sequences.iter_mut().zip(ids) {
+        sequence.id = Some(id);
+    }
+    Ok(output)
+}

@@ -1,0 +1,284 @@
+//! The way in: one client for one server and credential, and the clients that come from it.
+
+use crate::connection::call::Call;
+use crate::connection::retry::Policy;
+use crate::connection::stats::Stats;
+use crate::future::QueueNotice;
+use crate::limiter::BackpressureScope;
+use crate::options::Options;
+use crate::rest::{AdminClient, RestClient};
+use crate::session::Session;
+use crate::{Error, auth::Secret, connection::Connection};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tinkrs_types::{FinishReason, ProjectId, ServerCapabilities, UserMetadata, WhoAmI};
+use tinkrs_wire::route;
+use tokio::sync::OnceCell;
+
+/// The entry point. It connects when it is first used, not when it is made.
+///
+/// A client is a handle: cloning it is cheap, and clones are the same client.
+///
+/// ```no_run
+/// # async fn run() -> Result<(), tinkrs::Error> {
+/// use tinkrs::ServiceClient;
+///
+/// let service = ServiceClient::from_env();
+/// for model in service.get_server_capabilities().await?.supported_models {
+///     println!("{}", model.model_name.unwrap_or_default());
+/// }
+/// let training = service.create_lora_training_client("Qwen/Qwen3-8B").rank(16).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ServiceClient {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) options: Options,
+    session: OnceCell<Arc<Session>>,
+    sessionless: OnceCell<Arc<Connection>>,
+    closed: AtomicBool,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner")
+            .field("session", &self.session.get())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Settings of a [`ServiceClient`], each with a default.
+#[derive(Clone, Default)]
+pub struct ServiceClientBuilder {
+    pub(crate) options: Options,
+}
+
+impl std::fmt::Debug for ServiceClientBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServiceClientBuilder")
+            .finish_non_exhaustive()
+    }
+}
+
+impl ServiceClientBuilder {
+    /// Sets where the server is. The default is `TINKER_BASE_URL`, else the hosted service.
+    #[must_use]
+    pub fn base_url(mut self, url: impl Into<String>) -> Self {
+        self.options.base_url = Some(url.into());
+        self
+    }
+
+    /// Sets the key or token. The default is `TINKER_API_KEY`, else `TINKER_CREDENTIAL_CMD`,
+    /// else the key that `tinkrs auth login` stored.
+    #[must_use]
+    pub fn api_key(mut self, key: impl Into<Secret>) -> Self {
+        self.options.api_key = Some(key.into());
+        self
+    }
+
+    /// Sets the project of new sessions. The default is `TINKER_PROJECT_ID`, else the server's.
+    #[must_use]
+    pub fn project_id(mut self, project: impl Into<ProjectId>) -> Self {
+        self.options.project_id = Some(project.into());
+        self
+    }
+
+    /// Labels new sessions.
+    #[must_use]
+    pub fn user_metadata(mut self, metadata: UserMetadata) -> Self {
+        self.options.user_metadata = metadata;
+        self
+    }
+
+    /// Names new sessions for people.
+    #[must_use]
+    pub fn display_name(mut self, name: impl Into<String>) -> Self {
+        self.options.display_name = Some(name.into());
+        self
+    }
+
+    /// Tags new sessions. The default is `TINKER_TAGS`, split at commas.
+    #[must_use]
+    pub fn tags(mut self, tags: impl Into<Vec<String>>) -> Self {
+        self.options.tags = Some(tags.into());
+        self
+    }
+
+    /// Adds a header to every request.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.options.headers.insert(name.into(), value.into());
+        self
+    }
+
+    /// Sets who shares backpressure with this client. The default is the whole account.
+    #[must_use]
+    pub fn backpressure(mut self, scope: BackpressureScope) -> Self {
+        self.options.backpressure = scope;
+        self
+    }
+
+    /// Bounds the time that one HTTP call may take, retries not included. The default is the
+    /// protocol's own: 45 s for polls, 60 s for most others.
+    #[must_use]
+    pub fn http_timeout(mut self, timeout: Duration) -> Self {
+        self.options.http_timeout = timeout;
+        self
+    }
+
+    /// Reports about this client to the server it talks to. The default is `TINKER_TELEMETRY`.
+    #[must_use]
+    pub fn telemetry(mut self, enabled: bool) -> Self {
+        self.options.telemetry = Some(enabled);
+        self
+    }
+
+    /// Calls a function whenever a poll finds that the server does not work on a request.
+    #[must_use]
+    pub fn on_queue_state(
+        mut self,
+        listener: impl Fn(&QueueNotice) + Send + Sync + 'static,
+    ) -> Self {
+        self.options.queue_listener = Some(Arc::new(listener));
+        self
+    }
+
+    /// Makes the client. Nothing is connected, and nothing can fail, before it is used.
+    pub fn build(self) -> ServiceClient {
+        ServiceClient {
+            inner: Arc::new(Inner {
+                options: self.options,
+                session: OnceCell::new(),
+                sessionless: OnceCell::new(),
+                closed: AtomicBool::new(false),
+            }),
+        }
+    }
+}
+
+impl ServiceClient {
+    /// Makes a client with the settings of the environment.
+    pub fn from_env() -> Self {
+        Self::builder().build()
+    }
+
+    /// Makes a client with other settings.
+    pub fn builder() -> ServiceClientBuilder {
+        ServiceClientBuilder::default()
+    }
+
+    /// Asks the server which models it offers.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    pub async fn get_server_capabilities(&self) -> Result<ServerCapabilities, Error> {
+        let call = Call::get("get_server_capabilities", route::GET_SERVER_CAPABILITIES);
+        self.connection("get_server_capabilities")
+            .await?
+            .json(call)
+            .await
+    }
+
+    /// Checks that the service can be used with this credential, without waiting out a billing
+    /// block.
+    ///
+    /// # Errors
+    /// If it cannot; a billing block comes as status 402.
+    pub async fn check_access(&self) -> Result<(), Error> {
+        let connection = self.connection("check_access").await?;
+        let call =
+            Call::get("check_access", route::GET_SERVER_CAPABILITIES).policy(Policy::TEN_TIMES);
+        connection.call_without_pause(call).await.map(drop)
+    }
+
+    /// Reads who the credential belongs to.
+    ///
+    /// # Errors
+    /// If the credential is a key, which does not say.
+    pub async fn whoami(&self) -> Result<WhoAmI, Error> {
+        self.connection("whoami").await?.whoami().await
+    }
+
+    /// Returns a client of the metadata endpoints: runs, checkpoints, sessions.
+    pub fn create_rest_client(&self) -> RestClient {
+        RestClient::new(self.clone())
+    }
+
+    /// Returns a client of the administrator's endpoints: audit log, usage, storage.
+    pub fn create_admin_client(&self) -> AdminClient {
+        AdminClient::new(self.clone())
+    }
+
+    /// Returns what this client has done so far, over all its connections.
+    pub fn stats(&self) -> Stats {
+        let session = self
+            .inner
+            .session
+            .get()
+            .map(|session| session.connection.counters.snapshot());
+        let sessionless = self
+            .inner
+            .sessionless
+            .get()
+            .map(|connection| connection.counters.snapshot());
+        session
+            .into_iter()
+            .chain(sessionless)
+            .fold(Stats::default(), Stats::plus)
+    }
+
+    /// Ends the session and stops everything that this client has running.
+    ///
+    /// The first call decides how the session ended; later ones do nothing. New operations fail
+    /// from now on. A client that is dropped without this ends too, but the server only notices
+    /// when its heartbeats stay away.
+    ///
+    /// # Errors
+    /// If the server could not be told. The client is closed all the same.
+    pub async fn close(&self, reason: FinishReason, detail: Option<&str>) -> Result<(), Error> {
+        if self.inner.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        if let Some(connection) = self.inner.sessionless.get() {
+            connection.close();
+        }
+        match self.inner.session.get() {
+            Some(session) => {
+                session.connection.close();
+                session.finish(reason, detail.map(str::to_owned)).await
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the session, starting it if this is the first use.
+    pub(crate) async fn session(&self, operation: &'static str) -> Result<Arc<Session>, Error> {
+        self.check_open(operation)?;
+        let create = || Session::create(&self.inner.options);
+        self.inner.session.get_or_try_init(create).await.cloned()
+    }
+
+    /// Returns a connection that needs no session.
+    pub(crate) async fn connection(
+        &self,
+        operation: &'static str,
+    ) -> Result<Arc<Connection>, Error> {
+        self.check_open(operation)?;
+        if let Some(session) = self.inner.session.get() {
+            return Ok(Arc::clone(&session.connection));
+        }
+        let open = || Connection::open(&self.inner.options);
+        self.inner.sessionless.get_or_try_init(open).await.cloned()
+    }
+
+    fn check_open(&self, operation: &'static str) -> Result<(), Error> {
+        match self.inner.closed.load(Ordering::Acquire) {
+            true => Err(Error::Closed { operation }),
+            false => Ok(()),
+        }
+    }
+}

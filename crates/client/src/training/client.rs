@@ -1,0 +1,142 @@
+//! The client of one model under training.
+
+use super::queue::{Queue, Submitted};
+use crate::connection::call::Call;
+use crate::future::poll::{self, Fetched, Wanted};
+use crate::future::{Pending, QueueObserver};
+use crate::session::Session;
+use crate::{Error, Request};
+use std::sync::Arc;
+use tinkrs_types::{ModelId, ModelInfo, Promise, RequestType, SessionId};
+use tinkrs_wire::op::get_info::GetInfoRequest;
+use tinkrs_wire::route;
+use tokio::time::Instant;
+
+/// Trains one model.
+///
+/// A client is a handle: cloning it is cheap, and clones share the model's order of
+/// operations. That order is the order of the calls to `submit` (or of the first polls, for
+/// requests that are awaited), whatever is awaited when.
+///
+/// ```no_run
+/// # async fn run(client: tinkrs::TrainingClient, batch: Vec<tinkrs::Datum>) -> Result<(), tinkrs::Error> {
+/// use tinkrs::AdamParams;
+///
+/// let output = client.forward_backward(batch.clone()).await?; // simple
+/// client.optim_step(AdamParams::new(1e-4)).await?;
+///
+/// let step = client.forward_backward(batch).submit(); // pipelined
+/// let update = client.optim_step(AdamParams::new(1e-4)).submit(); // queued right behind it
+/// println!("loss {:?}", step.await?.loss());
+/// update.await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct TrainingClient {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) session: Arc<Session>,
+    pub(crate) model_id: ModelId,
+    pub(crate) observer: QueueObserver,
+    pub(crate) queue: Queue,
+}
+
+impl TrainingClient {
+    pub(crate) fn new(session: Arc<Session>, model_id: ModelId) -> Self {
+        let queue = Queue::start(&session.connection.runtime);
+        let observer = QueueObserver::training(model_id.as_str());
+        Self {
+            inner: Arc::new(Inner {
+                session,
+                model_id,
+                observer,
+                queue,
+            }),
+        }
+    }
+
+    /// Returns the model's id, which is also its training run's.
+    pub fn model_id(&self) -> &ModelId {
+        &self.inner.model_id
+    }
+
+    /// Returns the session that the model belongs to.
+    pub fn session_id(&self) -> &SessionId {
+        &self.inner.session.id
+    }
+
+    /// Asks the server what it knows of the model.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    pub async fn get_info(&self) -> Result<ModelInfo, Error> {
+        let request = GetInfoRequest {
+            model_id: self.inner.model_id.clone(),
+        };
+        let call = Call::post("get_info", route::GET_INFO, &request);
+        self.inner.session.connection.json(call).await
+    }
+
+    pub(crate) fn request<O>(&self, operation: O) -> Request<O> {
+        Request {
+            client: self.clone(),
+            operation,
+        }
+    }
+}
+
+impl Inner {
+    /// Submits one request in its turn and fetches its result.
+    ///
+    /// `make` gets the sequence number, which is taken now, at the call.
+    pub(crate) fn submit_one<T: Send + 'static>(
+        self: &Arc<Self>,
+        operation: &'static str,
+        request_type: RequestType,
+        make: impl FnOnce(i64) -> Call + Send + 'static,
+        read: impl FnOnce(Fetched) -> Result<T, Error> + Send + 'static,
+    ) -> Pending<T> {
+        let inner = Arc::clone(self);
+        self.queue.submit(operation, 1, move |seq_id| async move {
+            inner.session.connection.check_open(operation)?;
+            let submitted = inner.promise(make(seq_id.into())).await?;
+            Ok(async move { read(inner.fetch(operation, request_type, &submitted).await?) })
+        })
+    }
+
+    /// Makes a call that is answered by a promise.
+    pub(crate) async fn promise(&self, call: Call) -> Result<Submitted, Error> {
+        let start = Instant::now();
+        let connection = &self.session.connection;
+        connection
+            .limiter
+            .wait_while_paused(&connection.counters)
+            .await;
+        let promise: Promise = connection.json(call).await?;
+        Ok(Submitted {
+            request_id: promise.request_id,
+            roundtrip: start.elapsed(),
+        })
+    }
+
+    /// Fetches the result of a submitted request.
+    pub(crate) async fn fetch(
+        &self,
+        operation: &'static str,
+        request_type: RequestType,
+        submitted: &Submitted,
+    ) -> Result<Fetched, Error> {
+        let wanted = Wanted {
+            operation,
+            request_id: &submitted.request_id,
+            request_type,
+            roundtrip: submitted.roundtrip,
+            observer: &self.observer,
+            size_known: false,
+        };
+        poll::wait(&self.session.connection, &wanted).await
+    }
+}

@@ -1,0 +1,315 @@
+//! Creating a model to train: afresh, or from a checkpoint.
+
+use super::client::TrainingClient;
+use super::request::BoxFuture;
+use crate::connection::call::Call;
+use crate::connection::retry::Policy;
+use crate::future::QueueObserver;
+use crate::future::poll::{self, Wanted};
+use crate::session::Session;
+use crate::{Error, ServiceClient};
+use serde_json::{Map, Value};
+use std::future::IntoFuture;
+use std::sync::Arc;
+use tinkrs_types::{
+    CheckpointKind, LoraConfig, ModelId, OptimizerConfig, Promise, RequestType, TinkerPath,
+    UserMetadata, WeightsInfo,
+};
+use tinkrs_wire::op::create_model::{CreateModelRequest, CreateModelResult};
+use tinkrs_wire::op::load_weights::LoadWeightsRequest;
+use tinkrs_wire::op::weights_info::WeightsInfoRequest;
+use tinkrs_wire::route;
+use tokio::time::Instant;
+
+const CREATE: &str = "create_model";
+const RESUME: &str = "create_training_client_from_state";
+
+/// A model that has been described but not created. Await it to create it.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is created until this is awaited"]
+pub struct CreateLoraTrainingClient {
+    service: ServiceClient,
+    base_model: String,
+    lora: LoraConfig,
+    optimizer: OptimizerConfig,
+    user_metadata: Option<UserMetadata>,
+}
+
+/// A model to go on from a checkpoint with. Await it to create it.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is created until this is awaited"]
+pub struct CreateTrainingClientFromState {
+    service: ServiceClient,
+    path: TinkerPath,
+    with_optimizer: bool,
+    optimizer: Option<OptimizerConfig>,
+    user_metadata: Option<UserMetadata>,
+    base_model: Option<String>,
+    weights_access_token: Option<String>,
+}
+
+impl ServiceClient {
+    /// Creates a model to train a low-rank adapter of.
+    pub fn create_lora_training_client(
+        &self,
+        base_model: impl Into<String>,
+    ) -> CreateLoraTrainingClient {
+        CreateLoraTrainingClient {
+            service: self.clone(),
+            base_model: base_model.into(),
+            lora: LoraConfig::default(),
+            optimizer: OptimizerConfig::AdamW,
+            user_metadata: None,
+        }
+    }
+
+    /// Creates a model that goes on from a checkpoint's weights with a fresh optimizer.
+    pub fn create_training_client_from_state(
+        &self,
+        path: TinkerPath,
+    ) -> CreateTrainingClientFromState {
+        CreateTrainingClientFromState {
+            service: self.clone(),
+            path,
+            with_optimizer: false,
+            optimizer: None,
+            user_metadata: None,
+            base_model: None,
+            weights_access_token: None,
+        }
+    }
+
+    /// Creates a model that goes on exactly where a checkpoint was saved, optimizer included.
+    pub fn create_training_client_from_state_with_optimizer(
+        &self,
+        path: TinkerPath,
+    ) -> CreateTrainingClientFromState {
+        CreateTrainingClientFromState {
+            with_optimizer: true,
+            ..self.create_training_client_from_state(path)
+        }
+    }
+}
+
+impl CreateLoraTrainingClient {
+    /// Sets the adapter's rank. The default is 32.
+    pub fn rank(mut self, rank: u32) -> Self {
+        self.lora.rank = rank;
+        self
+    }
+
+    /// Seeds the adapter's first weights. The default is a random seed.
+    pub fn seed(mut self, seed: i64) -> Self {
+        self.lora.seed = Some(seed);
+        self
+    }
+
+    /// Trains the MLP layers. The default is true.
+    pub fn train_mlp(mut self, train: bool) -> Self {
+        self.lora.train_mlp = train;
+        self
+    }
+
+    /// Trains the attention layers. The default is true.
+    pub fn train_attn(mut self, train: bool) -> Self {
+        self.lora.train_attn = train;
+        self
+    }
+
+    /// Trains the unembedding. The default is true.
+    pub fn train_unembed(mut self, train: bool) -> Self {
+        self.lora.train_unembed = train;
+        self
+    }
+
+    /// Sets the optimizer. The default is AdamW.
+    pub fn optimizer(mut self, optimizer: OptimizerConfig) -> Self {
+        self.optimizer = optimizer;
+        self
+    }
+
+    /// Labels the run.
+    pub fn user_metadata(mut self, metadata: UserMetadata) -> Self {
+        self.user_metadata = Some(metadata);
+        self
+    }
+
+    async fn create(self) -> Result<TrainingClient, Error> {
+        self.lora.check()?;
+        let session = self.service.session(CREATE).await?;
+        let request = CreateModelRequest {
+            session_id: session.id.clone(),
+            model_seq_id: session.next_model(),
+            base_model: self.base_model,
+            user_metadata: self.user_metadata.map(json_metadata),
+            lora_config: Some(self.lora),
+            optimizer_config: self.optimizer,
+        };
+        create_model(session, request).await
+    }
+}
+
+impl IntoFuture for CreateLoraTrainingClient {
+    type Output = Result<TrainingClient, Error>;
+    type IntoFuture = BoxFuture<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.create())
+    }
+}
+
+impl CreateTrainingClientFromState {
+    /// Sets the optimizer, for a model whose optimizer starts afresh. The default is AdamW.
+    pub fn optimizer(mut self, optimizer: OptimizerConfig) -> Self {
+        self.optimizer = Some(optimizer);
+        self
+    }
+
+    /// Labels the run.
+    pub fn user_metadata(mut self, metadata: UserMetadata) -> Self {
+        self.user_metadata = Some(metadata);
+        self
+    }
+
+    /// Trains on another base model than the checkpoint's, compatible with it.
+    pub fn base_model(mut self, name: impl Into<String>) -> Self {
+        self.base_model = Some(name.into());
+        self
+    }
+
+    /// Reads another account's checkpoint with that account's credential.
+    pub fn weights_access_token(mut self, token: impl Into<String>) -> Self {
+        self.weights_access_token = Some(token.into());
+        self
+    }
+
+    async fn create(self) -> Result<TrainingClient, Error> {
+        self.path.require(CheckpointKind::Training)?;
+        let session = self.service.session(RESUME).await?;
+        if session.connection.config.create_model_via_load_weights {
+            return self.create_by_loading(session).await;
+        }
+        let info = self.weights_info().await?;
+        let lora = LoraConfig {
+            rank: info.lora_rank.unwrap_or(LoraConfig::default().rank),
+            seed: None,
+            train_unembed: info.train_unembed.unwrap_or(true),
+            train_mlp: info.train_mlp.unwrap_or(true),
+            train_attn: info.train_attn.unwrap_or(true),
+        };
+        let optimizer = if self.with_optimizer {
+            Some(info.optimizer_config)
+        } else {
+            self.optimizer
+        };
+        let request = CreateModelRequest {
+            session_id: session.id.clone(),
+            model_seq_id: session.next_model(),
+            base_model: self.base_model.unwrap_or(info.base_model),
+            user_metadata: self.user_metadata.map(json_metadata),
+            lora_config: Some(lora),
+            optimizer_config: optimizer.unwrap_or_default(),
+        };
+        let client = create_model(session, request).await?;
+        let mut load = client.load_state(self.path);
+        if self.with_optimizer {
+            load = load.with_optimizer();
+        }
+        if let Some(token) = self.weights_access_token {
+            load = load.weights_access_token(token);
+        }
+        load.await?;
+        Ok(client)
+    }
+
+    /// Asks about the checkpoint as whoever may read it.
+    async fn weights_info(&self) -> Result<WeightsInfo, Error> {
+        let service = match &self.weights_access_token {
+            None => self.service.clone(),
+            Some(token) => {
+                let mut options = self.service.inner.options.clone();
+                options.api_key = Some(token.as_str().into());
+                crate::ServiceClientBuilder { options }.build()
+            }
+        };
+        let request = WeightsInfoRequest {
+            tinker_path: self.path.to_string(),
+        };
+        let call = Call::post("weights_info", route::WEIGHTS_INFO, &request);
+        service.connection(RESUME).await?.json(call).await
+    }
+
+    /// Creates the model with a single request, on servers that offer it.
+    async fn create_by_loading(self, session: Arc<Session>) -> Result<TrainingClient, Error> {
+        let number = session.next_model();
+        let model_id = ModelId::in_session(&session.id, number);
+        let request = LoadWeightsRequest {
+            model_id: None,
+            seq_id: None,
+            session_id: Some(session.id.clone()),
+            model_seq_id: Some(number),
+            base_model: self.base_model,
+            user_metadata: self.user_metadata.map(json_metadata),
+            path: self.path.to_string(),
+            optimizer: self.with_optimizer,
+            optimizer_config: if self.with_optimizer {
+                None
+            } else {
+                self.optimizer
+            },
+            weights_access_token: self.weights_access_token,
+        };
+        let call = Call::post(RESUME, route::LOAD_WEIGHTS, &request);
+        let observer = QueueObserver::training(model_id.as_str());
+        fetch(&session, call, RESUME, RequestType::LoadWeights, &observer).await?;
+        Ok(TrainingClient::new(session, model_id))
+    }
+}
+
+impl IntoFuture for CreateTrainingClientFromState {
+    type Output = Result<TrainingClient, Error>;
+    type IntoFuture = BoxFuture<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.create())
+    }
+}
+
+async fn create_model(
+    session: Arc<Session>,
+    request: CreateModelRequest,
+) -> Result<TrainingClient, Error> {
+    let call = Call::post(CREATE, route::CREATE_MODEL, &request).policy(Policy::TEN_TIMES);
+    let observer = QueueObserver::training(request.base_model.as_str());
+    let fetched = fetch(&session, call, CREATE, RequestType::CreateModel, &observer).await?;
+    let created: CreateModelResult =
+        serde_json::from_slice(&fetched.body).map_err(|error| Error::answer(CREATE, error))?;
+    Ok(TrainingClient::new(session, created.model_id))
+}
+
+async fn fetch(
+    session: &Session,
+    call: Call,
+    operation: &'static str,
+    request_type: RequestType,
+    observer: &QueueObserver,
+) -> Result<poll::Fetched, Error> {
+    let start = Instant::now();
+    let promise: Promise = session.connection.json(call).await?;
+    let wanted = Wanted {
+        operation,
+        request_id: &promise.request_id,
+        request_type,
+        roundtrip: start.elapsed(),
+        observer,
+        size_known: false,
+    };
+    poll::wait(&session.connection, &wanted).await
+}
+
+fn json_metadata(metadata: UserMetadata) -> Map<String, Value> {
+    metadata
+        .into_iter()
+        .map(|(name, value)| (name, value.into()))
+        .collect()
+}

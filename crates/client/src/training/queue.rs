@@ -1,0 +1,95 @@
+//! Keeping a model's requests in the order of the calls.
+//!
+//! A call takes its sequence numbers and enters the queue under one lock, so the queue is in
+//! their order. One task takes jobs from the queue and submits them one at a time; it waits for
+//! the server to take a request, not for its result. A job that fails, or that nobody waits for
+//! any more, ends its turn like any other, so that later ones go out.
+
+use crate::Error;
+use crate::future::Pending;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tinkrs_types::RequestId;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A request that the server has taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Submitted {
+    pub(crate) request_id: RequestId,
+    pub(crate) roundtrip: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct Queue {
+    entrance: Mutex<Entrance>,
+    runtime: Handle,
+}
+
+#[derive(Debug)]
+struct Entrance {
+    last_seq_id: i32,
+    jobs: mpsc::UnboundedSender<Job>,
+}
+
+impl Queue {
+    /// Starts the task that submits jobs. It ends when the queue is dropped and empty.
+    pub(crate) fn start(runtime: &Handle) -> Self {
+        let (jobs, mut waiting) = mpsc::unbounded_channel::<Job>();
+        runtime.spawn(async move {
+            while let Some(job) = waiting.recv().await {
+                job.await;
+            }
+        });
+        Self {
+            entrance: Mutex::new(Entrance {
+                last_seq_id: 0,
+                jobs,
+            }),
+            runtime: runtime.clone(),
+        }
+    }
+
+    /// Takes `slots` sequence numbers and queues a job.
+    ///
+    /// The job gets the first of the numbers. Its first part, the submission, runs in its turn;
+    /// the second part, which that returns, runs beside whatever comes next.
+    pub(crate) fn submit<T, S, F>(
+        &self,
+        operation: &'static str,
+        slots: i32,
+        job: impl FnOnce(i32) -> S,
+    ) -> Pending<T>
+    where
+        T: Send + 'static,
+        S: Future<Output = Result<F, Error>> + Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let (sender, pending) = Pending::new(operation);
+        let mut entrance = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(last_seq_id) = entrance.last_seq_id.checked_add(slots) else {
+            let message = "the model has no sequence numbers left".to_owned();
+            return Pending::ready(operation, Err(Error::Setup { message }));
+        };
+        let submission = job(entrance.last_seq_id + 1);
+        let runtime = self.runtime.clone();
+        let job = async move {
+            match submission.await {
+                // A caller who is gone does not want to know.
+                Err(error) => drop(sender.send(Err(error))),
+                Ok(result) => {
+                    runtime.spawn(async move { drop(sender.send(result.await)) });
+                }
+            }
+        };
+        entrance.last_seq_id = last_seq_id;
+        // The task only ends before the queue if its runtime does; then the job's end of
+        // `pending` is dropped with the job, which reads as "closed".
+        let _ = entrance.jobs.send(Box::pin(job));
+        pending
+    }
+}

@@ -1,0 +1,87 @@
+use super::request::{Operation, Request};
+use crate::connection::call::Call;
+use crate::future::Pending;
+use crate::{Error, TrainingClient};
+use tinkrs_types::{ExternalSave, InvalidInput, RequestType, check_ttl};
+use tinkrs_wire::op::save_weights_external::SaveWeightsExternalRequest;
+use tinkrs_wire::route;
+
+const NAME: &str = "save_weights_external";
+const MAX_RECIPIENTS: usize = 10;
+
+/// Saves weights as files to download.
+#[derive(Clone, Debug)]
+pub struct SaveWeightsExternal {
+    name: String,
+    ttl_seconds: Option<u64>,
+    recipients: Option<Vec<String>>,
+}
+
+impl TrainingClient {
+    /// Saves the weights as files to download. The result is their path and size.
+    pub fn save_weights_external(&self, name: impl Into<String>) -> Request<SaveWeightsExternal> {
+        self.request(SaveWeightsExternal {
+            name: name.into(),
+            ttl_seconds: None,
+            recipients: None,
+        })
+    }
+}
+
+impl Request<SaveWeightsExternal> {
+    /// Deletes the checkpoint after this long: an hour to ten years. The default is never.
+    pub fn ttl_seconds(mut self, seconds: u64) -> Self {
+        self.operation.ttl_seconds = Some(seconds);
+        self
+    }
+
+    /// Encrypts the files for up to ten keys: `age1…` or SSH public keys. The default is none.
+    pub fn age_encryption_recipients(mut self, keys: impl Into<Vec<String>>) -> Self {
+        self.operation.recipients = Some(keys.into());
+        self
+    }
+}
+
+impl SaveWeightsExternal {
+    fn check(&self) -> Result<(), InvalidInput> {
+        self.ttl_seconds.map_or(Ok(()), check_ttl)?;
+        let recipients = self.recipients.as_deref().unwrap_or_default();
+        if recipients.len() > MAX_RECIPIENTS {
+            let allowed = format!("at most {MAX_RECIPIENTS}");
+            return Err(InvalidInput::new(
+                "age_encryption_recipients",
+                recipients.len(),
+                allowed,
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Operation for SaveWeightsExternal {
+    type Output = ExternalSave;
+
+    fn submit(self, client: &TrainingClient) -> Pending<ExternalSave> {
+        if let Err(error) = self.check() {
+            return Pending::ready(NAME, Err(error.into()));
+        }
+        let model_id = client.inner.model_id.clone();
+        client.inner.submit_one(
+            NAME,
+            RequestType::SaveWeightsExternal,
+            move |seq_id| {
+                let request = SaveWeightsExternalRequest {
+                    model_id,
+                    path: self.name,
+                    seq_id: Some(seq_id),
+                    ttl_seconds: self.ttl_seconds,
+                    age_encryption_recipients: self.recipients,
+                };
+                Call::post(NAME, route::SAVE_WEIGHTS_EXTERNAL, &request)
+            },
+            |fetched| {
+                serde_json::from_slice(&fetched.body).map_err(|error| Error::answer(NAME, error))
+            },
+        )
+    }
+}

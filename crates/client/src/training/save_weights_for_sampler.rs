@@ -1,0 +1,150 @@
+use super::client::Inner;
+use super::request::{Operation, Request};
+use crate::connection::call::Call;
+use crate::future::Pending;
+use crate::future::poll::Fetched;
+use crate::sampling::SamplingClient;
+use crate::{Error, TrainingClient};
+use std::sync::Arc;
+use tinkrs_types::{RequestType, TinkerPath, UserMetadata, check_ttl};
+use tinkrs_wire::op::save_weights_for_sampler::{
+    SaveWeightsForSamplerRequest, SaveWeightsForSamplerResult,
+};
+use tinkrs_wire::route;
+
+const NAME: &str = "save_weights_for_sampler";
+
+/// Saves weights to sample from under a name.
+#[derive(Clone, Debug)]
+pub struct SaveWeightsForSampler {
+    name: String,
+    ttl_seconds: Option<u64>,
+    user_metadata: Option<UserMetadata>,
+}
+
+/// Saves weights for one sampler, which comes as the result.
+#[derive(Clone, Debug)]
+pub struct SaveWeightsAndGetSamplingClient {
+    record_stability_info: bool,
+}
+
+impl TrainingClient {
+    /// Saves the weights under a name, to sample from. The result is the checkpoint's path.
+    pub fn save_weights_for_sampler(
+        &self,
+        name: impl Into<String>,
+    ) -> Request<SaveWeightsForSampler> {
+        self.request(SaveWeightsForSampler {
+            name: name.into(),
+            ttl_seconds: None,
+            user_metadata: None,
+        })
+    }
+
+    /// Saves the weights without a name and opens them for sampling.
+    pub fn save_weights_and_get_sampling_client(&self) -> Request<SaveWeightsAndGetSamplingClient> {
+        self.request(SaveWeightsAndGetSamplingClient {
+            record_stability_info: false,
+        })
+    }
+}
+
+impl Request<SaveWeightsForSampler> {
+    /// Deletes the checkpoint after this long: an hour to ten years. The default is never.
+    pub fn ttl_seconds(mut self, seconds: u64) -> Self {
+        self.operation.ttl_seconds = Some(seconds);
+        self
+    }
+
+    /// Labels the checkpoint.
+    pub fn user_metadata(mut self, metadata: UserMetadata) -> Self {
+        self.operation.user_metadata = Some(metadata);
+        self
+    }
+}
+
+impl Request<SaveWeightsAndGetSamplingClient> {
+    /// Records with every sample what the loss `stable_reinforce` needs. The default is not to.
+    pub fn record_stability_info(mut self, record: bool) -> Self {
+        self.operation.record_stability_info = record;
+        self
+    }
+}
+
+impl Operation for SaveWeightsForSampler {
+    type Output = TinkerPath;
+
+    fn submit(self, client: &TrainingClient) -> Pending<TinkerPath> {
+        if let Err(error) = self.ttl_seconds.map_or(Ok(()), check_ttl) {
+            return Pending::ready(NAME, Err(error.into()));
+        }
+        let Self {
+            name,
+            ttl_seconds,
+            user_metadata,
+        } = self;
+        let request = SaveWeightsForSamplerRequest {
+            model_id: client.inner.model_id.clone(),
+            path: Some(name),
+            sampling_session_seq_id: None,
+            seq_id: None,
+            ttl_seconds,
+            user_metadata,
+        };
+        save(&client.inner, request, |saved| {
+            saved
+                .path
+                .ok_or_else(|| Error::answer(NAME, "no path of the checkpoint"))
+        })
+    }
+}
+
+impl Operation for SaveWeightsAndGetSamplingClient {
+    type Output = SamplingClient;
+
+    fn submit(self, client: &TrainingClient) -> Pending<SamplingClient> {
+        let session = Arc::clone(&client.inner.session);
+        // The number is taken once, so every retry of the request is the same request.
+        let request = SaveWeightsForSamplerRequest {
+            model_id: client.inner.model_id.clone(),
+            path: None,
+            sampling_session_seq_id: Some(session.next_sampler()),
+            seq_id: None,
+            ttl_seconds: None,
+            user_metadata: None,
+        };
+        save(&client.inner, request, move |saved| {
+            let missing = || Error::answer(NAME, "no id of the sampling session");
+            let id = saved.sampling_session_id.ok_or_else(missing)?;
+            Ok(SamplingClient::original(
+                session,
+                id,
+                self.record_stability_info,
+            ))
+        })
+    }
+}
+
+fn save<T: Send + 'static>(
+    inner: &Arc<Inner>,
+    request: SaveWeightsForSamplerRequest,
+    read: impl FnOnce(SaveWeightsForSamplerResult) -> Result<T, Error> + Send + 'static,
+) -> Pending<T> {
+    inner.submit_one(
+        NAME,
+        RequestType::SaveWeightsForSampler,
+        move |seq_id| {
+            let request = SaveWeightsForSamplerRequest {
+                seq_id: Some(seq_id),
+                ..request
+            };
+            Call::post(NAME, route::SAVE_WEIGHTS_FOR_SAMPLER, &request)
+        },
+        move |fetched: Fetched| {
+            read(
+                serde_json::from_slice(&fetched.body)
+                    .map_err(|error| Error::answer(NAME, error))?,
+            )
+        },
+    )
+}

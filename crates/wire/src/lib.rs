@@ -37,6 +37,7 @@ pub mod op;
 
 mod little_endian;
 mod model_input;
+mod number_map;
 mod tensor;
 
 pub use error::{DecodeError, ErrorBody};

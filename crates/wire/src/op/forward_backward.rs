@@ -7,7 +7,7 @@
 
 use crate::little_endian as le;
 use crate::proto::{self, LossConfigValue as ProtoConfigValue, loss_config_value::Value as Arm};
-use crate::{DecodeError, header, model_input, tensor};
+use crate::{DecodeError, header, model_input, number_map, tensor};
 use bytes::Bytes;
 use prost::Message;
 use serde::Deserialize;
@@ -40,7 +40,31 @@ impl ForwardBackwardRequest {
     /// # Errors
     /// If a datum cannot be sent; the error names its index.
     pub fn encode(self) -> Result<Vec<u8>, InvalidInput> {
-        Ok(self.into_message()?.encode_to_vec())
+        let config = self.loss_fn.config();
+        let number = |(name, value): (&String, &LossConfigValue)| match value {
+            LossConfigValue::Number(number) => Some((name.clone(), *number)),
+            LossConfigValue::Text(_) => None,
+        };
+        // Numbers go into both maps: servers that predate the second one read the first.
+        let numbers: BTreeMap<String, f64> = config.iter().filter_map(number).collect();
+        let mut tail = number_map::LossFnConfig::from(numbers).encode_to_vec();
+        let last_fields = proto::ForwardBackwardRequest {
+            forward_only: self.forward_only,
+            loss_fn_config_v2: config.into_iter().map(write_option).collect(),
+            ..Default::default()
+        };
+        tail.extend(last_fields.encode_to_vec());
+
+        let data = self.data.into_iter().enumerate();
+        let data = data.map(|(index, datum)| write_datum(datum).map_err(|e| e.at_datum(index)));
+        let first_fields = proto::ForwardBackwardRequest {
+            model_id: self.model_id.into_string(),
+            seq_id: self.seq_id,
+            data: data.collect::<Result<_, _>>()?,
+            loss_fn: self.loss_fn.name().to_owned(),
+            ..Default::default()
+        };
+        Ok(number_map::encode_before(&first_fields, &tail))
     }
 
     /// Reads a request.
@@ -85,26 +109,6 @@ impl ForwardBackwardRequest {
         let json: Json = serde_json::from_slice(body)?;
         json.forward_backward_input
             .into_request(json.model_id, json.seq_id, false)
-    }
-
-    fn into_message(self) -> Result<proto::ForwardBackwardRequest, InvalidInput> {
-        let data = self.data.into_iter().enumerate();
-        let data = data.map(|(index, datum)| write_datum(datum).map_err(|e| e.at_datum(index)));
-        let config = self.loss_fn.config();
-        let number = |(name, value): (&String, &LossConfigValue)| match value {
-            LossConfigValue::Number(number) => Some((name.clone(), *number)),
-            LossConfigValue::Text(_) => None,
-        };
-        Ok(proto::ForwardBackwardRequest {
-            model_id: self.model_id.into_string(),
-            seq_id: self.seq_id,
-            data: data.collect::<Result<_, _>>()?,
-            loss_fn: self.loss_fn.name().to_owned(),
-            // Numbers go into both maps: servers that predate the second one read the first.
-            loss_fn_config: config.iter().filter_map(number).collect(),
-            forward_only: self.forward_only,
-            loss_fn_config_v2: config.into_iter().map(write_option).collect(),
-        })
     }
 }
 
@@ -295,12 +299,13 @@ pub fn encode_result(output: ForwardBackwardOutput) -> Vec<u8> {
             num_datums,
         }
     };
-    proto::ForwardBackwardOutput {
+    let first_fields = proto::ForwardBackwardOutput {
         loss_fn_output_type: output.output_type,
         loss_fn_outputs: output.records.into_iter().map(record).collect(),
-        metrics: output.metrics,
-    }
-    .encode_to_vec()
+        ..Default::default()
+    };
+    let metrics = number_map::Metrics::from(output.metrics);
+    number_map::encode_before(&first_fields, &metrics.encode_to_vec())
 }
 
 /// Reads a result, as a message or, from older servers, as JSON.

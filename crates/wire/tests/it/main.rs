@@ -1,3 +1,4 @@
 //! Tests of the wire form as a whole.
 
 mod generated;
+mod golden;

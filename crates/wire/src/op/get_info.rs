@@ -2,7 +2,7 @@
 
 use crate::json::body;
 use serde::{Deserialize, Serialize};
-use tinkrs_types::ModelId;
+use tinkrs_types::{ModelId, ModelInfo};
 
 /// Asks about a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,3 +12,4 @@ pub struct GetInfoRequest {
 }
 
 body!(GetInfoRequest, "get_info");
+body!(ModelInfo, "get_info");

@@ -6,8 +6,10 @@
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
+mod http;
 mod proto;
 mod requests;
+mod responses;
 mod routes;
 mod views;
 
@@ -67,7 +69,10 @@ fn no_vector_is_without_a_test() {
     let walked = ["http", "old", "proto", "requests", "responses"];
     for entry in std::fs::read_dir(folder("")).unwrap() {
         let name = entry.unwrap().file_name();
-        assert!(walked.iter().any(|known| name == *known), "{name:?} is not walked");
+        assert!(
+            walked.iter().any(|known| name == *known),
+            "{name:?} is not walked"
+        );
     }
     for entry in std::fs::read_dir(folder("proto")).unwrap() {
         let path = entry.unwrap().path();

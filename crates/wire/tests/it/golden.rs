@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 mod http;
+mod old;
 mod proto;
 mod requests;
 mod responses;

@@ -144,8 +144,8 @@ fn same(ours: &Value, theirs: &Value) -> Result<(), String> {
             Ok(())
         }
         (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
-            let pairs = ours.iter().zip(theirs);
-            pairs.map(|(ours, theirs)| same(ours, theirs)).collect()
+            let mut pairs = ours.iter().zip(theirs);
+            pairs.try_for_each(|(ours, theirs)| same(ours, theirs))
         }
         // The SDK keeps the zone that a time came with, we keep the moment.
         (Value::String(ours), Value::String(theirs))

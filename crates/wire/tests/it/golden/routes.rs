@@ -11,7 +11,7 @@ pub(super) fn of(operation: &str, variant: &str) -> (&'static str, String) {
     let checkpoint =
         |kind: &str| -> TinkerPath { format!("tinker://{model}/{kind}/step-1").parse().unwrap() };
     let weights = checkpoint("weights");
-    let filled = match operation {
+    match operation {
         "assign_session_project" => ("PUT", route::session_project(&session)),
         "delete_checkpoint" if variant == "by_tinker_path" => {
             ("DELETE", route::checkpoint(&checkpoint("sampler_weights")))
@@ -34,8 +34,7 @@ pub(super) fn of(operation: &str, variant: &str) -> (&'static str, String) {
             let (method, path) = fixed(operation);
             (method, path.to_owned())
         }
-    };
-    filled
+    }
 }
 
 /// Paths that hold no id.

@@ -33,7 +33,8 @@ pub(crate) fn read<T: Pod>(field: &'static str, bytes: &[u8]) -> Result<Vec<T>, 
             format!("a multiple of {size}, the size of an element"),
         ));
     }
-    Ok(bytemuck::pod_collect_to_vec(bytes))
+    let numbers = bytes.chunks_exact(size).map(bytemuck::pod_read_unaligned);
+    Ok(numbers.collect())
 }
 
 /// Reads signed 32-bit token ids, none of which may be negative.

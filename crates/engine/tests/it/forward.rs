@@ -7,7 +7,7 @@ use std::path::Path;
 use tinkrs_engine::weights::{GgufFile, HuggingFaceFolder};
 use tinkrs_engine::{Adapter, Feed, KvCache, Model, Precision, Threads, peft};
 
-use crate::reference::{self, Expected, TINY_MODELS, largest_difference};
+use crate::reference::{self, TINY_MODELS, Tensors, largest_difference};
 
 const TOLERANCE: f32 = 1e-5;
 
@@ -56,7 +56,7 @@ pub(crate) fn logprobs(logits: &[f32], targets: &[u32]) -> Vec<f32> {
         .collect()
 }
 
-fn sequences(expected: &Expected) -> Vec<Vec<u32>> {
+fn sequences(expected: &Tensors) -> Vec<Vec<u32>> {
     [0, 1]
         .map(|s| expected.tokens(&format!("tokens.{s}")))
         .into()
@@ -65,7 +65,7 @@ fn sequences(expected: &Expected) -> Vec<Vec<u32>> {
 #[test]
 fn logits_and_logprobs_equal_those_of_transformers() {
     for name in TINY_MODELS {
-        let (model, expected) = (load(&reference::path(name)), Expected::read(name));
+        let (model, expected) = (load(&reference::path(name)), Tensors::expected(name));
         let ours = logits(&model, None, &sequences(&expected));
         for (s, ours) in ours.iter().enumerate() {
             let theirs = expected.floats(&format!("logits.{s}"));
@@ -84,7 +84,7 @@ fn logits_and_logprobs_equal_those_of_transformers() {
 #[test]
 fn adapters_made_by_peft_give_the_same_logits() {
     for name in TINY_MODELS {
-        let (model, expected) = (load(&reference::path(name)), Expected::read(name));
+        let (model, expected) = (load(&reference::path(name)), Tensors::expected(name));
         let adapter = peft::load(&reference::path(name).join("adapter"), model.config()).unwrap();
         let adapter = Adapter::from_peft(&model, &adapter).unwrap();
         let ours = logits(&model, Some(&adapter), &sequences(&expected));
@@ -102,7 +102,7 @@ fn a_gguf_file_gives_nearly_the_logits_of_its_folder() {
     for name in ["tiny-llama", "tiny-qwen2", "tiny-qwen3"] {
         let file = GgufFile::open(reference::path(&format!("gguf/{name}.gguf"))).unwrap();
         let model = Model::load(&file, Precision::F32, &Threads::new(1).unwrap()).unwrap();
-        let expected = Expected::read(name);
+        let expected = Tensors::expected(name);
         let ours = logits(&model, None, &sequences(&expected));
         for (s, ours) in ours.iter().enumerate() {
             let difference = largest_difference(ours, &expected.floats(&format!("logits.{s}")));

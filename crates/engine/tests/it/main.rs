@@ -13,3 +13,4 @@ mod real_models;
 mod reference;
 mod sampler;
 mod tiny_models;
+mod training;

@@ -14,17 +14,30 @@ pub(crate) fn path(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// What PyTorch computed for a tiny model.
-pub(crate) struct Expected {
+/// The tensors of a safetensors file.
+pub(crate) struct Tensors {
     bytes: Vec<u8>,
 }
 
-impl Expected {
-    pub(crate) fn read(model: &str) -> Self {
-        let path = path(model).join("expected.safetensors");
+impl Tensors {
+    /// Reads what PyTorch computed for a tiny model.
+    pub(crate) fn expected(model: &str) -> Self {
+        Self::read(&path(model).join("expected.safetensors"))
+    }
+
+    pub(crate) fn read(path: &Path) -> Self {
         Self {
             bytes: std::fs::read(path).unwrap(),
         }
+    }
+
+    /// Returns all names that start with `prefix`, without it.
+    pub(crate) fn names(&self, prefix: &str) -> Vec<String> {
+        let file = SafeTensors::deserialize(&self.bytes).unwrap();
+        let names = file.names().into_iter();
+        names
+            .filter_map(|name| Some(name.strip_prefix(prefix)?.to_owned()))
+            .collect()
     }
 
     /// Returns the elements of a tensor of floats.
@@ -63,4 +76,9 @@ pub(crate) fn largest_difference(left: &[f32], right: &[f32]) -> f32 {
             f32::INFINITY
         }
     })
+}
+
+/// Returns the largest absolute value.
+pub(crate) fn largest(values: &[f32]) -> f32 {
+    values.iter().fold(0.0, |largest, x| largest.max(x.abs()))
 }

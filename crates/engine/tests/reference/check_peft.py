@@ -7,7 +7,11 @@ put `tokens.N` (i64) and `logits.N` (f32, one row a token) for N = 0, 1, ... Exi
 than 1e-4 of the largest.
 
 `cargo run -p tinkrs-engine --example export_adapter -- MODEL FOLDER` makes ADAPTER and LOGITS for one of the tiny
-models of this folder. CI has no PyTorch, so this is run by hand.
+models of this folder, or for a real one. CI has no PyTorch, so this is run by hand.
+
+Last result (torch 2.15.0, peft 0.21.2), rank 8 on all layers and the head after five steps: logits differ by at most
+3.0e-6 for the four tiny models (logits up to 6), 3.9e-5 for stories15M (up to 31), 3.4e-5 for MiniMind2-Small (up to
+53).
 """
 
 import sys

@@ -5,6 +5,8 @@ For each model, `expected.safetensors` holds (sequence s is 0 or 1; targets are 
   tokens.s, targets.s, weights.s   the data: input tokens, target tokens, weight of each target
   logits.s, logprobs.s             of the base model; logprobs are those of the targets
   adapted.logits.s                 with the adapter in `adapter/`
+  full.loss                        as `loss` below, of the base model
+  full.grad.<tensor>               gradient of that with respect to each tensor of the base model
   loss                             -sum(weights * logprobs) over both sequences, with the adapter
   grad.<parameter>                 gradient of that loss with respect to each A and B
   adamw.<variant>.losses, .norms   loss and global gradient norm of three steps
@@ -111,6 +113,10 @@ def write(name, config, with_head):
             logits = logits_of(base, tokens)
             expected |= {f"tokens.{s}": tokens, f"targets.{s}": targets, f"weights.{s}": weights,
                          f"logits.{s}": logits, f"logprobs.{s}": target_logprobs(logits, targets)}
+
+    expected["full.loss"] = loss_of(base, data)
+    expected["full.loss"].backward()
+    expected |= {f"full.grad.{key}": parameter.grad for key, parameter in base.named_parameters()}
 
     model, parameters = adapted(folder, with_head)
     model.save_pretrained(folder / "adapter", save_embedding_layers=False)

@@ -1,0 +1,178 @@
+//! Losses, gradients and optimizer steps against PyTorch and PEFT.
+//!
+//! A gradient is compared relative to the largest element of its tensor; the differences seen are
+//! below 3e-6.
+
+use std::sync::Arc;
+
+use tinkrs_engine::types::{AdamParams, Datum, LossFn};
+use tinkrs_engine::weights::HuggingFaceFolder;
+use tinkrs_engine::{Threads, TrainingRun, peft};
+
+use crate::forward::load;
+use crate::reference::{self, TINY_MODELS, Tensors, largest, largest_difference};
+
+/// Prefix of PEFT's names, and ending.
+const PREFIX: &str = "base_model.model.";
+const ENDING: &str = ".weight";
+
+fn data(expected: &Tensors) -> Vec<Datum> {
+    [0, 1]
+        .map(|s| {
+            let tokens = expected.tokens(&format!("tokens.{s}"));
+            let targets = expected.tokens(&format!("targets.{s}"));
+            let targets: Vec<i64> = targets.into_iter().map(i64::from).collect();
+            let weights = expected.floats(&format!("weights.{s}"));
+            Datum::supervised(tokens, targets, weights).unwrap()
+        })
+        .into()
+}
+
+/// A run that goes on with the adapter that `peft` made.
+fn adapted(name: &str) -> TrainingRun {
+    let model = Arc::new(load(&reference::path(name)));
+    let adapter = peft::load(&reference::path(name).join("adapter"), model.config()).unwrap();
+    TrainingRun::from_peft(model, &adapter).unwrap()
+}
+
+/// Reads the gradients out of the run's saved state.
+fn gradients(run: &TrainingRun) -> Tensors {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.safetensors");
+    run.state().write(&path).unwrap();
+    Tensors::read(&path)
+}
+
+#[test]
+fn losses_and_lora_gradients_equal_those_of_peft() {
+    for name in TINY_MODELS {
+        let (mut run, expected) = (adapted(name), Tensors::expected(name));
+        let output = run
+            .forward_backward(&data(&expected), &LossFn::CrossEntropy)
+            .unwrap();
+        let (ours, theirs) = (
+            output.loss().unwrap(),
+            f64::from(expected.floats("loss")[0]),
+        );
+        assert!(
+            (ours / theirs - 1.0).abs() < 1e-6,
+            "{name}: loss {ours} against {theirs}"
+        );
+
+        let gradients = gradients(&run);
+        let mut worst = 0f32;
+        for parameter in expected.names("grad.") {
+            let theirs = expected.floats(&format!("grad.{parameter}"));
+            let layer = parameter
+                .strip_prefix(PREFIX)
+                .unwrap()
+                .strip_suffix(ENDING)
+                .unwrap();
+            let mut ours = gradients.floats(&format!("gradients.{layer}"));
+            if layer.ends_with("lora_B") {
+                ours = transpose(&ours, 4);
+            }
+            let difference = largest_difference(&ours, &theirs) / largest(&theirs);
+            assert!(difference <= 1e-5, "{name}, {layer}: {difference}");
+            worst = worst.max(difference);
+        }
+        println!(
+            "{name}: loss differs by {:.1e}, gradients by {worst:.1e}",
+            ours - theirs
+        );
+    }
+}
+
+#[test]
+fn gradients_of_all_weights_equal_those_of_torch() {
+    for name in TINY_MODELS {
+        let expected = Tensors::expected(name);
+        let source = HuggingFaceFolder::open(reference::path(name)).unwrap();
+        let mut run = TrainingRun::full(&source, &Threads::new(2).unwrap()).unwrap();
+        let output = run
+            .forward_backward(&data(&expected), &LossFn::CrossEntropy)
+            .unwrap();
+        let (ours, theirs) = (
+            output.loss().unwrap(),
+            f64::from(expected.floats("full.loss")[0]),
+        );
+        assert!(
+            (ours / theirs - 1.0).abs() < 1e-6,
+            "{name}: loss {ours} against {theirs}"
+        );
+
+        let gradients = gradients(&run);
+        let mut worst = 0f32;
+        for tensor in expected.names("full.grad.") {
+            let theirs = expected.floats(&format!("full.grad.{tensor}"));
+            let mut ours = gradients.floats(&format!("gradients.{tensor}"));
+            if tensor == "model.embed_tokens.weight" && run.model().config().tied_head {
+                // The two uses of a tied table are summed apart, and joined by the step.
+                let head = gradients.floats("gradients.lm_head.weight");
+                ours.iter_mut()
+                    .zip(head)
+                    .for_each(|(sum, head)| *sum += head);
+            }
+            let difference = largest_difference(&ours, &theirs) / largest(&theirs);
+            assert!(difference <= 1e-5, "{name}, {tensor}: {difference}");
+            worst = worst.max(difference);
+        }
+        println!("{name}: gradients of all weights differ by {worst:.1e}");
+    }
+}
+
+#[test]
+fn three_optimizer_steps_equal_those_of_torch() {
+    for name in TINY_MODELS {
+        let expected = Tensors::expected(name);
+        let data = data(&expected);
+        for (variant, weight_decay, grad_clip_norm) in [
+            ("plain", 0.0, 0.0),
+            ("decay", 0.1, 0.0),
+            ("clip", 0.01, 0.5),
+        ] {
+            let settings = AdamParams {
+                weight_decay,
+                grad_clip_norm,
+                ..AdamParams::new(1e-2)
+            };
+            let mut run = adapted(name);
+            let losses = expected.floats(&format!("adamw.{variant}.losses"));
+            let norms = expected.floats(&format!("adamw.{variant}.norms"));
+            for (step, (loss, norm)) in losses.iter().zip(norms).enumerate() {
+                let output = run.forward_backward(&data, &LossFn::CrossEntropy).unwrap();
+                let relative = output.loss().unwrap() / f64::from(*loss) - 1.0;
+                assert!(
+                    relative.abs() < 1e-5,
+                    "{name}, {variant}, step {step}: {relative}"
+                );
+                let metrics = run.optim_step(&settings).unwrap().metrics.unwrap();
+                let relative = metrics["grad_norm"] / f64::from(norm) - 1.0;
+                assert!(
+                    relative.abs() < 1e-5,
+                    "{name}, {variant}, step {step}: {relative}"
+                );
+            }
+
+            let adapter = run.to_peft(name).unwrap();
+            let mut worst = 0f32;
+            for (layer, pair) in &adapter.layers {
+                for (part, ours) in [("lora_A", &pair.a), ("lora_B", &pair.b)] {
+                    let key = format!("adamw.{variant}.{PREFIX}{layer}.{part}{ENDING}");
+                    worst = worst.max(largest_difference(ours, &expected.floats(&key)));
+                }
+            }
+            println!("{name}, {variant}: parameters differ by {worst:.1e} after three steps");
+            // The steps are 1e-2 each, and a gradient near zero has few digits that are right.
+            assert!(worst <= 5e-5, "{name}, {variant}: {worst}");
+        }
+    }
+}
+
+/// From the run's `rank × outputs` to PEFT's `outputs × rank`.
+fn transpose(values: &[f32], rank: usize) -> Vec<f32> {
+    let outputs = values.len() / rank;
+    (0..values.len())
+        .map(|i| values[i % rank * outputs + i / rank])
+        .collect()
+}

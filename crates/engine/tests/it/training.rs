@@ -9,7 +9,7 @@ use tinkrs_engine::types::{AdamParams, Datum, LossFn};
 use tinkrs_engine::weights::HuggingFaceFolder;
 use tinkrs_engine::{Threads, TrainingRun, peft};
 
-use crate::forward::load;
+use crate::forward::{load, logprobs};
 use crate::reference::{self, TINY_MODELS, Tensors, largest, largest_difference};
 
 /// Prefix of PEFT's names, and ending.
@@ -44,12 +44,11 @@ fn gradients(run: &TrainingRun) -> Tensors {
 }
 
 #[test]
-fn losses_and_lora_gradients_equal_those_of_peft() {
+fn losses_logprobs_and_lora_gradients_equal_those_of_peft() {
     for name in TINY_MODELS {
         let (mut run, expected) = (adapted(name), Tensors::expected(name));
-        let output = run
-            .forward_backward(&data(&expected), &LossFn::CrossEntropy)
-            .unwrap();
+        let data = data(&expected);
+        let output = run.forward_backward(&data, &LossFn::CrossEntropy).unwrap();
         let (ours, theirs) = (
             output.loss().unwrap(),
             f64::from(expected.floats("loss")[0]),
@@ -58,6 +57,14 @@ fn losses_and_lora_gradients_equal_those_of_peft() {
             (ours / theirs - 1.0).abs() < 1e-6,
             "{name}: loss {ours} against {theirs}"
         );
+
+        for (s, datum) in data.iter().enumerate() {
+            let targets = datum.target_tokens().unwrap().as_i64().unwrap();
+            let targets: Vec<u32> = targets.iter().map(|&t| t.try_into().unwrap()).collect();
+            let theirs = logprobs(&expected.floats(&format!("adapted.logits.{s}")), &targets);
+            let difference = largest_difference(output.logprobs(s).unwrap(), &theirs);
+            assert!(difference <= 1e-5, "{name}, datum {s}: {difference}");
+        }
 
         let gradients = gradients(&run);
         let mut worst = 0f32;

@@ -1,13 +1,17 @@
 //! Links for people.
 
-use crate::{SamplingClient, ServiceClient, TrainingClient};
+use crate::{ServiceClient, TrainingClient};
 
 const HOSTED: &str = "https://tinker.thinkingmachines.ai";
 
 impl ServiceClient {
-    /// Returns where a person can look at the sessions of this account.
+    /// Returns where a person can look at this client's session, or at all sessions before it
+    /// has one.
     pub fn get_console_url(&self) -> String {
-        format!("{HOSTED}/sessions")
+        match self.session_id() {
+            Some(id) => format!("{HOSTED}/sessions/{id}"),
+            None => format!("{HOSTED}/sessions"),
+        }
     }
 }
 
@@ -15,12 +19,5 @@ impl TrainingClient {
     /// Returns where a person can look at this run.
     pub fn get_console_url(&self) -> String {
         format!("{HOSTED}/training_runs/{}", self.model_id())
-    }
-}
-
-impl SamplingClient {
-    /// Returns where a person can look at this sampler's session.
-    pub fn get_console_url(&self) -> String {
-        format!("{HOSTED}/sessions/{}", self.session_id())
     }
 }

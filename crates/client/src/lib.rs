@@ -1,6 +1,122 @@
 //! The Tinker SDK for Rust.
+//!
+//! Tinker is an API for post-training language models: you write the training loop, the service
+//! runs the model. This crate is its client, for the hosted service, a cluster or a local server.
+//!
+//! ```no_run
+//! use tinkrs::{AdamParams, Datum, FinishReason, ModelInput, SamplingParams, ServiceClient};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), tinkrs::Error> {
+//! let service = ServiceClient::from_env(); // TINKER_BASE_URL, TINKER_API_KEY
+//! let training = service.create_lora_training_client("Qwen/Qwen3-8B").rank(16).await?;
+//!
+//! // Teach it to answer 7, 8 after 5, 6.
+//! let batch = vec![Datum::from_prompt_completion(&[5, 6], &[7, 8])?];
+//! for _ in 0..10 {
+//!     let pass = training.forward_backward(batch.clone()).submit();
+//!     let step = training.optim_step(AdamParams::new(1e-4)).submit(); // no waiting in between
+//!     println!("loss {:.4}", pass.await?.loss().unwrap_or(f64::NAN));
+//!     step.await?;
+//! }
+//!
+//! let sampling = training.save_weights_and_get_sampling_client().await?;
+//! let prompt = ModelInput::from_tokens([5, 6]);
+//! let output = sampling.sample(prompt, SamplingParams::new(16)).num_samples(4).await?;
+//! for sequence in &output.sequences {
+//!     println!("{:?}", sequence.tokens);
+//! }
+//! let path = training.save_state("final").await?;
+//! println!("saved {path}");
+//! service.close(FinishReason::Success, None).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # What to know
+//!
+//! - **Order.** `submit()` is a plain function. It takes the operation's place in the model's
+//!   order at the call; operations run in that order whatever is awaited when.
+//! - **Exactly once.** A retried submission carries the same sequence number and the same bytes,
+//!   so a server never runs it twice. One that is refused is an error on its own [`Pending`];
+//!   later operations go out.
+//! - **Backpressure.** All clients of one account in a process share one limiter
+//!   ([`BackpressureScope`]).
+//! - **Errors** are one type that answers questions: [`Error`]. Calls are retried for as long as
+//!   that is worth it, by one layer: most for five minutes.
+//! - **Dropping** a [`Pending`] is documented there: training goes on, a sample is given up.
+//! - **Without async**: the feature `blocking` turns every `.await` into `.wait()`.
+//! - **Watching it work**: `tracing` spans for every call, [`ServiceClient::stats`] for counters,
+//!   [`ServiceClientBuilder::on_queue_state`] for pauses.
+//!
+//! # Coming from the Python SDK
+//!
+//! Every public method of the official client 0.36.0 has its counterpart. The `_async` twins are
+//! the same methods here.
+//!
+//! | Python | Rust |
+//! |---|---|
+//! | `ServiceClient(...)` | [`ServiceClient::from_env`], [`ServiceClient::builder`] |
+//! | `ServiceClient.get_server_capabilities` | [`ServiceClient::get_server_capabilities`] |
+//! | `ServiceClient.create_lora_training_client` | [`ServiceClient::create_lora_training_client`] |
+//! | `ServiceClient.create_training_client_from_state` | [`ServiceClient::create_training_client_from_state`] |
+//! | `ServiceClient.create_training_client_from_state_with_optimizer` | [`ServiceClient::create_training_client_from_state_with_optimizer`] |
+//! | `ServiceClient.create_sampling_client` | [`ServiceClient::create_sampling_client`] |
+//! | `ServiceClient.create_custom_loss` | `ServiceClient::create_custom_loss` (feature `autodiff`) |
+//! | `ServiceClient.copy_weights` | [`RestClient::copy_weights`] |
+//! | `ServiceClient.create_rest_client` | [`ServiceClient::create_rest_client`] |
+//! | `ServiceClient.get_console_url` | [`ServiceClient::get_console_url`] |
+//! | `ServiceClient.close` | [`ServiceClient::close`] |
+//! | `ServiceClient.get_telemetry` | [`ServiceClient::stats`] to read, [`ServiceClientBuilder::telemetry`] to turn reports off |
+//! | `TrainingClient.forward` | [`TrainingClient::forward`] |
+//! | `TrainingClient.forward_backward` | [`TrainingClient::forward_backward`] |
+//! | `TrainingClient.forward_backward_custom` | [`TrainingClient::forward_backward_custom`] |
+//! | `TrainingClient.optim_step` | [`TrainingClient::optim_step`] |
+//! | `TrainingClient.save_state` | [`TrainingClient::save_state`] |
+//! | `TrainingClient.load_state` | [`TrainingClient::load_state`] |
+//! | `TrainingClient.load_state_with_optimizer` | [`TrainingClient::load_state`] with `with_optimizer()` |
+//! | `TrainingClient.save_weights_for_sampler` | [`TrainingClient::save_weights_for_sampler`] |
+//! | `TrainingClient.save_weights_external` | [`TrainingClient::save_weights_external`] |
+//! | `TrainingClient.save_weights_and_get_sampling_client` | [`TrainingClient::save_weights_and_get_sampling_client`] |
+//! | `TrainingClient.create_sampling_client` | [`TrainingClient::create_sampling_client`] |
+//! | `TrainingClient.get_info` | [`TrainingClient::get_info`] |
+//! | `TrainingClient.get_tokenizer` | `TrainingClient::get_tokenizer` (feature `tokenizers`) |
+//! | `TrainingClient.get_console_url` | [`TrainingClient::get_console_url`] |
+//! | `SamplingClient.create` | [`ServiceClient::create_sampling_client`] |
+//! | `SamplingClient.sample` | [`SamplingClient::sample`] |
+//! | `SamplingClient.compute_logprobs` | [`SamplingClient::compute_logprobs`] |
+//! | `SamplingClient.get_base_model` | [`SamplingClient::get_base_model`] |
+//! | `SamplingClient.get_tokenizer` | `SamplingClient::get_tokenizer` (feature `tokenizers`) |
+//! | `SamplingClient.get_sampler_handle` | [`SamplingClient::to_handle`] |
+//! | `SamplingClient.from_sampler_handle` | [`SamplingClient::from_handle`] |
+//! | `SamplingClient.on_queue_state_change` | [`ServiceClientBuilder::on_queue_state`] |
+//! | `RestClient(...)` | [`RestClient::from_env`], [`ServiceClient::create_rest_client`] |
+//! | `RestClient.get_training_run` | [`RestClient::get_training_run`] |
+//! | `RestClient.get_training_run_by_tinker_path` | [`RestClient::get_training_run_by_tinker_path`] |
+//! | `RestClient.get_weights_info_by_tinker_path` | [`RestClient::get_weights_info_by_tinker_path`] |
+//! | `RestClient.list_training_runs` | [`RestClient::list_training_runs`], [`RestClient::all_training_runs`] |
+//! | `RestClient.list_checkpoints` | [`RestClient::list_checkpoints`] |
+//! | `RestClient.list_user_checkpoints` | [`RestClient::list_user_checkpoints`], [`RestClient::all_user_checkpoints`] |
+//! | `RestClient.get_external_weights_urls` | [`RestClient::get_external_weights_urls`], [`RestClient::download_checkpoint`] |
+//! | `RestClient.delete_checkpoint`, `.delete_checkpoint_from_tinker_path` | [`RestClient::delete_checkpoint`] |
+//! | `RestClient.publish_checkpoint_from_tinker_path` | [`RestClient::publish_checkpoint`] |
+//! | `RestClient.unpublish_checkpoint_from_tinker_path` | [`RestClient::unpublish_checkpoint`] |
+//! | `RestClient.set_checkpoint_ttl_from_tinker_path` | [`RestClient::set_checkpoint_ttl`] |
+//! | `RestClient.copy_weights` | [`RestClient::copy_weights`] |
+//! | `RestClient.get_session` | [`RestClient::get_session`] |
+//! | `RestClient.list_sessions` | [`RestClient::list_sessions`], [`RestClient::all_sessions`] |
+//! | `RestClient.search_sessions` | [`RestClient::search_sessions`], [`RestClient::all_found_sessions`] |
+//! | `RestClient.assign_session_project` | [`RestClient::assign_session_project`] |
+//! | `RestClient.export_session_trace` | [`RestClient::export_session_trace`] |
+//! | `RestClient.get_sampler` | [`RestClient::get_sampler`] |
+//! | `RestClient.whoami` | [`RestClient::whoami`] |
+//! | `RestClient.get_audit_log`, `.get_billing_usage`, `.get_current_checkpoint_storage_usage` | deprecated there: see [`AdminClient`] |
+//! | `AdminClient.get_audit_log` | [`AdminClient::get_audit_log`] |
+//! | `AdminClient.get_billing_usage` | [`AdminClient::get_billing_usage`] |
+//! | `AdminClient.get_current_checkpoint_storage_usage` | [`AdminClient::get_current_checkpoint_storage_usage`] |
 
 pub mod auth;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod byte_budget;
 mod connection;
 mod console;

@@ -12,7 +12,7 @@ use crate::{Error, auth::Secret, connection::Connection};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tinkrs_types::{FinishReason, ProjectId, ServerCapabilities, UserMetadata, WhoAmI};
+use tinkrs_types::{FinishReason, ProjectId, ServerCapabilities, SessionId, UserMetadata, WhoAmI};
 use tinkrs_wire::route;
 use tokio::sync::OnceCell;
 
@@ -211,6 +211,11 @@ impl ServiceClient {
     /// Returns a client of the administrator's endpoints: audit log, usage, storage.
     pub fn create_admin_client(&self) -> AdminClient {
         AdminClient::new(self.clone())
+    }
+
+    /// Returns the session, once there is one: the first training or sampling call starts it.
+    pub fn session_id(&self) -> Option<&SessionId> {
+        self.inner.session.get().map(|session| &session.id)
     }
 
     /// Returns what this client has done so far, over all its connections.

@@ -24,6 +24,11 @@ impl AdminClient {
         }
     }
 
+    /// Makes a client with the settings of the environment.
+    pub fn from_env() -> Self {
+        ServiceClient::from_env().create_admin_client()
+    }
+
     /// Reads a day of the audit log; `None` means today (in UTC).
     ///
     /// # Errors

@@ -29,6 +29,11 @@ impl RestClient {
         Self { service }
     }
 
+    /// Makes a client with the settings of the environment.
+    pub fn from_env() -> Self {
+        ServiceClient::from_env().create_rest_client()
+    }
+
     /// Asks which model a sampler samples from.
     ///
     /// # Errors

@@ -3,9 +3,11 @@
 use super::client::SamplingClient;
 use crate::connection::call::Call;
 use crate::connection::retry::Policy;
+use crate::session::Session;
 use crate::training::BoxFuture;
-use crate::{Error, ServiceClient};
+use crate::{Error, ServiceClient, TrainingClient};
 use std::future::IntoFuture;
+use std::sync::Arc;
 use tinkrs_types::{CheckpointKind, InvalidInput, TinkerPath};
 use tinkrs_wire::op::create_sampling_session::{
     CreateSamplingSessionRequest, CreateSamplingSessionResponse,
@@ -18,9 +20,16 @@ const NAME: &str = "create_sampling_client";
 #[derive(Clone, Debug)]
 #[must_use = "nothing is opened until this is awaited"]
 pub struct CreateSamplingClient {
-    service: ServiceClient,
+    home: Home,
     source: SampleFrom,
     record_stability_info: bool,
+}
+
+/// Where the session comes from.
+#[derive(Clone, Debug)]
+enum Home {
+    Service(ServiceClient),
+    Session(Arc<Session>),
 }
 
 /// What to sample from.
@@ -54,7 +63,18 @@ impl ServiceClient {
     /// Opens a base model (by name) or a checkpoint (by path) for sampling.
     pub fn create_sampling_client(&self, source: impl Into<SampleFrom>) -> CreateSamplingClient {
         CreateSamplingClient {
-            service: self.clone(),
+            home: Home::Service(self.clone()),
+            source: source.into(),
+            record_stability_info: false,
+        }
+    }
+}
+
+impl TrainingClient {
+    /// Opens a checkpoint of this session, or any other, for sampling.
+    pub fn create_sampling_client(&self, source: impl Into<SampleFrom>) -> CreateSamplingClient {
+        CreateSamplingClient {
+            home: Home::Session(Arc::clone(&self.inner.session)),
             source: source.into(),
             record_stability_info: false,
         }
@@ -88,7 +108,10 @@ impl CreateSamplingClient {
         if let Some(path) = &model_path {
             path.require(CheckpointKind::Sampler)?;
         }
-        let session = self.service.session(NAME).await?;
+        let session = match self.home {
+            Home::Service(service) => service.session(NAME).await?,
+            Home::Session(session) => session,
+        };
         let request = CreateSamplingSessionRequest {
             session_id: session.id.clone(),
             sampling_session_seq_id: session.next_sampler(),

@@ -127,7 +127,7 @@ mod tests {
     fn a_policy_that_has_not_moved_has_the_plain_policy_gradient_loss() {
         let datum = Datum::reinforcement(vec![1, 2], [2, 3], [-0.2, -0.3], [1.0, -2.0]).unwrap();
         for loss_fn in [LossFn::ImportanceSampling, LossFn::Ppo(Default::default())] {
-            let output = pass(&[datum.clone()], &loss_fn).unwrap();
+            let output = pass(std::slice::from_ref(&datum), &loss_fn).unwrap();
             let loss = output.loss().unwrap();
             assert!((loss - 1.0).abs() < 1e-6, "{}: {loss}", loss_fn.name());
         }

@@ -38,12 +38,14 @@
 //! the client short times; or hold the clock with [`ManualClock`], which stands still until the
 //! test moves it.
 
+mod admin;
 mod clock;
 mod futures;
 mod gate;
 mod http;
 mod record;
 mod reply;
+mod rest;
 mod route;
 mod sampling;
 mod script;
@@ -60,12 +62,15 @@ pub use reply::{Reply, failed, not_yet, refuse, status, try_again};
 pub use script::{On, Rules};
 pub use training::Execution;
 
+use bytes::Bytes;
 use shared::Shared;
 use state::State;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tinkrs_types::{ClientConfig, DynamicConfig, ForwardBackwardOutput, ModelId, RequestId};
+use tinkrs_types::{
+    ClientConfig, DynamicConfig, ForwardBackwardOutput, ModelId, RequestId, TinkerPath,
+};
 use tinkrs_wire::op::forward_backward::ForwardBackwardRequest;
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
@@ -194,6 +199,29 @@ impl ScriptedServer {
     /// Gives tokens that are valid for so long. The default is an hour.
     pub fn token_lifetime(&self, time: Duration) {
         self.shared.state().token_lifetime = time;
+    }
+
+    /// Adds runs with checkpoints `step-0`, `step-1` and so on, as if clients had been here
+    /// before; returns the runs, oldest first.
+    pub fn add_runs(&self, runs: usize, checkpoints: usize) -> Vec<ModelId> {
+        self.shared.state().add_runs(runs, checkpoints)
+    }
+
+    /// Puts other files behind the signed URLs of external weights.
+    pub fn put_files<'a>(
+        &self,
+        path: &TinkerPath,
+        files: impl IntoIterator<Item = (&'a str, Bytes)>,
+    ) {
+        let files = files.into_iter();
+        let files = files.map(|(name, content)| (name.to_owned(), content));
+        let mut state = self.shared.state();
+        state.files.insert(path.clone(), files.collect());
+    }
+
+    /// Redirects readers of the audit log to another origin, such as another server's URL.
+    pub fn redirect_audit(&self, origin: &str) {
+        self.shared.state().audit_redirect = Some(origin.to_owned());
     }
 
     /// Returns everything that the server was sent, in the order of arrival.

@@ -1,8 +1,10 @@
 //! All operations of the server, on one page.
+//!
+//! `session` and `search_sessions` have paths of one shape and different methods.
 
 use super::reply::{Reply, refuse};
 use super::script::Effect;
-use super::{Recorded, Shared, futures, sampling, service, training, weights};
+use super::{Recorded, Shared, admin, futures, rest, sampling, service, training, weights};
 use http::Method;
 use serde_json::json;
 use std::sync::Arc;
@@ -65,7 +67,37 @@ const ROUTES: &[(Method, &str, &str)] = &[
     (Method::POST, route::RETRIEVE_FUTURE, "retrieve_future"),
     (Method::POST, route::RETRIEVE_FUTURES, "retrieve_futures"),
     (Method::POST, route::CANCEL_FUTURE, "cancel_future"),
+    (Method::GET, route::TRAINING_RUNS, "training_runs"),
+    (Method::GET, route::TRAINING_RUN, "training_run"),
+    (Method::GET, route::RUN_CHECKPOINTS, "run_checkpoints"),
+    (Method::DELETE, route::CHECKPOINT, "delete_checkpoint"),
+    (
+        Method::POST,
+        route::CHECKPOINT_PUBLISH,
+        "publish_checkpoint",
+    ),
+    (
+        Method::DELETE,
+        route::CHECKPOINT_PUBLISH,
+        "unpublish_checkpoint",
+    ),
+    (Method::PUT, route::CHECKPOINT_TTL, "set_checkpoint_ttl"),
+    (
+        Method::GET,
+        route::EXTERNAL_WEIGHTS_URLS,
+        "external_weights_urls",
+    ),
+    (Method::GET, route::CHECKPOINTS, "checkpoints"),
+    (Method::GET, route::SESSIONS, "sessions"),
+    (Method::GET, route::SESSION, "session"),
+    (Method::POST, route::SEARCH_SESSIONS, "search_sessions"),
+    (Method::PUT, route::SESSION_PROJECT, "session_project"),
+    (Method::GET, route::TRACE_EXPORT, "trace_export"),
+    (Method::GET, route::AUDIT, "audit"),
+    (Method::GET, route::BILLING_USAGE, "billing_usage"),
+    (Method::GET, route::STORAGE_USAGE, "storage_usage"),
     (Method::POST, route::TELEMETRY, "telemetry"),
+    (Method::GET, "/files/{folder}/{name}", "file"),
 ];
 
 /// Returns whether there is an operation of this name.
@@ -104,7 +136,9 @@ pub(super) async fn answer(
     request: &Recorded,
     effect: Option<Effect>,
 ) -> Reply {
-    if let Err(reply) = shared.state().check_key(request) {
+    if request.endpoint != "file"
+        && let Err(reply) = shared.state().check_key(request)
+    {
         return reply;
     }
     match request.endpoint {
@@ -137,6 +171,24 @@ pub(super) async fn answer(
         "retrieve_future" => futures::retrieve_future(shared, request).await,
         "retrieve_futures" => futures::retrieve_futures(shared, request).await,
         "cancel_future" => futures::cancel_future(shared, request),
+        "training_runs" => rest::training_runs(shared, request),
+        "training_run" => rest::training_run(shared, request),
+        "run_checkpoints" => rest::run_checkpoints(shared, request),
+        "checkpoints" => rest::checkpoints(shared, request),
+        "delete_checkpoint" => rest::delete_checkpoint(shared, request),
+        "publish_checkpoint" => rest::publish(shared, request, true),
+        "unpublish_checkpoint" => rest::publish(shared, request, false),
+        "set_checkpoint_ttl" => rest::set_checkpoint_ttl(shared, request),
+        "external_weights_urls" => admin::external_weights_urls(shared, request),
+        "sessions" => rest::sessions(shared, request),
+        "session" => rest::session(shared, request),
+        "session_project" => rest::session_project(shared, request),
+        "trace_export" => rest::trace_export(shared, request),
+        "search_sessions" => rest::search_sessions(shared, request),
+        "audit" => admin::audit(shared, request),
+        "billing_usage" => admin::billing_usage(request),
+        "storage_usage" => admin::storage_usage(shared, request),
+        "file" => admin::file(shared, request),
         _ => refuse(404, "no such operation"),
     }
 }

@@ -5,6 +5,7 @@ use super::sampling::Sampler;
 use super::service::Session;
 use super::training::{Execution, Model};
 use super::weights::Stored;
+use bytes::Bytes;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tinkrs_types::{
     ClientConfig, DynamicConfig, ForwardBackwardOutput, LossId, ModelId, RequestId,
-    SamplingSessionId, SessionId, Timestamp,
+    SamplingSessionId, SessionId, Timestamp, TinkerPath,
 };
 use tinkrs_wire::op::forward_backward::ForwardBackwardRequest;
 
@@ -31,6 +32,12 @@ pub(super) struct State {
     pub(super) skip_gaps_after: Option<Duration>,
     pub(super) edit_pass: Option<EditPass>,
     pub(super) token_lifetime: Duration,
+    /// The origin that the audit log is at, if not here.
+    pub(super) audit_redirect: Option<String>,
+    /// The files of external weights that have other files than most.
+    pub(super) files: BTreeMap<TinkerPath, BTreeMap<String, Bytes>>,
+    /// The files that URLs were signed for; the URLs have their index.
+    pub(super) served: Vec<Bytes>,
 
     pub(super) tokens: Vec<String>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
@@ -62,6 +69,9 @@ impl Default for State {
             skip_gaps_after: None,
             edit_pass: None,
             token_lifetime: Duration::from_secs(3_600),
+            audit_redirect: None,
+            files: BTreeMap::new(),
+            served: vec![],
             tokens: vec![],
             sessions: BTreeMap::new(),
             models: BTreeMap::new(),

@@ -6,7 +6,7 @@ use super::sampling::Sampler;
 use super::script::Effect;
 use super::training::{Model, labels, submit, user_error};
 use super::{Recorded, Shared, State};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 use tinkrs_types::{
     Checkpoint, CheckpointKind, CopiedWeights, ExternalSave, InvalidInput, LoraConfig, ModelId,
@@ -23,7 +23,7 @@ use tinkrs_wire::op::weights_info::WeightsInfoRequest;
 use tinkrs_wire::{Body, header};
 
 /// The size that all checkpoints have.
-pub(super) const SIZE_BYTES: u64 = 1_000_000;
+pub(super) const SIZE_BYTES: u64 = 100_000;
 
 /// A checkpoint and what a model needs to go on from it.
 #[derive(Clone, Debug)]
@@ -35,13 +35,27 @@ pub(super) struct Stored {
 }
 
 /// What a checkpoint is saved with.
-struct Save {
+pub(super) struct Save {
     model_id: ModelId,
     kind: CheckpointKind,
     name: String,
     ttl_seconds: Option<u64>,
     overwrite: bool,
     user_metadata: Option<UserMetadata>,
+}
+
+impl Save {
+    /// Saves for ever, under a new name.
+    pub(super) fn new(model_id: ModelId, kind: CheckpointKind, name: String) -> Self {
+        Self {
+            model_id,
+            kind,
+            name,
+            ttl_seconds: None,
+            overwrite: false,
+            user_metadata: None,
+        }
+    }
 }
 
 impl State {
@@ -59,7 +73,7 @@ impl State {
         }
     }
 
-    fn save(&mut self, save: Save) -> Result<TinkerPath, InvalidInput> {
+    pub(super) fn save(&mut self, save: Save) -> Result<TinkerPath, InvalidInput> {
         let path = TinkerPath::new(save.model_id.clone(), save.kind, save.name)?;
         if let Some(ttl_seconds) = save.ttl_seconds {
             check_ttl(ttl_seconds)?;
@@ -120,13 +134,12 @@ pub(super) fn save_weights(
     let (model_id, seq_id) = (body.model_id.clone(), body.seq_id.unwrap_or(0));
     submit(shared, request, effect, model_id, seq_id, "save_weights", {
         Box::new(move |state| {
+            let name = body.path.unwrap_or_else(|| "unnamed".to_owned());
             let save = Save {
-                model_id: body.model_id,
-                kind: CheckpointKind::Training,
-                name: body.path.unwrap_or_else(|| "unnamed".to_owned()),
                 ttl_seconds: body.ttl_seconds,
                 overwrite: body.overwrite,
                 user_metadata: body.user_metadata,
+                ..Save::new(body.model_id, CheckpointKind::Training, name)
             };
             state.saved(save, |path| tagged(&SaveWeightsResult { path }))
         })
@@ -145,12 +158,8 @@ pub(super) fn save_weights_external(
     let (model_id, seq_id) = (body.model_id.clone(), body.seq_id.unwrap_or(0));
     let work = move |state: &mut State| {
         let save = Save {
-            model_id: body.model_id,
-            kind: CheckpointKind::External,
-            name: body.path,
             ttl_seconds: body.ttl_seconds,
-            overwrite: false,
-            user_metadata: None,
+            ..Save::new(body.model_id, CheckpointKind::External, body.path)
         };
         let size_bytes = Some(SIZE_BYTES);
         state.saved(save, |path| tagged(&ExternalSave { path, size_bytes }))
@@ -180,12 +189,9 @@ pub(super) fn save_weights_for_sampler(
     let work = move |state: &mut State| match (body.path, body.sampling_session_seq_id) {
         (Some(name), None) => {
             let save = Save {
-                model_id: body.model_id,
-                kind: CheckpointKind::Sampler,
-                name,
                 ttl_seconds: body.ttl_seconds,
-                overwrite: false,
                 user_metadata: body.user_metadata,
+                ..Save::new(body.model_id, CheckpointKind::Sampler, name)
             };
             state.saved(save, |path| {
                 tagged(&SaveWeightsForSamplerResult {
@@ -352,7 +358,7 @@ pub(super) fn copy_weights(shared: &Shared, request: &Recorded) -> Reply {
     stored.checkpoint.time = state.now();
     state.checkpoints.push(stored);
     let copied = CopiedWeights { tinker_path: path };
-    let copied = serde_json::to_value(copied).unwrap_or_else(|_| json!(null));
+    let copied = serde_json::to_value(copied).expect("a path is text");
     state.copies.insert(key.to_owned(), copied.clone());
     Reply::json(&copied)
 }

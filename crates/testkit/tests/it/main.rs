@@ -2,4 +2,5 @@
 
 mod caller;
 mod faults;
+mod listings;
 mod promises;

@@ -1,9 +1,11 @@
 //! Shared fixtures for the tests of the workspace. Never published.
 //!
 //! [`ScriptedServer`] is a small Tinker server for tests of clients: correct unless told to
-//! misbehave, with numbers that can be checked by hand ([`arithmetic`]).
+//! misbehave, with numbers that can be checked by hand ([`arithmetic`]). [`null_server`] is one to
+//! measure clients against: it answers at once.
 
 pub mod arithmetic;
+pub mod null_server;
 pub mod scripted;
 
 pub use scripted::{Gate, ScriptedServer};

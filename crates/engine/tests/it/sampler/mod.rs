@@ -1,5 +1,6 @@
 //! Sampling end to end, on a small random model with random adapters.
 
+mod agreement;
 mod exactness;
 mod lifecycle;
 mod numbers;

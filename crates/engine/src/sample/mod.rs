@@ -31,5 +31,5 @@ mod stop;
 pub use prefix_cache::WeightsId;
 pub use request::SampleRequest;
 pub use sampler::{Event, Sampler, SamplerSettings};
-pub use scheduler::{Limits, Ticket};
+pub use scheduler::Ticket;
 pub use stop::Detokenizer;

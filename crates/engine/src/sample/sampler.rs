@@ -42,19 +42,30 @@ use super::scheduler::{Job, Limits, Scheduler, Ticket};
 use super::stop::Detokenizer;
 use crate::{Adapter, Error, KvCache, Model};
 
-/// How much a sampler may hold.
+/// How much a sampler may hold, and do in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SamplerSettings {
-    /// How much may wait and run at once.
-    pub limits: Limits,
-    /// Memory for prompt beginnings that later requests may share; 0 shares nothing.
+    /// Requests that may wait; one more is refused. Default 1024.
+    pub queued_requests: usize,
+    /// Samples that generate at once. Default 64.
+    pub running_samples: usize,
+    /// Prompt tokens computed in one step, so that samples under way need not wait for long prompts.
+    /// Default 256.
+    pub prefill_tokens: usize,
+    /// Memory for the keys and values of running requests; others wait. Default 2 GiB. A request that
+    /// needs more than all of it runs alone.
+    pub cache_bytes: usize,
+    /// Memory for prompt beginnings that later requests may share; 0 shares nothing. Default 512 MiB.
     pub prefix_cache_bytes: usize,
 }
 
 impl Default for SamplerSettings {
     fn default() -> Self {
         Self {
-            limits: Limits::default(),
+            queued_requests: 1024,
+            running_samples: 64,
+            prefill_tokens: 256,
+            cache_bytes: 2 << 30,
             prefix_cache_bytes: 512 << 20,
         }
     }
@@ -96,7 +107,7 @@ pub struct Sampler {
     model: Arc<Model>,
     detokenizer: Option<Arc<dyn Detokenizer>>,
     adapters: HashMap<WeightsId, Arc<Adapter>>,
-    limits: Limits,
+    settings: SamplerSettings,
     scheduler: Scheduler,
     prefixes: PrefixCache,
     requests: BTreeMap<Ticket, Active>,
@@ -114,8 +125,13 @@ impl Sampler {
             model,
             detokenizer: None,
             adapters: HashMap::new(),
-            limits: settings.limits,
-            scheduler: Scheduler::new(settings.limits),
+            settings,
+            scheduler: Scheduler::new(Limits {
+                queued_requests: settings.queued_requests,
+                running_samples: settings.running_samples,
+                cached_tokens: settings.cache_bytes / block_bytes * BLOCK_TOKENS,
+                prefill_tokens: settings.prefill_tokens,
+            }),
             prefixes: PrefixCache::new(settings.prefix_cache_bytes, block_bytes),
             requests: BTreeMap::new(),
             scratch: Scratch::default(),
@@ -180,7 +196,7 @@ impl Sampler {
         };
         let ticket = Ticket(self.next_ticket);
         if !self.scheduler.enqueue(ticket, job) {
-            let limit = self.limits.queued_requests;
+            let limit = self.settings.queued_requests;
             return Err(Error::QueueFull { limit });
         }
         self.next_ticket += 1;

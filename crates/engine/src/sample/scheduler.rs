@@ -26,27 +26,16 @@ pub struct Ticket(pub(crate) u64);
 
 /// How much may wait and run at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Requests that may wait; one more is refused.
-    pub queued_requests: usize,
+    pub(crate) queued_requests: usize,
     /// Samples that generate at once.
-    pub running_samples: usize,
+    pub(crate) running_samples: usize,
     /// Tokens whose keys and values may be held for running requests. A single request always runs,
     /// however long it is.
-    pub cached_tokens: usize,
+    pub(crate) cached_tokens: usize,
     /// Prompt tokens computed in one step.
-    pub prefill_tokens: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            queued_requests: 1024,
-            running_samples: 64,
-            cached_tokens: 256 * 1024,
-            prefill_tokens: 256,
-        }
-    }
+    pub(crate) prefill_tokens: usize,
 }
 
 /// What the scheduler needs to know about a request.

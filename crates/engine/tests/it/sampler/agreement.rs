@@ -2,7 +2,6 @@
 
 use super::*;
 use tinkrs_engine::TrainingRun;
-use tinkrs_engine::sample::Limits;
 use tinkrs_types::{AdamParams, Datum, LoraConfig, LossFn, SampledSequence, Stop};
 
 /// An adapter after a few steps on some text, large enough to matter.
@@ -34,12 +33,8 @@ fn sampled_log_probabilities_are_those_of_a_training_pass() {
     let model = model();
     let run = trained(&model);
     // Small pieces of prompt and a prefix cache, so that sampling takes another way through the model.
-    let limits = Limits {
-        prefill_tokens: 13,
-        ..Limits::default()
-    };
     let settings = SamplerSettings {
-        limits,
+        prefill_tokens: 13,
         ..SamplerSettings::default()
     };
     let mut sampler = Sampler::new(Arc::clone(&model), settings);

@@ -1,7 +1,7 @@
 //! The same request gives the same bits, whatever runs beside it.
 
 use super::*;
-use tinkrs_engine::sample::{Limits, WeightsId};
+use tinkrs_engine::sample::WeightsId;
 use tinkrs_types::Stop;
 
 /// Sixteen requests that differ in everything: weights, lengths, rules, samples, scores.
@@ -55,12 +55,10 @@ fn results_do_not_depend_on_the_batch_the_cache_or_the_threads() {
     let model = model();
     let adapters = [adapter(&model, 1), adapter(&model, 2)];
     let settings = |prefix_cache_bytes, prefill_tokens| SamplerSettings {
-        limits: Limits {
-            running_samples: 9,
-            prefill_tokens,
-            ..Limits::default()
-        },
+        running_samples: 9,
+        prefill_tokens,
         prefix_cache_bytes,
+        ..SamplerSettings::default()
     };
     let with_adapters = |model: &Arc<Model>, settings| {
         let mut sampler = Sampler::new(Arc::clone(model), settings);

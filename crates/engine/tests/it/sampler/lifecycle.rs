@@ -2,7 +2,7 @@
 
 use super::*;
 use tinkrs_engine::Error;
-use tinkrs_engine::sample::{Detokenizer, Limits};
+use tinkrs_engine::sample::Detokenizer;
 use tinkrs_types::{Stop, StopReason};
 
 #[test]
@@ -154,10 +154,7 @@ fn stop_texts_are_found_across_tokens() {
 fn requests_that_cannot_run_are_refused_by_name() {
     let model = model();
     let settings = SamplerSettings {
-        limits: Limits {
-            queued_requests: 1,
-            ..Limits::default()
-        },
+        queued_requests: 1,
         ..SamplerSettings::default()
     };
     let mut sampler = Sampler::new(Arc::clone(&model), settings);
@@ -249,4 +246,35 @@ fn a_removed_adapter_finishes_what_it_began_and_takes_nothing_new() {
     assert_ne!(first, again);
     let output = sample(&mut sampler, request(again));
     assert_eq!(output.sequences, expected.sequences);
+}
+
+#[test]
+fn running_requests_stay_within_their_memory() {
+    let model = model();
+    let block = KvCache::bytes_for(&model, 64);
+    let settings = SamplerSettings {
+        cache_bytes: 8 * block,
+        prefix_cache_bytes: 0,
+        ..SamplerSettings::default()
+    };
+    let mut sampler = Sampler::new(Arc::clone(&model), settings);
+    let mut tickets = Vec::new();
+    for seed in 0..6 {
+        let request = SampleRequest {
+            num_samples: 3,
+            ..SampleRequest::new(prompt(64, seed), 64)
+        };
+        tickets.push(sampler.submit(request).unwrap());
+    }
+    let mut finished = Vec::new();
+    while !sampler.is_idle() {
+        for event in sampler.step() {
+            if let Event::Finished { ticket, .. } = event {
+                finished.push(ticket);
+            }
+        }
+        assert!(sampler.request_bytes() <= 8 * block);
+    }
+    finished.sort_unstable();
+    assert_eq!(finished, tickets);
 }

@@ -1,7 +1,7 @@
 //! What is reported agrees with the logits of the model.
 
 use super::*;
-use tinkrs_engine::sample::{Limits, WeightsId};
+use tinkrs_engine::sample::WeightsId;
 use tinkrs_types::{SampleOptions, SamplingParams, Stop, TensorData};
 
 #[test]
@@ -101,12 +101,8 @@ fn many_samples_follow_the_model() {
 fn prompt_scores_equal_those_of_a_whole_pass() {
     let model = model();
     // Pieces of seven tokens, so that scores are put together from many.
-    let limits = Limits {
-        prefill_tokens: 7,
-        ..Limits::default()
-    };
     let settings = SamplerSettings {
-        limits,
+        prefill_tokens: 7,
         ..SamplerSettings::default()
     };
     let mut sampler = Sampler::new(Arc::clone(&model), settings);

@@ -1,0 +1,7 @@
+# What CI runs.
+check:
+    .ci/run
+
+# The README's test command.
+test:
+    cargo test --workspace

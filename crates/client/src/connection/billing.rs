@@ -42,7 +42,7 @@ impl Billing {
         let forgotten = |last: &Incident| now.duration_since(last.logged) > INCIDENT_ENDS_AFTER;
         let current = incident.filter(|last| !forgotten(last));
         let began = current.map_or(now, |current| current.began);
-        if now.duration_since(began) > self.max_pause {
+        if now.duration_since(began) >= self.max_pause {
             tracing::error!(
                 "billing is still blocked after {} s",
                 self.max_pause.as_secs()
@@ -70,10 +70,11 @@ mod tests {
         let billing = Billing::new(Duration::from_secs(3_600));
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        for seconds in (0..=3_600).step_by(100) {
+        for seconds in (0..3_600).step_by(100) {
             assert!(billing.may_pause(at(seconds)), "after {seconds} s");
         }
         assert!(!billing.may_pause(at(3_650)));
+        assert!(!Billing::new(Duration::ZERO).may_pause(start), "no pause is no pause");
         assert!(
             billing.may_pause(at(9_000)),
             "a new incident begins after a quiet time"

@@ -115,6 +115,8 @@
 //! | `AdminClient.get_current_checkpoint_storage_usage` | [`AdminClient::get_current_checkpoint_storage_usage`] |
 
 pub mod auth;
+#[cfg(feature = "autodiff")]
+pub mod autodiff;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod byte_budget;

@@ -4,6 +4,7 @@ mod admin;
 mod checkpoints;
 mod client;
 mod copy_weights;
+pub mod download;
 mod pages;
 mod sessions;
 mod training_runs;

@@ -1,0 +1,121 @@
+use crate::BoxError;
+use std::path::PathBuf;
+
+/// Why a checkpoint could not be downloaded or unpacked.
+///
+/// No message contains a link: links are signed, so whoever reads one can use it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DownloadError {
+    /// There is nothing to download.
+    #[error("the checkpoint has no files")]
+    NoFiles,
+
+    /// A file's name leads out of the folder, or cannot be a name on every system.
+    #[error("refused the file name {name:?}: {reason}")]
+    UnsafeName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+
+    /// Something in the folder is in a file's way.
+    #[error("refused to write {}: {reason}", path.display())]
+    InTheWay {
+        /// What is in the way.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+
+    /// The server gave no links.
+    #[error("could not get the links of the checkpoint's files")]
+    Links(#[source] BoxError),
+
+    /// The server gave a link for the file at first, and later did not.
+    #[error("{name:?} is no longer one of the checkpoint's files")]
+    Gone {
+        /// The file.
+        name: String,
+    },
+
+    /// The file could not be had, even after retrying.
+    #[error("could not download {name:?} ({attempts} attempts without progress)")]
+    GaveUp {
+        /// The file.
+        name: String,
+        /// How many attempts in a row brought nothing new.
+        attempts: u32,
+        /// What the last attempt failed with.
+        source: Trouble,
+    },
+
+    /// The file is larger than the limit.
+    #[error("{name:?} has more than {limit_bytes} bytes, which is the limit")]
+    TooLarge {
+        /// The file.
+        name: String,
+        /// The limit.
+        limit_bytes: u64,
+    },
+
+    /// A file could not be read or written.
+    #[error("could not {action} {}", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        source: std::io::Error,
+    },
+
+    /// The archive is broken, or holds something other than files and folders.
+    #[error("the archive {} cannot be unpacked: {reason}", path.display())]
+    BadArchive {
+        /// The archive.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// What one attempt at a download failed with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Trouble {
+    /// The connection could not be made, or broke.
+    #[error("the connection broke")]
+    Connection(#[source] BoxError),
+
+    /// Nothing arrived for a long time.
+    #[error("nothing arrived for {0} s")]
+    Stalled(u64),
+
+    /// The server refused the request.
+    #[error("status {0}")]
+    Status(u16),
+
+    /// The answer does not fit the request, or an earlier answer.
+    #[error("{0}")]
+    Answer(&'static str),
+}
+
+impl Trouble {
+    pub(super) fn connection(error: reqwest::Error) -> Self {
+        Self::Connection(error.without_url().into())
+    }
+}
+
+pub(super) fn file_error(
+    action: &'static str,
+    path: impl Into<PathBuf>,
+) -> impl FnOnce(std::io::Error) -> DownloadError {
+    let path = path.into();
+    move |source| DownloadError::File {
+        action,
+        path,
+        source,
+    }
+}

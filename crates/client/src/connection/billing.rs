@@ -74,7 +74,10 @@ mod tests {
             assert!(billing.may_pause(at(seconds)), "after {seconds} s");
         }
         assert!(!billing.may_pause(at(3_650)));
-        assert!(!Billing::new(Duration::ZERO).may_pause(start), "no pause is no pause");
+        assert!(
+            !Billing::new(Duration::ZERO).may_pause(start),
+            "no pause is no pause"
+        );
         assert!(
             billing.may_pause(at(9_000)),
             "a new incident begins after a quiet time"

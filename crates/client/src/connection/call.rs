@@ -10,6 +10,7 @@ use bytes::{Bytes, BytesMut};
 use jiff::Timestamp;
 use reqwest::header::{
     ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+    LOCATION,
 };
 use reqwest::{Method, StatusCode};
 use serde::de::DeserializeOwned;
@@ -262,11 +263,19 @@ impl Connection {
         if let Some(body) = request.body().and_then(reqwest::Body::as_bytes) {
             Counters::add(&self.counters.bytes_sent, body.len());
         }
-        let response = lease
+        let mut response = lease
             .client
             .execute(request)
             .await
             .map_err(transport_fault)?;
+        if let Some(elsewhere) = redirected(&call.method, &response) {
+            let request = self
+                .transport
+                .elsewhere()
+                .get(elsewhere)
+                .timeout(call.timeout);
+            response = request.send().await.map_err(transport_fault)?;
+        }
         let (status, headers) = (response.status(), response.headers().clone());
         let body = read_body(response).await?;
         Counters::add(&self.counters.bytes_received, body.len());
@@ -376,6 +385,13 @@ fn idempotency_key(call: &Call) -> Option<HeaderValue> {
         return None;
     }
     HeaderValue::from_str(&format!("tinkrs-retry-{}", crate::uuid::v4())).ok()
+}
+
+/// Returns where an answer lies, if it is on another origin.
+fn redirected(method: &Method, response: &reqwest::Response) -> Option<reqwest::Url> {
+    let location = response.headers().get(LOCATION)?.to_str().ok()?;
+    let follows = *method == Method::GET && response.status().is_redirection();
+    follows.then(|| response.url().join(location).ok())?
 }
 
 fn transport_fault(error: reqwest::Error) -> Fault {

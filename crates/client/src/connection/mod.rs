@@ -221,7 +221,7 @@ impl Connection {
 
     /// Returns a client for files that lie elsewhere and take no credential.
     pub(crate) fn downloads(&self) -> reqwest::Client {
-        self.transport.downloads()
+        self.transport.elsewhere().clone()
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) enum Pool {
 pub(crate) struct Transport {
     upload: Clients,
     shared: Clients,
+    elsewhere: reqwest::Client,
 }
 
 impl Transport {
@@ -44,6 +45,7 @@ impl Transport {
             usize::MAX
         };
         Ok(Self {
+            elsewhere: elsewhere(tls.clone()).map_err(setup_error)?,
             upload: Clients::new(tls.clone(), true, usize::MAX)?,
             shared: Clients::new(tls, false, per_client)?,
         })
@@ -56,9 +58,10 @@ impl Transport {
         }
     }
 
-    /// Returns a client for files that lie elsewhere and take no credential.
-    pub(crate) fn downloads(&self) -> reqwest::Client {
-        self.shared.lease().client.clone()
+    /// Returns a client for what lies elsewhere and must not see the credential: files behind
+    /// signed links, and answers that the server redirects to. It adds no headers of its own.
+    pub(crate) fn elsewhere(&self) -> &reqwest::Client {
+        &self.elsewhere
     }
 }
 
@@ -101,9 +104,7 @@ impl Clients {
             reset_budget: AtomicUsize::new(RESET_BUDGET),
         };
         // Building the first one now shows a bad proxy setting at once, and as an error.
-        let first = clients.build().map_err(|error| Error::Setup {
-            message: error.to_string(),
-        })?;
+        let first = clients.build().map_err(setup_error)?;
         clients.lock().push(Slot {
             client: first,
             requests: Arc::default(),
@@ -185,6 +186,21 @@ impl Clients {
             builder = builder.http1_only();
         }
         builder.build()
+    }
+}
+
+fn elsewhere(tls: rustls::ClientConfig) -> reqwest::Result<reqwest::Client> {
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .redirect(redirect::Policy::limited(MAX_REDIRECTS))
+        .retry(reqwest::retry::never())
+        .build()
+}
+
+fn setup_error(error: reqwest::Error) -> Error {
+    Error::Setup {
+        message: error.to_string(),
     }
 }
 

@@ -115,7 +115,6 @@ impl Downloaded {
 /// # Errors
 /// If there are no files, if a name is not safe (then nothing is written at all), or if a file
 /// cannot be had or written.
-#[cfg_attr(not(test), expect(dead_code, reason = "plugged in by the connection"))]
 pub(crate) async fn download_files<L, F, E>(
     http: reqwest::Client,
     links: L,

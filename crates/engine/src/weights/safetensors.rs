@@ -121,6 +121,8 @@ fn invalid(error: safetensors::SafeTensorError) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -159,6 +161,30 @@ mod tests {
                 "{length} of {} bytes",
                 bytes.len()
             );
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn a_file_with_changed_bytes_is_read_or_refused(
+            changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4)
+        ) {
+            let tensor = TensorView::from_f32("a", Dtype::F32, vec![2], &[1.0, 2.0]).unwrap();
+            let mut bytes = encode(&[tensor]).unwrap();
+            for (index, byte) in changes {
+                let index = index.index(bytes.len());
+                bytes[index] = byte;
+            }
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("t.safetensors");
+            std::fs::write(&path, bytes).unwrap();
+            if let Ok(file) = SafetensorsFile::open(&path) {
+                for name in file.names() {
+                    let _ = file.tensor(&name);
+                }
+            }
         }
     }
 }

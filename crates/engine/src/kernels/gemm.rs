@@ -147,8 +147,14 @@ pub(crate) fn outer(p: Mat<'_>, q: Mat<'_>, mut g: MatMut<'_>) {
     let cut = Cut::of(rows, cols.div_ceil(LANES), rows * cols * depth);
     let pack = |rows: &Rows, k0: usize, depth: usize, to: &mut [f32]| {
         for (i0, height, strip) in strips(rows.clone(), depth, to) {
-            for (k, to) in strip.chunks_exact_mut(height).enumerate() {
-                to.copy_from_slice(&p.row(k0 + k)[i0..i0 + height]);
+            if let (TILE_ROWS, (steps, [])) = (height, strip.as_chunks_mut::<TILE_ROWS>()) {
+                for (k, to) in steps.iter_mut().enumerate() {
+                    *to = *p.row(k0 + k)[i0..].first_chunk().expect("a whole strip");
+                }
+            } else {
+                for (k, to) in strip.chunks_exact_mut(height).enumerate() {
+                    to.copy_from_slice(&p.row(k0 + k)[i0..i0 + height]);
+                }
             }
         }
     };
@@ -162,9 +168,16 @@ pub(crate) fn outer(p: Mat<'_>, q: Mat<'_>, mut g: MatMut<'_>) {
             &pack,
             |panel, k0, depth, buffer| {
                 let (from, len) = (panel * LANES, LANES.min(cols - panel * LANES));
-                for (k, to) in buffer[..depth * LANES].chunks_exact_mut(LANES).enumerate() {
-                    to[..len].copy_from_slice(&q.row(k0 + k)[from..from + len]);
-                    to[len..].fill(0.0);
+                let (steps, _) = buffer[..depth * LANES].as_chunks_mut::<LANES>();
+                for (k, to) in steps.iter_mut().enumerate() {
+                    let row = &q.row(k0 + k)[from..from + len];
+                    match row.as_array() {
+                        Some(whole) => *to = *whole,
+                        None => {
+                            to[..len].copy_from_slice(row);
+                            to[len..].fill(0.0);
+                        }
+                    }
                 }
                 (from, len)
             },
@@ -269,13 +282,27 @@ thread_local! {
 fn pack_rows(x: Mat<'_>) -> impl Fn(&Rows, usize, usize, &mut [f32]) + Sync {
     move |rows, k0, depth, to| {
         for (i0, height, strip) in strips(rows.clone(), depth, to) {
-            for i in 0..height {
-                let from = &x.row(i0 + i)[k0..k0 + depth];
-                for (to, &from) in strip[i..].iter_mut().step_by(height).zip(from) {
-                    *to = from;
+            let row = |i: usize| &x.row(i0 + i)[k0..k0 + depth];
+            if height == TILE_ROWS {
+                let rows = [row(0), row(1), row(2), row(3), row(4), row(5)];
+                interleave(rows, strip);
+            } else {
+                for i in 0..height {
+                    for (to, &from) in strip[i..].iter_mut().step_by(height).zip(row(i)) {
+                        *to = from;
+                    }
                 }
             }
         }
+    }
+}
+
+/// Writes element `k` of all six rows side by side, for each `k`.
+fn interleave(rows: [&[f32]; TILE_ROWS], to: &mut [f32]) {
+    let (to, _) = to.as_chunks_mut::<TILE_ROWS>();
+    let [a, b, c, d, e, f] = rows.map(|row| &row[..to.len()]);
+    for (k, to) in to.iter_mut().enumerate() {
+        *to = [a[k], b[k], c[k], d[k], e[k], f[k]];
     }
 }
 

@@ -58,6 +58,14 @@ unsafe fn pick<const STORAGE: u8>(rows: usize, panels: usize, tile: &Tile) {
 unsafe fn run_tile<const STORAGE: u8, const ROWS: usize, const PANELS: usize>(tile: &Tile) {
     let size = if STORAGE == F32 { 4 } else { 2 };
     let mut sums = [[[_mm256_setzero_ps(); 2]; PANELS]; ROWS];
+    if ROWS == 6 {
+        // The caller goes down a column of tiles: fetch the output of the next one during this one.
+        for i in 0..ROWS {
+            let next = tile.c.wrapping_add((ROWS + i) * tile.c_row).cast::<i8>();
+            _mm_prefetch::<_MM_HINT_T0>(next);
+            _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(60));
+        }
+    }
     // SAFETY: every offset lies within the extents the caller vouched for.
     unsafe {
         if tile.keep {

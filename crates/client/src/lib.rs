@@ -130,6 +130,8 @@ pub mod rest;
 mod sampling;
 mod service;
 mod session;
+#[expect(dead_code, reason = "plugged in by the connection")]
+mod telemetry;
 mod training;
 mod uuid;
 

@@ -1,0 +1,214 @@
+//! Events that the service knows by name, with the members it knows them to have.
+//!
+//! The names come from the official client, whose methods they are named after.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tinkrs_types::Severity;
+
+/// An event with a name that the service knows.
+pub(crate) trait Named: Serialize {
+    /// Returns the name.
+    fn name(&self) -> &'static str;
+    /// Returns how serious the event is.
+    fn severity(&self) -> Severity;
+}
+
+/// Failures that go away, and those that the user has to see to, are not the service's errors.
+fn severity(passing: bool, is_user_error: bool) -> Severity {
+    if passing || is_user_error {
+        Severity::Warning
+    } else {
+        Severity::Error
+    }
+}
+
+/// An attempt at a call failed.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct CallFailed<'a> {
+    pub(crate) func: &'a str,
+    pub(crate) exception: String,
+    pub(crate) exception_type: String,
+    pub(crate) exception_stack: Option<String>,
+    pub(crate) status_code: Option<u16>,
+    pub(crate) is_retryable: bool,
+    pub(crate) is_user_error: bool,
+    pub(crate) attempt_count: u32,
+    /// In Unix seconds, like the next.
+    pub(crate) start_time: f64,
+    pub(crate) current_time: f64,
+    /// In seconds.
+    pub(crate) elapsed_time: f64,
+}
+
+impl Named for CallFailed<'_> {
+    fn name(&self) -> &'static str {
+        "InternalClientHolder.execute_with_retries.exception"
+    }
+
+    fn severity(&self) -> Severity {
+        severity(self.is_retryable, self.is_user_error)
+    }
+}
+
+/// An attempt at a whole sample failed.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct SampleFailed<'a> {
+    pub(crate) func: &'a str,
+    pub(crate) exception: String,
+    pub(crate) exception_type: String,
+    pub(crate) exception_stack: Option<String>,
+    pub(crate) status_code: Option<u16>,
+    pub(crate) should_retry: bool,
+    pub(crate) is_user_error: bool,
+    pub(crate) attempt_count: u32,
+    /// In Unix seconds, like the next.
+    pub(crate) start_time: f64,
+    pub(crate) current_time: f64,
+    /// In seconds.
+    pub(crate) elapsed_time: f64,
+}
+
+impl Named for SampleFailed<'_> {
+    fn name(&self) -> &'static str {
+        "RetryHandler.execute.exception"
+    }
+
+    fn severity(&self) -> Severity {
+        severity(self.should_retry, self.is_user_error)
+    }
+}
+
+/// What is done about a failed poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum PollKind {
+    /// Polled again.
+    Retry,
+    /// Polled again, later and later.
+    RetryWithBackoff,
+    /// Polled again a few times.
+    RetryIfBudget,
+    /// Left to whoever can repeat the whole request.
+    RetryableException,
+    /// Given up.
+    Fatal,
+}
+
+/// A poll for a result was answered with an error status, or not at all.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PollFailed<'a> {
+    pub(crate) request_id: &'a str,
+    pub(crate) request_type: &'a str,
+    /// `None` if there was no answer.
+    pub(crate) status_code: Option<u16>,
+    pub(crate) detail: String,
+    pub(crate) kind: PollKind,
+    pub(crate) should_retry: bool,
+    pub(crate) is_user_error: bool,
+    pub(crate) exception: String,
+    pub(crate) exception_type: String,
+    pub(crate) iteration: u64,
+    pub(crate) elapsed_time: f64,
+    pub(crate) bad_request_retries: u32,
+    pub(crate) connection_error_retries: u32,
+    /// For 400s, and for what is given up.
+    #[serde(flatten)]
+    pub(crate) exchange: Option<Exchange>,
+}
+
+/// What was sent and what came back. Make the headers with [`redact::headers`].
+///
+/// [`redact::headers`]: super::redact::headers
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Exchange {
+    pub(crate) request_headers: Map<String, Value>,
+    pub(crate) response_headers: Map<String, Value>,
+    pub(crate) response_body: String,
+}
+
+impl Named for PollFailed<'_> {
+    fn name(&self) -> &'static str {
+        match self.status_code {
+            Some(_) => "APIFuture.result_async.api_status_error",
+            None => "APIFuture.result_async.connection_error",
+        }
+    }
+
+    fn severity(&self) -> Severity {
+        severity(self.should_retry, self.is_user_error)
+    }
+}
+
+/// The caller did not want to wait any longer for a result.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PollTimedOut<'a> {
+    pub(crate) request_id: &'a str,
+    pub(crate) request_type: &'a str,
+    /// In seconds, like the last.
+    pub(crate) timeout: f64,
+    pub(crate) iteration: u64,
+    pub(crate) elapsed_time: f64,
+}
+
+impl Named for PollTimedOut<'_> {
+    fn name(&self) -> &'static str {
+        "APIFuture.result_async.timeout"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Error
+    }
+}
+
+/// The server worked on a request and failed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RequestFailed<'a> {
+    pub(crate) request_id: &'a str,
+    pub(crate) request_type: &'a str,
+    pub(crate) error: String,
+    pub(crate) error_category: &'a str,
+    pub(crate) is_user_error: bool,
+    pub(crate) iteration: u64,
+    pub(crate) elapsed_time: f64,
+}
+
+impl Named for RequestFailed<'_> {
+    fn name(&self) -> &'static str {
+        "APIFuture.result_async.application_error"
+    }
+
+    fn severity(&self) -> Severity {
+        severity(false, self.is_user_error)
+    }
+}
+
+/// A result could not be read.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ResultUnreadable<'a> {
+    /// Whether it was to be protobuf, or JSON.
+    #[serde(skip)]
+    pub(crate) is_protobuf: bool,
+    pub(crate) request_id: &'a str,
+    pub(crate) request_type: &'a str,
+    pub(crate) exception: String,
+    pub(crate) exception_type: String,
+    pub(crate) response_bytes: usize,
+    pub(crate) model_cls: &'a str,
+    pub(crate) iteration: u64,
+    pub(crate) elapsed_time: f64,
+}
+
+impl Named for ResultUnreadable<'_> {
+    fn name(&self) -> &'static str {
+        if self.is_protobuf {
+            "APIFuture.result_async.proto_deserialization_error"
+        } else {
+            "APIFuture.result_async.validation_error"
+        }
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Error
+    }
+}

@@ -1,0 +1,6 @@
+//! The client against a server that misbehaves on script.
+
+mod backpressure;
+mod faults;
+mod ordering;
+mod support;

@@ -132,6 +132,8 @@ mod service;
 mod session;
 #[expect(dead_code, reason = "plugged in by the connection")]
 mod telemetry;
+#[cfg(feature = "tokenizers")]
+mod tokenizer;
 mod training;
 mod uuid;
 
@@ -145,5 +147,7 @@ pub use sampling::{
 };
 pub use service::{ServiceClient, ServiceClientBuilder};
 pub use tinkrs_types::*;
+#[cfg(feature = "tokenizers")]
+pub use tokenizer::{Tokenizer, TokenizerSource};
 pub use training::custom_loss::CustomLoss;
 pub use training::{BoxFuture, Request, TrainingClient, operation};

@@ -1,0 +1,244 @@
+//! The tokenizer that belongs to a model.
+//!
+//! [`TokenizerSource`] finds and loads it: which one it is follows from the model's name
+//! (`resolve.rs`), where it lies from the environment (`locate.rs`), and each is loaded once in a
+//! process however many threads want it (`cache.rs`). Nothing is downloaded: a tokenizer comes
+//! from a folder of yours or from the cache of the hub's tools.
+
+mod cache;
+mod locate;
+mod resolve;
+
+use crate::{BoxError, Error};
+use cache::Cache;
+use locate::{Folders, in_folder};
+use resolve::resolve;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Turns text into tokens and back.
+///
+/// It can be used from any thread; share it with [`Arc`].
+///
+/// ```no_run
+/// use tinkrs::{ModelInput, TokenizerSource};
+///
+/// let tokenizer = TokenizerSource::new("Qwen/Qwen3-8B").load()?;
+/// let prompt = ModelInput::from_tokens(tokenizer.encode("The weather today is")?);
+/// # Ok::<(), tinkrs::Error>(())
+/// ```
+pub struct Tokenizer {
+    /// What it was loaded as, for messages.
+    name: String,
+    inner: tokenizers::Tokenizer,
+}
+
+impl Tokenizer {
+    /// Loads a tokenizer from a `tokenizer.json`, or from a folder that has one.
+    ///
+    /// It is read anew at each call; [`TokenizerSource`] shares what it has loaded.
+    ///
+    /// # Errors
+    /// If there is no such file, or it is not a tokenizer.
+    pub fn from_path(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        Self::read(name.clone(), &in_folder(path)).map_err(|source| failure(name, source))
+    }
+
+    /// Returns the tokens of a text, with the special tokens that the tokenizer puts around one.
+    ///
+    /// # Errors
+    /// If the text has something for which the tokenizer has no token, not even an unknown one.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
+        self.tokens(text, true)
+    }
+
+    /// Returns the tokens of a text and no others.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub fn encode_without_special_tokens(&self, text: &str) -> Result<Vec<u32>, Error> {
+        self.tokens(text, false)
+    }
+
+    /// Returns the text of tokens, special tokens included.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot put the tokens together.
+    pub fn decode(&self, tokens: &[u32]) -> Result<String, Error> {
+        self.text(tokens, false)
+    }
+
+    /// Returns the text of tokens, leaving special tokens out.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode).
+    pub fn decode_without_special_tokens(&self, tokens: &[u32]) -> Result<String, Error> {
+        self.text(tokens, true)
+    }
+
+    /// Returns the token that is spelled so, for special tokens above all.
+    pub fn token_id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// Returns the tokenizer of the `tokenizers` crate inside, for all that it can do.
+    pub fn inner(&self) -> &tokenizers::Tokenizer {
+        &self.inner
+    }
+
+    fn read(name: String, path: &Path) -> Result<Self, TokenizerError> {
+        let unreadable = |source: BoxError| TokenizerError::Unreadable {
+            path: path.to_owned(),
+            source,
+        };
+        let mut inner = tokenizers::Tokenizer::from_file(path).map_err(unreadable)?;
+        // A file may carry the settings of whoever wrote it. Prompts must not be cut by them.
+        inner.with_truncation(None).map_err(unreadable)?;
+        inner.with_padding(None);
+        Ok(Self { name, inner })
+    }
+
+    fn tokens(&self, text: &str, special: bool) -> Result<Vec<u32>, Error> {
+        // The fast form leaves out the positions in the text, which nobody asks for here.
+        let encoding = self.inner.encode_fast(text, special);
+        let encoding = encoding.map_err(|source| failure(&self.name, source))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    fn text(&self, tokens: &[u32], skip_special: bool) -> Result<String, Error> {
+        let text = self.inner.decode(tokens, skip_special);
+        text.map_err(|source| failure(&self.name, source))
+    }
+}
+
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokenizer")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Says which tokenizer to load, and from where.
+#[derive(Clone, Debug)]
+pub struct TokenizerSource {
+    model: String,
+    tokenizer_id: Option<String>,
+    folder: Option<PathBuf>,
+}
+
+impl TokenizerSource {
+    /// Asks for the tokenizer of a model, by the model's name or the path of its folder.
+    pub fn new(model: impl Into<String>) -> Self {
+        Self {
+            model: model.into(),
+            tokenizer_id: None,
+            folder: None,
+        }
+    }
+
+    /// Names the tokenizer, as the server does for a model that does not use its own.
+    #[must_use]
+    pub fn tokenizer_id(mut self, id: impl Into<String>) -> Self {
+        self.tokenizer_id = Some(id.into());
+        self
+    }
+
+    /// Looks in this folder first, for `org/name/tokenizer.json` and `name/tokenizer.json`.
+    ///
+    /// The default is `TINKER_TOKENIZERS`, if that is set.
+    #[must_use]
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
+    /// Loads the tokenizer, or returns the one that was loaded before.
+    ///
+    /// The process keeps the 32 tokenizers that were wanted last. Loading reads and parses a file
+    /// of several megabytes: in async code, do it on a thread for blocking work.
+    ///
+    /// # Errors
+    /// If there is no such tokenizer on this machine. The source of the error says where it was
+    /// looked for and how to get it.
+    pub fn load(&self) -> Result<Arc<Tokenizer>, Error> {
+        self.load_from(&TOKENIZERS, |name| std::env::var_os(name))
+    }
+
+    fn load_from(
+        &self,
+        cache: &Cache<Key, Tokenizer>,
+        var: impl Fn(&str) -> Option<std::ffi::OsString>,
+    ) -> Result<Arc<Tokenizer>, Error> {
+        let folders = Folders::from_env(self.folder.clone(), var);
+        let load = || {
+            let wanted = resolve(&self.model, self.tokenizer_id.as_deref())?;
+            let key = (wanted.id.clone(), folders.own.clone());
+            cache.get_or_make(key, || {
+                Tokenizer::read(wanted.id.clone(), &folders.locate(&wanted)?)
+            })
+        };
+        load().map_err(|source: TokenizerError| failure(&self.model, source))
+    }
+}
+
+/// A resolved id, and the caller's folder, in which the same id may be another tokenizer.
+type Key = (String, Option<PathBuf>);
+
+static TOKENIZERS: Cache<Key, Tokenizer> = Cache::new(32);
+
+fn failure(model: impl Into<String>, source: impl Into<BoxError>) -> Error {
+    Error::Tokenizer {
+        model: model.into(),
+        source: source.into(),
+    }
+}
+
+/// Why there is no tokenizer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TokenizerError {
+    /// The vendor has it and nobody else.
+    #[error(
+        "`{id}` comes with its own renderer instead of a tokenizer: use the vendor's \
+         `tml-renderers` package, and send the tokens that it makes"
+    )]
+    Vendor { id: String },
+
+    /// A name that leads nowhere.
+    #[error("`{id}` is not the id of a tokenizer, such as `org/name`, nor a path")]
+    NotAnId { id: String },
+
+    /// Nobody has put it on this machine.
+    #[error("`{id}` is not on this machine ({}): {}", looked(.places), advice(.id, .revision))]
+    NotFound {
+        id: String,
+        revision: Option<&'static str>,
+        places: Vec<PathBuf>,
+    },
+
+    /// The file is there but cannot be used.
+    #[error("{} cannot be read", .path.display())]
+    Unreadable { path: PathBuf, source: BoxError },
+}
+
+fn looked(places: &[PathBuf]) -> String {
+    let places = places.iter().map(|place| place.display().to_string());
+    match places.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => "there is no folder to look in".to_owned(),
+        places => format!("looked for {places}"),
+    }
+}
+
+fn advice(id: &str, revision: &Option<&'static str>) -> String {
+    let revision = revision.map_or(String::new(), |revision| format!(" --revision {revision}"));
+    format!(
+        "get it with `hf download {id}{revision} --include 'tokenizer*'`, or put its \
+         `tokenizer.json` into a folder and name that in `TINKER_TOKENIZERS`"
+    )
+}
+
+#[cfg(test)]
+mod tests;

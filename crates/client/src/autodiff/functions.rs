@@ -195,7 +195,8 @@ impl<'tape> Var<'tape> {
 
     /// Returns a range of a vector's elements or a matrix's rows: `slice(1..)`, `slice(..-1)`.
     ///
-    /// Negative bounds count from the end, as in Python; bounds outside fail.
+    /// Negative bounds count from the end, as in Python; bounds outside fail. Clippy takes a
+    /// literal `1..-1` for an empty range: write `slice(1..).slice(..-1)`.
     #[track_caller]
     pub fn slice<P: Position>(self, range: impl RangeBounds<P>) -> Self {
         let start = match range.start_bound() {

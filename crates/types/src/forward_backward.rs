@@ -5,6 +5,7 @@
 
 use crate::{InvalidInput, TensorValues};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Named numbers about a pass; the part of a name behind `:` says how to combine them.
 pub type Metrics = BTreeMap<String, f64>;
@@ -99,30 +100,32 @@ impl BatchedTensor {
         &self.trailing_shape
     }
 
-    /// Returns the shape of one datum's part.
+    /// Returns where one datum's part lies in the values; `None` if there is no such datum.
+    fn part(&self, datum: usize) -> Option<Range<usize>> {
+        let (start, end) = (datum, datum.checked_add(1)?);
+        Some(*self.offsets.get(start)?..*self.offsets.get(end)?)
+    }
+
+    /// Returns the shape of one datum's part; `None` if there is no such datum.
     pub fn shape(&self, datum: usize) -> Option<Vec<usize>> {
-        let cells = self.offsets.get(datum + 1)? - self.offsets[datum];
+        let cells = self.part(datum)?.len();
         let row: usize = self.trailing_shape.iter().product();
         let rows = cells.checked_div(row).unwrap_or(0);
         Some([&[rows], self.trailing_shape.as_slice()].concat())
     }
 
-    /// Borrows one datum's `float32` values.
+    /// Borrows one datum's `float32` values; `None` if there is no such datum or type.
     pub fn f32(&self, datum: usize) -> Option<&[f32]> {
         match &self.values {
-            TensorValues::F32(values) => {
-                values.get(self.offsets[datum]..*self.offsets.get(datum + 1)?)
-            }
+            TensorValues::F32(values) => values.get(self.part(datum)?),
             TensorValues::I64(_) => None,
         }
     }
 
-    /// Borrows one datum's `int64` values.
+    /// Borrows one datum's `int64` values; `None` if there is no such datum or type.
     pub fn i64(&self, datum: usize) -> Option<&[i64]> {
         match &self.values {
-            TensorValues::I64(values) => {
-                values.get(self.offsets[datum]..*self.offsets.get(datum + 1)?)
-            }
+            TensorValues::I64(values) => values.get(self.part(datum)?),
             TensorValues::F32(_) => None,
         }
     }
@@ -136,14 +139,23 @@ pub struct OutputRecord {
 }
 
 impl OutputRecord {
+    /// The most datums of a record. Without fields nothing else bounds what a server claims,
+    /// and readers loop over the datums.
+    pub const MAX_DATUMS: usize = 1 << 24;
+
     /// Groups the outputs of `datums` datums.
     ///
     /// # Errors
-    /// If a field covers another number of datums.
+    /// If a field covers another number of datums, or there are more than
+    /// [`MAX_DATUMS`](Self::MAX_DATUMS).
     pub fn new(
         datums: usize,
         fields: BTreeMap<String, BatchedTensor>,
     ) -> Result<Self, InvalidInput> {
+        if datums > Self::MAX_DATUMS {
+            let allowed = format!("at most {}", Self::MAX_DATUMS);
+            return Err(InvalidInput::new("num_datums", datums, allowed));
+        }
         match fields.iter().find(|(_, field)| field.datums() != datums) {
             None => Ok(Self { datums, fields }),
             Some((name, field)) => Err(InvalidInput::new(
@@ -252,6 +264,23 @@ mod tests {
         assert_eq!(output.logprobs(1), Some(&[2.0][..]));
         assert_eq!(output.logprobs(2), Some(&[3.0, 4.0][..]));
         assert_eq!(output.logprobs(3), None);
+    }
+
+    #[test]
+    fn a_datum_that_is_not_there_has_no_values_and_no_shape() {
+        let floats = BatchedTensor::from_datums([&[1.0][..]]);
+        let ints = BatchedTensor::new(vec![1_i64], vec![0, 1], vec![]).unwrap();
+        for datum in [1, 2, 3, usize::MAX] {
+            assert_eq!(floats.f32(datum), None);
+            assert_eq!(ints.i64(datum), None);
+            assert_eq!(floats.shape(datum), None);
+        }
+    }
+
+    #[test]
+    fn a_record_claims_no_more_datums_than_a_reader_can_visit() {
+        assert!(OutputRecord::new(OutputRecord::MAX_DATUMS, BTreeMap::new()).is_ok());
+        assert!(OutputRecord::new(OutputRecord::MAX_DATUMS + 1, BTreeMap::new()).is_err());
     }
 
     #[test]

@@ -77,14 +77,11 @@ impl ModelInput {
 
     /// Returns all tokens, or `None` if a chunk is not text.
     pub fn to_tokens(&self) -> Option<Vec<u32>> {
-        let mut tokens = Vec::with_capacity(self.len()?);
-        for chunk in &self.chunks {
-            let Chunk::Text(text) = chunk else {
-                return None;
-            };
-            tokens.extend_from_slice(text);
-        }
-        Some(tokens)
+        let texts = self.chunks.iter().map(|chunk| match chunk {
+            Chunk::Text(tokens) => Some(tokens.as_slice()),
+            _ => None,
+        });
+        Some(texts.collect::<Option<Vec<_>>>()?.concat())
     }
 }
 
@@ -245,7 +242,8 @@ impl Dmel {
     ///
     /// # Errors
     /// If the header is not one: an optional byte 254, a dtype from 0 to 7, then the number of
-    /// dimensions and each dimension as LEB128 integers.
+    /// dimensions and each dimension as LEB128 integers; or if the first dimension, which is
+    /// the length in tokens, does not fit in 32 bits.
     pub fn new(container: impl Into<Vec<u8>>) -> Result<Self, InvalidInput> {
         let container = container.into();
         let shape = dmel_shape(&container).ok_or_else(|| {
@@ -255,6 +253,10 @@ impl Dmel {
                 "a serialized tensor container with at least one dimension",
             )
         })?;
+        if u32::try_from(shape[0]).is_err() {
+            let found = format!("a first dimension of {}", shape[0]);
+            return Err(InvalidInput::new("dmel", found, "at most 2^32 - 1 tokens"));
+        }
         Ok(Self { container, shape })
     }
 
@@ -359,6 +361,18 @@ mod tests {
         for bytes in cases {
             assert!(Dmel::new(bytes).is_err(), "{bytes:02x?}");
         }
+    }
+
+    #[test]
+    fn a_dmel_of_absurd_length_is_refused_and_never_allocated_for() {
+        let header = |length: &[u8]| [&[0x00, 0x01], length].concat();
+        let longest = Dmel::new(header(&[0xff, 0xff, 0xff, 0xff, 0x0f])).unwrap();
+        let too_long = Dmel::new(header(&[0x80, 0x80, 0x80, 0x80, 0x10]));
+        assert_eq!(too_long.unwrap_err().field(), "dmel");
+
+        let input = ModelInput::from_chunks(vec![Chunk::from(longest); 3]);
+        assert_eq!(input.len(), Some(3 * u32::MAX as usize));
+        assert_eq!(input.to_tokens(), None);
     }
 
     #[test]

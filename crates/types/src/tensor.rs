@@ -114,6 +114,11 @@ pub struct TensorData {
 }
 
 impl TensorData {
+    /// The most cells of a sparse tensor's dense form: 131,072 positions with 1,024 targets.
+    ///
+    /// A few bytes can claim any number of columns, and losses compute with the dense form.
+    pub const MAX_SPARSE_CELLS: usize = 1 << 27;
+
     /// Makes a dense tensor with a shape, without copying the values.
     ///
     /// # Errors
@@ -175,7 +180,8 @@ impl TensorData {
     /// Makes a sparse tensor in compressed sparse rows.
     ///
     /// # Errors
-    /// If shape, row pointers, columns and values do not fit together.
+    /// If shape, row pointers, columns and values do not fit together, or the dense form would
+    /// have more than [`MAX_SPARSE_CELLS`](Self::MAX_SPARSE_CELLS).
     pub fn sparse(
         values: impl Into<TensorValues>,
         indices: CsrIndices,
@@ -193,7 +199,7 @@ impl TensorData {
     /// Makes the smaller of the dense and the sparse form of a two-dimensional tensor.
     ///
     /// Cells equal to `pad` are left out of the sparse form, which is chosen only if it needs
-    /// fewer numbers in all.
+    /// fewer numbers in all and is not too large for [`sparse`](Self::sparse).
     ///
     /// # Errors
     /// If the shape does not have as many cells as there are values.
@@ -208,7 +214,8 @@ impl TensorData {
             TensorValues::F32(values) => listed_cells(values, pad as f32),
             TensorValues::I64(values) => listed_cells(values, pad),
         };
-        if rows + 1 + 2 * listed.len() >= rows * columns {
+        let cells = rows * columns;
+        if cells > Self::MAX_SPARSE_CELLS || rows + 1 + 2 * listed.len() >= cells {
             return Ok(dense);
         }
         let mut crow = vec![0; rows + 1];
@@ -343,10 +350,14 @@ impl From<&[i64]> for TensorData {
     }
 }
 
+/// Multiplies the sizes, each of which must fit in the signed integer that it travels as.
 fn cell_count(shape: &[usize]) -> Result<usize, InvalidInput> {
     shape
         .iter()
-        .try_fold(1_usize, |cells, size| cells.checked_mul(*size))
+        .try_fold(1_usize, |cells, size| {
+            i64::try_from(*size).ok()?;
+            cells.checked_mul(*size)
+        })
         .ok_or_else(|| {
             InvalidInput::new(
                 "shape",
@@ -380,7 +391,14 @@ fn scatter<T: Copy>(values: &[T], csr: &CsrIndices, shape: &[usize], pad: T) -> 
 /// Checks what every reader of a sparse tensor relies on, so that none has to check again.
 fn check_csr(listed: usize, indices: &CsrIndices, shape: [usize; 2]) -> Result<(), InvalidInput> {
     let [rows, columns] = shape;
-    cell_count(&shape)?;
+    if cell_count(&shape)? > TensorData::MAX_SPARSE_CELLS {
+        let allowed = format!("at most {} cells", TensorData::MAX_SPARSE_CELLS);
+        return Err(InvalidInput::new(
+            "shape",
+            format_args!("{shape:?}"),
+            allowed,
+        ));
+    }
     let CsrIndices { crow, col } = indices;
     if crow.len() != rows + 1 {
         return Err(InvalidInput::new(
@@ -470,5 +488,30 @@ mod tests {
     #[test]
     fn a_shape_whose_size_overflows_is_refused() {
         assert!(TensorData::with_shape(vec![1.0_f32], [usize::MAX, 2]).is_err());
+        let no_size_at_all = TensorData::with_shape(Vec::<f32>::new(), [usize::MAX, 0]);
+        assert_eq!(no_size_at_all.unwrap_err().field(), "shape");
+    }
+
+    #[test]
+    fn a_sparse_tensor_of_absurd_size_is_refused_before_it_is_made_dense() {
+        let empty = |rows: usize, shape| {
+            let indices = CsrIndices {
+                crow: vec![0; rows],
+                col: vec![],
+            };
+            TensorData::sparse(Vec::<i64>::new(), indices, shape)
+        };
+        assert!(empty(2, [1, TensorData::MAX_SPARSE_CELLS]).is_ok());
+        for (rows, shape) in [
+            (2, [1, TensorData::MAX_SPARSE_CELLS + 1]),
+            (2, [1, usize::MAX]),
+            (0, [usize::MAX, 0]),
+        ] {
+            assert_eq!(
+                empty(rows, shape).unwrap_err().field(),
+                "shape",
+                "{shape:?}"
+            );
+        }
     }
 }

@@ -76,7 +76,8 @@ impl TopkLogprobs {
 
     /// Returns a position's tokens and log-probabilities, or `None` if it has none.
     pub fn row(&self, position: usize) -> Option<impl Iterator<Item = (u32, f32)>> {
-        let cells = position.checked_mul(self.k)?..(position + 1).checked_mul(self.k)?;
+        let start = position.checked_mul(self.k)?;
+        let cells = start..start.checked_add(self.k)?;
         let (ids, logprobs) = (
             self.token_ids.get(cells.clone())?,
             self.logprobs.get(cells)?,
@@ -95,5 +96,18 @@ impl TopkLogprobs {
                 .copied()
                 .zip(logprobs[..used].iter().copied()),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_that_is_not_there_has_no_row() {
+        let topk = TopkLogprobs::new(1, vec![5], vec![-0.5]).unwrap();
+        for position in [1, usize::MAX - 1, usize::MAX] {
+            assert!(topk.row(position).is_none());
+        }
     }
 }

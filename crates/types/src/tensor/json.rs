@@ -24,8 +24,8 @@ impl From<TensorData> for Json {
         let dtype = tensor.dtype();
         let (crow, col) = tensor.csr.map(|csr| (csr.crow, csr.col)).unzip();
         let data = match tensor.values {
-            TensorValues::F32(values) => Numbers::Float(values),
-            TensorValues::I64(values) => Numbers::Int(values),
+            TensorValues::F32(values) => Numbers::F32(values),
+            TensorValues::I64(values) => Numbers::I64(values),
         };
         Self {
             data,
@@ -42,28 +42,16 @@ impl TryFrom<Json> for TensorData {
 
     fn try_from(json: Json) -> Result<Self, InvalidInput> {
         let values: TensorValues = match (json.data, json.dtype) {
-            (Numbers::Float(values), Dtype::Float32) => values.into(),
-            (Numbers::Int(values), Dtype::Int64) => values.into(),
-            (Numbers::Int(values), Dtype::Float32) => values
-                .iter()
-                .map(|value| *value as f32)
-                .collect::<Vec<_>>()
-                .into(),
-            (Numbers::Float(values), Dtype::Int64) => {
-                let whole = |value: &f32| value.fract() == 0.0;
-                if let Some(value) = values.iter().find(|value| !whole(value)) {
-                    return Err(InvalidInput::new(
-                        "data",
-                        value,
-                        "whole numbers, as dtype is int64",
-                    ));
-                }
-                values
-                    .iter()
-                    .map(|value| *value as i64)
-                    .collect::<Vec<_>>()
-                    .into()
+            (Numbers::F32(values), Dtype::Float32) => values.into(),
+            (Numbers::I64(values), Dtype::Int64) => values.into(),
+            (Numbers::F32(values), Dtype::Int64) => {
+                whole(values.into_iter().map(f64::from))?.into()
             }
+            (Numbers::F64(values), Dtype::Int64) => whole(values.into_iter())?.into(),
+            (Numbers::I64(values), Dtype::Float32) => {
+                single(values.into_iter().map(|v| v as f64))?.into()
+            }
+            (Numbers::F64(values), Dtype::Float32) => single(values.into_iter())?.into(),
         };
         match (
             json.sparse_crow_indices,
@@ -101,12 +89,42 @@ impl TryFrom<Json> for TensorData {
     }
 }
 
-/// A JSON array of numbers, read before its element type is known.
+/// Takes numbers as `float32`, if it can hold them.
+fn single(values: impl Iterator<Item = f64>) -> Result<Vec<f32>, InvalidInput> {
+    values
+        .map(|value| match value as f32 {
+            single if single.is_finite() => Ok(single),
+            _ => Err(InvalidInput::new(
+                "data",
+                value,
+                "numbers that float32 can hold, as dtype is float32",
+            )),
+        })
+        .collect()
+}
+
+/// Takes numbers as `int64`, if they are whole and so small that all their digits were read.
+fn whole(values: impl Iterator<Item = f64>) -> Result<Vec<i64>, InvalidInput> {
+    const EXACT: f64 = 9_007_199_254_740_992.0; // 2^53
+    values
+        .map(|value| {
+            if value.fract() == 0.0 && value.abs() < EXACT {
+                return Ok(value as i64);
+            }
+            let allowed = "whole numbers, as dtype is int64";
+            Err(InvalidInput::new("data", value, allowed))
+        })
+        .collect()
+}
+
+/// A JSON array of numbers, read before its element type is known: `I64` if all of them are
+/// integers, else `F64`. Only what is written is ever `F32`.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Numbers {
-    Float(Vec<f32>),
-    Int(Vec<i64>),
+    F32(Vec<f32>),
+    I64(Vec<i64>),
+    F64(Vec<f64>),
 }
 
 impl<'de> Deserialize<'de> for Numbers {
@@ -122,23 +140,23 @@ impl<'de> Deserialize<'de> for Numbers {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Numbers, A::Error> {
                 let mut whole: Vec<i64> = Vec::new();
-                let mut real: Vec<f32> = Vec::new();
+                let mut real: Vec<f64> = Vec::new();
                 while let Some(number) = items.next_element::<Number>()? {
                     match number {
                         Number::Int(value) if real.is_empty() => whole.push(value),
-                        Number::Int(value) => real.push(value as f32),
+                        Number::Int(value) => real.push(value as f64),
                         Number::Float(value) => {
                             if real.is_empty() {
-                                real = whole.drain(..).map(|value| value as f32).collect();
+                                real = whole.drain(..).map(|value| value as f64).collect();
                             }
-                            real.push(value as f32);
+                            real.push(value);
                         }
                     }
                 }
                 Ok(if real.is_empty() {
-                    Numbers::Int(whole)
+                    Numbers::I64(whole)
                 } else {
-                    Numbers::Float(real)
+                    Numbers::F64(real)
                 })
             }
         }
@@ -168,11 +186,7 @@ impl<'de> Deserialize<'de> for Number {
             }
 
             fn visit_u64<E: de::Error>(self, value: u64) -> Result<Number, E> {
-                i64::try_from(value).map(Number::Int).map_err(|_| {
-                    E::custom(format_args!(
-                        "{value} does not fit in a signed 64-bit integer"
-                    ))
-                })
+                Ok(i64::try_from(value).map_or(Number::Float(value as f64), Number::Int))
             }
 
             fn visit_f64<E: de::Error>(self, value: f64) -> Result<Number, E> {
@@ -215,6 +229,23 @@ mod tests {
                 .contains("found 1.5, expected whole numbers"),
             "{error}"
         );
+        let tensor = read(json!({"data": [16_777_217.0, -1], "dtype": "int64"})).unwrap();
+        assert_eq!(
+            tensor.as_i64(),
+            Some(&[16_777_217, -1][..]),
+            "no digit is lost"
+        );
+        for (data, dtype) in [
+            (json!([1e30]), "int64"),
+            (json!([9_007_199_254_740_993_i64, 1.0]), "int64"),
+            (json!([u64::MAX]), "int64"),
+            (json!([1e300]), "float32"),
+        ] {
+            let error = read(json!({"data": data, "dtype": dtype})).unwrap_err();
+            assert!(error.to_string().contains("`data`"), "{data}: {error}");
+        }
+        let large = read(json!({"data": [u64::MAX], "dtype": "float32"})).unwrap();
+        assert_eq!(large.as_f32(), Some(&[u64::MAX as f32][..]));
         assert!(read(json!({"data": [null], "dtype": "float32"})).is_err());
         assert!(read(json!({"data": [1], "dtype": "float64"})).is_err());
     }

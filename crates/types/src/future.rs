@@ -2,6 +2,7 @@
 
 use crate::{ModelId, RequestId, SequenceId};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use std::fmt;
 
 /// The server's word that a request was taken: where to fetch its result.
@@ -84,14 +85,12 @@ impl QueueState {
 
 impl<'de> Deserialize<'de> for QueueState {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(
-            match Option::<String>::deserialize(deserializer)?.as_deref() {
-                Some("active") => Self::Active,
-                Some("paused_rate_limit") => Self::PausedRateLimit,
-                Some("paused_capacity") => Self::PausedCapacity,
-                _ => Self::Unknown,
-            },
-        )
+        Ok(match Value::deserialize(deserializer)?.as_str() {
+            Some("active") => Self::Active,
+            Some("paused_rate_limit") => Self::PausedRateLimit,
+            Some("paused_capacity") => Self::PausedCapacity,
+            _ => Self::Unknown,
+        })
     }
 }
 
@@ -116,9 +115,18 @@ pub struct QueueStatus {
     #[serde(
         rename = "queue_state_reason",
         default,
+        deserialize_with = "text_or_none",
         skip_serializing_if = "Option::is_none"
     )]
     pub reason: Option<String>,
+}
+
+/// News must not fail because of its explanation.
+fn text_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(match Value::deserialize(deserializer)? {
+        Value::String(text) => Some(text),
+        _ => None,
+    })
 }
 
 /// Whose fault a failed request is.
@@ -136,13 +144,11 @@ pub enum ErrorCategory {
 
 impl<'de> Deserialize<'de> for ErrorCategory {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(
-            match Option::<String>::deserialize(deserializer)?.as_deref() {
-                Some("server") => Self::Server,
-                Some("user") => Self::User,
-                _ => Self::Unknown,
-            },
-        )
+        Ok(match Value::deserialize(deserializer)?.as_str() {
+            Some("server") => Self::Server,
+            Some("user") => Self::User,
+            _ => Self::Unknown,
+        })
     }
 }
 

@@ -149,6 +149,23 @@ mod tests {
     }
 
     #[test]
+    fn news_of_the_wrong_type_is_still_news() {
+        let odd = br#"{"type": "try_again", "queue_state": 7, "queue_state_reason": ["x"]}"#;
+        assert_eq!(
+            Reply::decode("application/json", Bytes::from_static(odd)).unwrap(),
+            Reply::TryAgain(QueueStatus::default())
+        );
+        let failed = br#"{"error": "bad token", "category": {"code": 1}}"#;
+        assert_eq!(
+            Reply::decode("application/json", Bytes::from_static(failed)).unwrap(),
+            Reply::Failed(FailedRequest {
+                error: "bad token".to_owned(),
+                category: ErrorCategory::Unknown
+            })
+        );
+    }
+
+    #[test]
     fn a_408_tells_its_queue_state_if_it_has_one() {
         assert_eq!(
             queue_status(br#"{"queue_state": "active"}"#).unwrap().state,

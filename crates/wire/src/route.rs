@@ -114,12 +114,13 @@ routes! {
     TELEMETRY = "/telemetry";
 }
 
+/// Puts values where the pattern has their names. Values are not searched for names again.
 fn fill(pattern: &str, values: &[(&str, &str)]) -> String {
-    values
-        .iter()
-        .fold(pattern.to_owned(), |path, (name, value)| {
-            path.replace(name, value)
-        })
+    let value = |segment| {
+        let named = values.iter().find(|(name, _)| *name == segment);
+        named.map_or(segment, |(_, value)| *value)
+    };
+    pattern.split('/').map(value).collect::<Vec<_>>().join("/")
 }
 
 fn in_session(pattern: &str, id: &SessionId) -> String {
@@ -210,5 +211,14 @@ mod tests {
         );
         assert_eq!(sampler(&"s:sample:3".into()), "/api/v1/samplers/s:sample:3");
         assert_eq!(finish_session(&"s".into()), "/api/v1/sessions/s/finish");
+    }
+
+    #[test]
+    fn an_id_that_looks_like_a_placeholder_stays_as_it_is() {
+        let path: TinkerPath = "tinker://{name}/weights/{run_id}".parse().unwrap();
+        assert_eq!(
+            checkpoint(&path),
+            "/api/v1/training_runs/{name}/checkpoints/weights/{run_id}"
+        );
     }
 }

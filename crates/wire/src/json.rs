@@ -34,14 +34,19 @@ pub trait Body: Serialize + DeserializeOwned {
     /// # Errors
     /// If the bytes are not JSON, or a required member is missing or of the wrong type.
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        match serde_json::from_slice(bytes) {
-            Ok(body) => Ok(body),
-            // Only older clients write nulls, so only they pay for the second reading. The first
-            // error is the one to report: it has a line and a column.
-            Err(error) => without_nulls(bytes)
-                .and_then(|value| serde_json::from_value(value).ok())
-                .ok_or(DecodeError::Json(error)),
-        }
+        decode(bytes)
+    }
+}
+
+/// Reads JSON in which a null means that a member was not given.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+    match serde_json::from_slice(bytes) {
+        Ok(body) => Ok(body),
+        // Only older clients write nulls, so only they pay for the second reading. The first
+        // error is the one to report: it has a line and a column.
+        Err(error) => without_nulls(bytes)
+            .and_then(|value| serde_json::from_value(value).ok())
+            .ok_or(DecodeError::Json(error)),
     }
 }
 

@@ -292,6 +292,14 @@ fn topk_from_rows(rows: &[TopkRow]) -> Result<Option<TopkLogprobs>, InvalidInput
     if k == 0 {
         return Ok(None);
     }
+    // Rows are padded to the longest. Its length and the number of rows come from the sender.
+    if rows.len().saturating_mul(k) > TensorData::MAX_SPARSE_CELLS {
+        return Err(InvalidInput::new(
+            "topk_prompt_logprobs",
+            format_args!("{} rows of up to {k}", rows.len()),
+            format!("at most {} cells in all", TensorData::MAX_SPARSE_CELLS),
+        ));
+    }
     let filler = std::iter::repeat((0, TOPK_FILLER_LOGPROB));
     let cells = rows.iter().flat_map(|row| {
         row.as_deref()
@@ -320,5 +328,14 @@ mod tests {
         let output = decode_result("application/json", body.to_string().into()).unwrap();
         assert!(output.prompt_logprobs.as_ref().unwrap()[0].is_nan());
         assert_eq!(encode_json_result(&output), body);
+    }
+
+    #[test]
+    fn a_long_row_among_many_empty_ones_is_refused_rather_than_padded() {
+        let row = vec![(1, -0.5); 1 << 14];
+        let mut rows: Vec<TopkRow> = vec![None; 1 << 14];
+        rows.push(Some(row));
+        let error = topk_from_rows(&rows).unwrap_err();
+        assert_eq!(error.field(), "topk_prompt_logprobs");
     }
 }

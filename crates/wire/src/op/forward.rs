@@ -3,7 +3,7 @@
 //! Newer ones send [`forward_backward`](super::forward_backward) with `forward_only`.
 
 use super::forward_backward::{ForwardBackwardRequest, JsonInput};
-use crate::DecodeError;
+use crate::{DecodeError, json};
 use serde::Deserialize;
 use tinkrs_types::ModelId;
 
@@ -18,7 +18,7 @@ pub fn decode(bytes: &[u8]) -> Result<ForwardBackwardRequest, DecodeError> {
         model_id: ModelId,
         seq_id: Option<i32>,
     }
-    let json: Json = serde_json::from_slice(bytes)?;
+    let json: Json = json::decode(bytes)?;
     json.forward_input
         .into_request(json.model_id, json.seq_id, true)
 }

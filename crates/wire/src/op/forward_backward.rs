@@ -10,14 +10,16 @@ use crate::proto::{self, LossConfigValue as ProtoConfigValue, loss_config_value:
 use crate::{DecodeError, header, model_input, number_map, tensor};
 use bytes::Bytes;
 use prost::Message;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use tinkrs_types::{
     BatchedTensor, Datum, ForwardBackwardOutput, InvalidInput, LossConfig, LossConfigValue, LossFn,
-    LossInputs, Metrics, ModelId, ModelInput, OutputRecord, Provenance, ProvenanceSpan, SpanSource,
-    TensorData, TensorValues,
+    LossInputs, ModelId, OutputRecord, Provenance, ProvenanceSpan, SpanSource,
 };
+
+mod json;
+
+pub(super) use json::JsonInput;
+pub use json::encode_json_result;
 
 /// Computes a loss over data.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,15 +102,7 @@ impl ForwardBackwardRequest {
     /// # Errors
     /// As [`decode`](Self::decode).
     pub fn decode_json(body: &[u8]) -> Result<Self, DecodeError> {
-        #[derive(Deserialize)]
-        struct Json {
-            forward_backward_input: JsonInput,
-            model_id: ModelId,
-            seq_id: Option<i32>,
-        }
-        let json: Json = serde_json::from_slice(body)?;
-        json.forward_backward_input
-            .into_request(json.model_id, json.seq_id, false)
+        json::decode_request(body)
     }
 }
 
@@ -213,65 +207,6 @@ fn read_span(message: proto::ProvenanceSpan) -> Result<ProvenanceSpan, InvalidIn
     }
 }
 
-/// The data and the loss as clients to 0.24 send them.
-#[derive(Deserialize)]
-pub(super) struct JsonInput {
-    data: Vec<JsonDatum>,
-    loss_fn: String,
-    #[serde(default)]
-    loss_fn_config: Option<BTreeMap<String, Value>>,
-}
-
-#[derive(Deserialize)]
-struct JsonDatum {
-    #[serde(with = "model_input::json")]
-    model_input: ModelInput,
-    #[serde(default)]
-    loss_fn_inputs: BTreeMap<String, TensorData>,
-}
-
-impl JsonInput {
-    pub(super) fn into_request(
-        self,
-        model_id: ModelId,
-        seq_id: Option<i32>,
-        forward_only: bool,
-    ) -> Result<ForwardBackwardRequest, DecodeError> {
-        let option = |(name, value): (String, Value)| match value {
-            Value::Null => None,
-            Value::String(text) => Some(Ok((name, LossConfigValue::Text(text)))),
-            value => Some(match value.as_f64() {
-                Some(number) => Ok((name, LossConfigValue::Number(number))),
-                None => Err(InvalidInput::new(
-                    format!("loss_fn_config.{name}"),
-                    value,
-                    "a number or a text",
-                )),
-            }),
-        };
-        let config = self
-            .loss_fn_config
-            .unwrap_or_default()
-            .into_iter()
-            .filter_map(option);
-        let datum = |(index, datum): (usize, JsonDatum)| {
-            Datum::new(datum.model_input, datum.loss_fn_inputs).map_err(|e| e.at_datum(index))
-        };
-        Ok(ForwardBackwardRequest {
-            model_id,
-            seq_id: seq_id.unwrap_or(0),
-            data: self
-                .data
-                .into_iter()
-                .enumerate()
-                .map(datum)
-                .collect::<Result<_, _>>()?,
-            loss_fn: LossFn::from_parts(&self.loss_fn, config.collect::<Result<_, _>>()?)?,
-            forward_only,
-        })
-    }
-}
-
 /// Writes a result as a `ForwardBackwardOutput` message.
 pub fn encode_result(output: ForwardBackwardOutput) -> Vec<u8> {
     let field = |(name, field): (String, BatchedTensor)| {
@@ -319,18 +254,17 @@ pub fn decode_result(
     if content_type.contains(header::PROTOBUF) {
         decode_message(proto::ForwardBackwardOutput::decode(body)?).map_err(Into::into)
     } else {
-        decode_json(&body)
+        json::decode_result(&body)
     }
 }
 
 fn decode_message(
     message: proto::ForwardBackwardOutput,
 ) -> Result<ForwardBackwardOutput, InvalidInput> {
-    let stated: i64 = message
-        .loss_fn_outputs
-        .iter()
+    let counts = message.loss_fn_outputs.iter();
+    let is_counted = counts
         .map(|record| record.num_datums)
-        .sum();
+        .any(|count| count != 0);
     let record = |record: proto::ArrayRecord| {
         let fields = record.fields.into_iter();
         let fields: BTreeMap<String, BatchedTensor> = fields
@@ -341,11 +275,11 @@ fn decode_message(
             .collect::<Result<_, _>>()?;
         // Some servers leave the count out; then the fields tell it.
         let counted = fields.values().next().map_or(0, BatchedTensor::datums);
-        let datums = if stated == 0 {
-            counted
-        } else {
+        let datums = if is_counted {
             usize::try_from(record.num_datums)
                 .map_err(|_| InvalidInput::new("num_datums", record.num_datums, "0 or more"))?
+        } else {
+            counted
         };
         OutputRecord::new(datums, fields)
     };
@@ -395,86 +329,24 @@ fn read_batched(message: proto::BatchedTensor) -> Result<BatchedTensor, InvalidI
     )
 }
 
-/// Writes a result as JSON, for clients to 0.24.
-///
-/// Tensors have no other members than these clients know.
-pub fn encode_json_result(output: &ForwardBackwardOutput) -> Value {
-    let mut outputs = Vec::with_capacity(output.datums());
-    for record in &output.records {
-        for datum in 0..record.datums() {
-            let fields = record.fields().iter().map(|(name, field)| {
-                let data = match field.values() {
-                    TensorValues::F32(_) => json!(field.f32(datum)),
-                    TensorValues::I64(_) => json!(field.i64(datum)),
-                };
-                let dtype = field.values().dtype();
-                (
-                    name.clone(),
-                    json!({"data": data, "dtype": dtype, "shape": field.shape(datum)}),
-                )
-            });
-            outputs.push(Value::Object(fields.collect::<Map<_, _>>()));
-        }
-    }
-    json!({
-        "loss_fn_output_type": output.output_type,
-        "loss_fn_outputs": outputs,
-        "metrics": output.metrics,
-    })
-}
-
-fn decode_json(body: &[u8]) -> Result<ForwardBackwardOutput, DecodeError> {
-    #[derive(Deserialize)]
-    struct Json {
-        #[serde(default)]
-        loss_fn_output_type: String,
-        loss_fn_outputs: Vec<BTreeMap<String, TensorData>>,
-        #[serde(default)]
-        metrics: Metrics,
-    }
-    let json: Json = serde_json::from_slice(body)?;
-    let record = |outputs: BTreeMap<String, TensorData>| {
-        let fields = outputs.into_iter().map(|(name, tensor)| {
-            let trailing = tensor
-                .shape()
-                .and_then(|s| s.split_first())
-                .map_or(vec![], |s| s.1.to_vec());
-            let offsets = vec![0, tensor.values().len()];
-            Ok((
-                name,
-                BatchedTensor::new(tensor.into_values(), offsets, trailing)?,
-            ))
-        });
-        OutputRecord::new(1, fields.collect::<Result<_, InvalidInput>>()?)
-    };
-    Ok(ForwardBackwardOutput {
-        output_type: json.loss_fn_output_type,
-        records: json
-            .loss_fn_outputs
-            .into_iter()
-            .map(record)
-            .collect::<Result<_, _>>()?,
-        metrics: json.metrics,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_result_survives_the_json_of_older_clients() {
-        let body = json!({
-            "loss_fn_output_type": "TorchLossReturn",
-            "loss_fn_outputs": [
-                {"logprobs": {"data": [-1.0, -2.0], "dtype": "float32", "shape": [2]}},
-                {"logprobs": {"data": [-3.0], "dtype": "float32", "shape": [1]}},
-            ],
-            "metrics": {"loss:sum": 3.0},
-        });
-        let output = decode_result("application/json", body.to_string().into()).unwrap();
-        assert_eq!(output.logprobs(1), Some(&[-3.0][..]));
-        assert_eq!(encode_json_result(&output), body);
+    fn absurd_counts_of_datums_are_refused() {
+        for counts in [&[i64::MAX, i64::MAX][..], &[-2, 2], &[1 << 40]] {
+            let record = |num_datums| proto::ArrayRecord {
+                num_datums,
+                ..Default::default()
+            };
+            let message = proto::ForwardBackwardOutput {
+                loss_fn_outputs: counts.iter().copied().map(record).collect(),
+                ..Default::default()
+            };
+            let error = decode_message(message).unwrap_err();
+            assert_eq!(error.field(), "num_datums", "{counts:?}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Each submodule walks one folder of `conformance/golden/vectors`. A vector that no decoder
 //! here knows fails its test, so that a new one cannot be skipped in silence.
 
+use crate::decoders::{self, Decoder};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -63,6 +64,33 @@ fn vectors(name: &str) -> Vec<Vector> {
         .collect();
     assert!(!vectors.is_empty(), "{folder:?} holds no vectors");
     vectors
+}
+
+/// The protobuf messages with their names, to break.
+pub(crate) fn messages() -> Vec<(String, Vec<u8>)> {
+    vectors("proto")
+        .iter()
+        .map(|vector| (vector.subject().to_owned(), proto::bytes_of(vector).into()))
+        .collect()
+}
+
+/// The JSON bodies with their decoders, to break.
+pub(crate) fn json_bodies() -> Vec<(Decoder, Value)> {
+    let of_folder = |name: &str, decoders: &'static [(&str, Decoder)]| {
+        let found = vectors(name).into_iter().filter_map(move |vector| {
+            let subject = vector.subject();
+            let decoder = decoders::find(decoders, subject)
+                .or_else(|| decoders::find(decoders::OTHER_JSON, subject))?;
+            Some((decoder, vector.json["body"].clone()))
+        });
+        found.collect::<Vec<_>>()
+    };
+    let mut bodies = of_folder("requests", decoders::REQUESTS);
+    bodies.extend(of_folder("responses", decoders::ANSWERS));
+    for version in old::versions() {
+        bodies.extend(of_folder(&format!("old/{version}"), decoders::REQUESTS));
+    }
+    bodies
 }
 
 #[test]

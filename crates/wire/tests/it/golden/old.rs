@@ -10,7 +10,7 @@ use tinkrs_wire::op::{asample, forward, forward_backward};
 use tinkrs_wire::{DecodeError, header};
 
 /// The versions that there are vectors of.
-fn versions() -> Vec<String> {
+pub(super) fn versions() -> Vec<String> {
     let entries = std::fs::read_dir(folder("old")).unwrap();
     let mut found: Vec<String> = entries
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())

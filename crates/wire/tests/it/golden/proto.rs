@@ -15,7 +15,7 @@ use tinkrs_wire::op::forward_backward::ForwardBackwardRequest;
 use tinkrs_wire::op::{asample, forward_backward};
 use tinkrs_wire::{compress, header, proto};
 
-fn bytes_of(vector: &Vector) -> Bytes {
+pub(super) fn bytes_of(vector: &Vector) -> Bytes {
     let path = folder("proto").join(format!("{}.bin", vector.name));
     fs::read(&path)
         .unwrap_or_else(|e| panic!("{path:?}: {e}"))

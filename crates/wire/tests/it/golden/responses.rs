@@ -1,34 +1,12 @@
 //! Bodies of answers: what we make of them is what the SDK makes of them, defaults included.
 
 use super::{Vector, vectors};
+use crate::decoders;
 use bytes::Bytes;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tinkrs_types::{
-    AuditLog, BillingUsage, CheckpointPage, ClientConfig, CopiedWeights, DynamicConfig,
-    ExternalSave, ExternalWeightsUrls, ModelInfo, OptimStepOutput, Promise, SamplerInfo,
-    ServerCapabilities, SessionInfo, SessionSearchPage, StorageUsage, Timestamp, TraceExport,
-    TrainingRun, TrainingRunPage, WeightsInfo, WhoAmI,
-};
-use tinkrs_wire::op::auth_token::AuthTokenResponse;
-use tinkrs_wire::op::create_custom_loss::CreateCustomLossResult;
-use tinkrs_wire::op::create_model::CreateModelResult;
-use tinkrs_wire::op::create_sampling_session::CreateSamplingSessionResponse;
-use tinkrs_wire::op::create_session::CreateSessionResponse;
-use tinkrs_wire::op::get_api_key::ApiKey;
-use tinkrs_wire::op::healthz::Health;
-use tinkrs_wire::op::join_sampling_session::JoinSamplingSessionResponse;
-use tinkrs_wire::op::list_sessions::ListSessionsResponse;
-use tinkrs_wire::op::load_weights::LoadWeightsResult;
+use tinkrs_types::Timestamp;
+use tinkrs_wire::header;
 use tinkrs_wire::op::retrieve_future::{Reply, encode_try_again, queue_status};
-use tinkrs_wire::op::retrieve_futures::RetrieveFuturesResponse;
-use tinkrs_wire::op::save_weights::SaveWeightsResult;
-use tinkrs_wire::op::save_weights_for_sampler::SaveWeightsForSamplerResult;
-use tinkrs_wire::op::session_heartbeat::SessionHeartbeatResponse;
-use tinkrs_wire::op::telemetry::TelemetryResponse;
-use tinkrs_wire::op::unload_model::UnloadModelResult;
-use tinkrs_wire::{Body, header};
 
 #[test]
 fn every_answer_means_to_us_what_it_means_to_the_sdk() {
@@ -46,61 +24,15 @@ fn every_answer_means_to_us_what_it_means_to_the_sdk() {
 
 /// Reads the body and shows what was read.
 fn seen_by_us(vector: &Vector) -> Value {
-    fn plain<T: DeserializeOwned + Serialize>(vector: &Vector) -> Value {
-        let read: T = serde_json::from_slice(&vector.bytes("body"))
-            .unwrap_or_else(|e| panic!("{}: {e}", vector.name));
-        serde_json::to_value(read).unwrap()
-    }
-    fn tagged<T: Body>(vector: &Vector) -> Value {
-        let read: T = serde_json::from_slice(&vector.bytes("body"))
-            .unwrap_or_else(|e| panic!("{}: {e}", vector.name));
-        serde_json::from_slice(&read.encode()).unwrap()
-    }
-    match vector.subject() {
-        "auth_token" => plain::<AuthTokenResponse>(vector),
-        "client_config" => plain::<ClientConfig>(vector),
-        "client_dynamic_config" => plain::<DynamicConfig>(vector),
-        "copy_weights" => plain::<CopiedWeights>(vector),
-        "create_custom_loss" => tagged::<CreateCustomLossResult>(vector),
-        "create_model" => tagged::<CreateModelResult>(vector),
-        "create_sampling_session" => tagged::<CreateSamplingSessionResponse>(vector),
-        "create_session" => tagged::<CreateSessionResponse>(vector),
-        "export_session_trace" => plain::<TraceExport>(vector),
-        "get_api_key" => plain::<ApiKey>(vector),
-        "get_audit_log" => plain::<AuditLog>(vector),
-        "get_billing_usage" => plain::<BillingUsage>(vector),
-        "get_current_checkpoint_storage_usage" => plain::<StorageUsage>(vector),
-        "get_external_weights_urls" => plain::<ExternalWeightsUrls>(vector),
-        "get_info" => tagged::<ModelInfo>(vector),
-        "get_sampler" => plain::<SamplerInfo>(vector),
-        "get_server_capabilities" => plain::<ServerCapabilities>(vector),
-        "get_session" => plain::<SessionInfo>(vector),
-        "get_training_run" => plain::<TrainingRun>(vector),
-        "healthz" => plain::<Health>(vector),
-        "join_sampling_session" => tagged::<JoinSamplingSessionResponse>(vector),
-        "list_checkpoints" => plain::<CheckpointPage>(vector),
-        "list_sessions" => plain::<ListSessionsResponse>(vector),
-        "list_training_runs" => plain::<TrainingRunPage>(vector),
-        "load_weights" => tagged::<LoadWeightsResult>(vector),
-        "optim_step" => plain::<OptimStepOutput>(vector),
-        "promise" => plain::<Promise>(vector),
-        "request_failed" | "try_again" => reply(vector),
-        "retrieve_futures" => plain::<RetrieveFuturesResponse>(vector),
-        "save_weights" => tagged::<SaveWeightsResult>(vector),
-        "save_weights_external" => tagged::<ExternalSave>(vector),
-        "save_weights_for_sampler" => tagged::<SaveWeightsForSamplerResult>(vector),
-        "search_sessions" => plain::<SessionSearchPage>(vector),
-        "session_heartbeat" => tagged::<SessionHeartbeatResponse>(vector),
-        "telemetry" => plain::<TelemetryResponse>(vector),
-        "unload_model" => tagged::<UnloadModelResult>(vector),
-        "weights_info" => plain::<WeightsInfo>(vector),
+    let body = match vector.subject() {
+        "request_failed" | "try_again" => return reply(vector),
         // The SDK makes it from the claims of a token, which are no body of ours.
-        "whoami" => {
-            let read: WhoAmI = serde_json::from_value(vector.json["parsed"].clone()).unwrap();
-            serde_json::to_value(read).unwrap()
-        }
-        unknown => panic!("no answer is known for `{unknown}`: add its type here"),
-    }
+        "whoami" => vector.bytes("parsed"),
+        _ => vector.bytes("body"),
+    };
+    let decoder = decoders::find(decoders::ANSWERS, vector.subject());
+    let decoder = decoder.unwrap_or_else(|| panic!("{}: no decoder is known", vector.name));
+    decoder(&body).unwrap_or_else(|e| panic!("{}: {e}: {e:?}", vector.name))
 }
 
 /// Answers of `retrieve_future`, which are told apart before they are read.

@@ -1,0 +1,190 @@
+//! The JSON forms of a pass and of its result, for clients to 0.24.
+
+use super::ForwardBackwardRequest;
+use crate::{DecodeError, json as lenient, model_input};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use tinkrs_types::{
+    BatchedTensor, Datum, ForwardBackwardOutput, InvalidInput, LossConfigValue, LossFn, Metrics,
+    ModelId, ModelInput, OutputRecord, TensorData, TensorValues,
+};
+
+/// Reads the body of a request with gradients.
+pub(super) fn decode_request(body: &[u8]) -> Result<ForwardBackwardRequest, DecodeError> {
+    #[derive(Deserialize)]
+    struct Json {
+        forward_backward_input: JsonInput,
+        model_id: ModelId,
+        seq_id: Option<i32>,
+    }
+    let json: Json = lenient::decode(body)?;
+    json.forward_backward_input
+        .into_request(json.model_id, json.seq_id, false)
+}
+
+/// The data and the loss as clients to 0.24 send them.
+#[derive(Deserialize)]
+pub(in crate::op) struct JsonInput {
+    data: Vec<JsonDatum>,
+    loss_fn: String,
+    #[serde(default)]
+    loss_fn_config: Option<BTreeMap<String, Value>>,
+}
+
+#[derive(Deserialize)]
+struct JsonDatum {
+    #[serde(with = "model_input::json")]
+    model_input: ModelInput,
+    #[serde(default)]
+    loss_fn_inputs: BTreeMap<String, TensorData>,
+}
+
+impl JsonInput {
+    pub(in crate::op) fn into_request(
+        self,
+        model_id: ModelId,
+        seq_id: Option<i32>,
+        forward_only: bool,
+    ) -> Result<ForwardBackwardRequest, DecodeError> {
+        let option = |(name, value): (String, Value)| match value {
+            Value::Null => None,
+            Value::String(text) => Some(Ok((name, LossConfigValue::Text(text)))),
+            value => Some(match value.as_f64() {
+                Some(number) => Ok((name, LossConfigValue::Number(number))),
+                None => Err(InvalidInput::new(
+                    format!("loss_fn_config.{name}"),
+                    value,
+                    "a number or a text",
+                )),
+            }),
+        };
+        let config = self
+            .loss_fn_config
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(option);
+        let datum = |(index, datum): (usize, JsonDatum)| {
+            Datum::new(datum.model_input, datum.loss_fn_inputs).map_err(|e| e.at_datum(index))
+        };
+        Ok(ForwardBackwardRequest {
+            model_id,
+            seq_id: seq_id.unwrap_or(0),
+            data: self
+                .data
+                .into_iter()
+                .enumerate()
+                .map(datum)
+                .collect::<Result<_, _>>()?,
+            loss_fn: LossFn::from_parts(&self.loss_fn, config.collect::<Result<_, _>>()?)?,
+            forward_only,
+        })
+    }
+}
+
+/// Writes a result as JSON, for clients to 0.24.
+///
+/// Tensors have no other members than these clients know.
+pub fn encode_json_result(output: &ForwardBackwardOutput) -> Value {
+    let mut outputs = Vec::new();
+    for record in &output.records {
+        for datum in 0..record.datums() {
+            let fields = record.fields().iter().map(|(name, field)| {
+                let data = match field.values() {
+                    TensorValues::F32(_) => json!(field.f32(datum)),
+                    TensorValues::I64(_) => json!(field.i64(datum)),
+                };
+                let dtype = field.values().dtype();
+                (
+                    name.clone(),
+                    json!({"data": data, "dtype": dtype, "shape": field.shape(datum)}),
+                )
+            });
+            outputs.push(Value::Object(fields.collect::<Map<_, _>>()));
+        }
+    }
+    json!({
+        "loss_fn_output_type": output.output_type,
+        "loss_fn_outputs": outputs,
+        "metrics": output.metrics,
+    })
+}
+
+/// Reads the JSON result of an older server.
+pub(super) fn decode_result(body: &[u8]) -> Result<ForwardBackwardOutput, DecodeError> {
+    #[derive(Deserialize)]
+    struct Json {
+        #[serde(default)]
+        loss_fn_output_type: String,
+        loss_fn_outputs: Vec<BTreeMap<String, TensorData>>,
+        #[serde(default)]
+        metrics: Metrics,
+    }
+    let json: Json = serde_json::from_slice(body)?;
+    let record = |outputs: BTreeMap<String, TensorData>| {
+        let fields = outputs.into_iter().map(|(name, tensor)| {
+            let tensor = tensor.into_dense(0);
+            let trailing = tensor
+                .shape()
+                .and_then(|s| s.split_first())
+                .map_or(vec![], |s| s.1.to_vec());
+            let offsets = vec![0, tensor.values().len()];
+            Ok((
+                name,
+                BatchedTensor::new(tensor.into_values(), offsets, trailing)?,
+            ))
+        });
+        OutputRecord::new(1, fields.collect::<Result<_, InvalidInput>>()?)
+    };
+    Ok(ForwardBackwardOutput {
+        output_type: json.loss_fn_output_type,
+        records: json
+            .loss_fn_outputs
+            .into_iter()
+            .map(record)
+            .collect::<Result<_, _>>()?,
+        metrics: json.metrics,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_survives_the_json_of_older_clients() {
+        let body = json!({
+            "loss_fn_output_type": "TorchLossReturn",
+            "loss_fn_outputs": [
+                {"logprobs": {"data": [-1.0, -2.0], "dtype": "float32", "shape": [2]}},
+                {"logprobs": {"data": [-3.0], "dtype": "float32", "shape": [1]}},
+            ],
+            "metrics": {"loss:sum": 3.0},
+        });
+        let output = decode_result(body.to_string().as_bytes()).unwrap();
+        assert_eq!(output.logprobs(1), Some(&[-3.0][..]));
+        assert_eq!(encode_json_result(&output), body);
+    }
+
+    #[test]
+    fn a_sparse_tensor_in_a_json_result_is_made_dense() {
+        let body = json!({
+            "loss_fn_outputs": [{"logprobs": {
+                "data": [-1.0], "dtype": "float32", "shape": [1, 2],
+                "sparse_crow_indices": [0, 1], "sparse_col_indices": [1],
+            }}],
+        });
+        let output = decode_result(body.to_string().as_bytes()).unwrap();
+        assert_eq!(output.logprobs(0), Some(&[0.0, -1.0][..]));
+    }
+
+    #[test]
+    fn a_null_in_an_old_pass_means_not_given() {
+        let body = br#"{"model_id": "m", "seq_id": null, "forward_backward_input": {
+            "loss_fn": "cross_entropy", "loss_fn_config": null, "type": null,
+            "data": [{"model_input": {"chunks": [{"tokens": [1], "type": null}]},
+                      "loss_fn_inputs": null}]}}"#;
+        let request = decode_request(body).unwrap();
+        assert_eq!((request.seq_id, request.data.len()), (0, 1));
+    }
+}

@@ -200,6 +200,16 @@ fn a_bomb_goes_off_at_the_limit() {
 }
 
 #[test]
+fn a_header_that_would_fill_the_memory_is_refused_by_its_size() {
+    for flag in [b'x', b'L'] {
+        let header = vec![b'x'; 70_000];
+        let archive = Builder::default().entry("x", flag, &header);
+        let error = unpack(&archive.file("x", b"").end()).0.unwrap_err();
+        assert!(error.to_string().contains("header is too long"), "{error}");
+    }
+}
+
+#[test]
 fn broken_archives_are_errors() {
     let good = Builder::default().file("x", &[1; 2_000]).end();
     let packed = gzip(&good);

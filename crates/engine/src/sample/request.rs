@@ -25,7 +25,8 @@ pub struct SampleRequest {
     pub num_samples: u32,
     /// How to draw tokens. `max_tokens` is required.
     pub params: SamplingParams,
-    /// What to report besides the samples.
+    /// What to report besides the samples. `record_stability_info` has no effect: no loss of the engine
+    /// reads what it would record.
     pub options: SampleOptions,
     /// The seed to use where `params` has none; a caller that wants chance draws it at random.
     pub fallback_seed: u64,

@@ -278,3 +278,13 @@ fn running_requests_stay_within_their_memory() {
     finished.sort_unstable();
     assert_eq!(finished, tickets);
 }
+
+#[test]
+fn a_sampler_can_move_to_a_thread_of_its_own() {
+    let mut sampler = sampler(&model());
+    sampler.submit(SampleRequest::new(prompt(5, 1), 2)).unwrap();
+    let outputs = std::thread::spawn(move || run(&mut sampler))
+        .join()
+        .unwrap();
+    assert_eq!(outputs.len(), 1);
+}

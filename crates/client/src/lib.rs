@@ -130,7 +130,6 @@ pub mod rest;
 mod sampling;
 mod service;
 mod session;
-#[expect(dead_code, reason = "plugged in by the connection")]
 mod telemetry;
 #[cfg(feature = "tokenizers")]
 mod tokenizer;

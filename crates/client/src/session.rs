@@ -66,6 +66,9 @@ impl Session {
                 _ => tracing::info!("{message}"),
             }
         }
+        if options.telemetry() {
+            connection.start_telemetry(Some(&created.session_id));
+        }
         Ok(Self::attach(connection, created.session_id))
     }
 
@@ -112,6 +115,7 @@ impl Session {
         let call = Call::post("finish_session", route::finish_session(&self.id), &request);
         let finished = self.connection.call(call).await;
         self.stop();
+        self.connection.close_telemetry(reason).await;
         finished.map(drop)
     }
 

@@ -7,6 +7,7 @@
 
 mod cache;
 mod locate;
+mod of_client;
 mod resolve;
 
 use crate::{BoxError, Error};

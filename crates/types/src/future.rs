@@ -152,13 +152,20 @@ impl<'de> Deserialize<'de> for ErrorCategory {
     }
 }
 
-impl fmt::Display for ErrorCategory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl ErrorCategory {
+    /// Returns the name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
             Self::Unknown => "unknown",
             Self::Server => "server",
             Self::User => "user",
-        })
+        }
+    }
+}
+
+impl fmt::Display for ErrorCategory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

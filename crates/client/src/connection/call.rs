@@ -6,6 +6,7 @@ use super::stats::{Counters, InFlight};
 use super::transport::Pool;
 use crate::Error;
 use crate::error::BoxError;
+use crate::telemetry::named::CallFailed;
 use bytes::{Bytes, BytesMut};
 use jiff::Timestamp;
 use reqwest::header::{
@@ -16,6 +17,8 @@ use reqwest::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
 use std::time::Duration;
+use tinkrs_types::QueueStatus;
+use tinkrs_wire::op::retrieve_future::queue_status;
 use tinkrs_wire::{Body, ErrorBody, header};
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -173,6 +176,44 @@ pub(crate) enum Fault {
     Local(Error),
 }
 
+impl Fault {
+    /// Returns what went wrong, without anything that was sent.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Connection(error) => error.to_string(),
+            Self::Timeout => "no answer in time".to_owned(),
+            Self::Status { body, .. } => ErrorBody::message(body),
+            Self::Local(error) => error.to_string(),
+        }
+    }
+
+    /// Returns the status of the server's answer, if there was one.
+    pub(crate) fn status(&self) -> Option<u16> {
+        match self {
+            Self::Status { status, .. } => Some(status.as_u16()),
+            Self::Connection(_) | Self::Timeout | Self::Local(_) => None,
+        }
+    }
+
+    /// Returns the queue state that the server's answer tells, if it does.
+    pub(crate) fn queue_status(&self) -> Option<QueueStatus> {
+        match self {
+            Self::Status { body, .. } => queue_status(body),
+            Self::Connection(_) | Self::Timeout | Self::Local(_) => None,
+        }
+    }
+
+    /// Returns the name of this kind of fault.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Connection(_) => "Connection",
+            Self::Timeout => "Timeout",
+            Self::Status { .. } => "Status",
+            Self::Local(_) => "Local",
+        }
+    }
+}
+
 impl Connection {
     /// Makes a call and reads its JSON answer.
     pub(crate) async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
@@ -225,6 +266,7 @@ impl Connection {
                 Fault::Connection(_) | Fault::Timeout => Failure::Transport,
             };
             let random = fastrand::f64();
+            self.report_failure(&call, &fault, retries, start);
             match retry::decide(
                 call.policy,
                 failure,
@@ -244,6 +286,36 @@ impl Connection {
                 }
             }
         }
+    }
+
+    fn report_failure(&self, call: &Call, fault: &Fault, retries: u32, start: Instant) {
+        if call.operation == super::TELEMETRY {
+            return;
+        }
+        self.report(|| {
+            let status = match fault {
+                Fault::Status { status, .. } => Some(*status),
+                Fault::Connection(_) | Fault::Timeout | Fault::Local(_) => None,
+            };
+            let now = Timestamp::now().as_duration().as_secs_f64();
+            let elapsed = start.elapsed().as_secs_f64();
+            CallFailed {
+                func: call.operation,
+                exception: fault.describe(),
+                exception_type: fault.kind().to_owned(),
+                exception_stack: None,
+                status_code: status.map(|status| status.as_u16()),
+                is_retryable: status.is_none_or(|status| {
+                    matches!(status.as_u16(), 408 | 409 | 429) || status.is_server_error()
+                }),
+                is_user_error: status
+                    .is_some_and(|status| status.is_client_error() && status.as_u16() != 408),
+                attempt_count: retries + 1,
+                start_time: now - elapsed,
+                current_time: now,
+                elapsed_time: elapsed,
+            }
+        });
     }
 
     /// Makes one try.

@@ -13,6 +13,8 @@ use crate::auth::{CredentialPolicy, CredentialSource, Secret};
 use crate::byte_budget::ByteBudget;
 use crate::limiter::{BackpressureScope, Limiter, LimiterKey};
 use crate::options::Options;
+use crate::telemetry::Telemetry;
+use crate::telemetry::named::Named;
 use crate::{Error, QueueNotice};
 use billing::Billing;
 use call::Call;
@@ -21,15 +23,18 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use retry::Policy;
 use stats::Counters;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
-use tinkrs_types::{ClientConfig, DynamicConfig, WhoAmI};
+use tinkrs_types::{ClientConfig, DynamicConfig, FinishReason, SessionId, TelemetryBatch, WhoAmI};
 use tinkrs_wire::op::auth_token::{AuthTokenRequest, AuthTokenResponse};
 use tinkrs_wire::op::client_config::ClientConfigRequest;
 use tinkrs_wire::{SDK_VERSION, header, route};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use transport::Transport;
+
+/// The operation whose own failures are not reported.
+pub(crate) const TELEMETRY: &str = "telemetry";
 
 /// What a user wants called when a queue pauses.
 pub(crate) type QueueListener = Arc<dyn Fn(&QueueNotice) + Send + Sync>;
@@ -45,6 +50,7 @@ pub(crate) struct Connection {
     billing: Billing,
     dynamic: RwLock<DynamicConfig>,
     closed: AtomicBool,
+    telemetry: OnceLock<Telemetry>,
 
     pub(crate) config: ClientConfig,
     pub(crate) limiter: Arc<Limiter>,
@@ -102,6 +108,7 @@ impl Connection {
             billing: Billing::new(Duration::ZERO),
             dynamic: RwLock::default(),
             closed: AtomicBool::new(false),
+            telemetry: OnceLock::new(),
             limiter: Limiter::new(config.sample_dispatch_bytes_semaphore_size),
             upload_bytes: ByteBudget::new(config.fwdbwd_dispatch_bytes_semaphore_size),
             result_bytes: ByteBudget::new(config.inflight_response_bytes_semaphore_size),
@@ -204,6 +211,49 @@ impl Connection {
             self.limiter.refused(0);
         }
         may_pause
+    }
+
+    /// Starts to report about this connection, to its own server.
+    pub(crate) fn start_telemetry(self: &Arc<Self>, session: Option<&SessionId>) {
+        // The reports must not keep the connection alive.
+        let weak = Arc::downgrade(self);
+        let send = move |batch: TelemetryBatch| {
+            let connection = weak.upgrade();
+            async move {
+                let operation = TELEMETRY;
+                let connection = connection.ok_or(Error::Closed { operation })?;
+                let call = Call::post(operation, route::TELEMETRY, &batch)
+                    .policy(Policy::ONCE)
+                    .timeout(Duration::from_secs(5));
+                connection.call(call).await.map(drop)
+            }
+        };
+        // A second start would only be a second task with the same reports.
+        let _ = self.telemetry.set(Telemetry::start(session, send));
+    }
+
+    /// Reports an event, which is only described if anybody wants to know.
+    pub(crate) fn report<E: Named>(&self, event: impl FnOnce() -> E) {
+        if let Some(telemetry) = self.telemetry.get() {
+            telemetry.named(&event());
+        }
+    }
+
+    /// Reports an error that reaches the user.
+    pub(crate) fn report_error(&self, error: &Error) {
+        if let Some(telemetry) = self.telemetry.get() {
+            telemetry.error(error);
+        }
+    }
+
+    /// Sends what there is to report, and reports no more.
+    pub(crate) async fn close_telemetry(&self, reason: FinishReason) {
+        if let Some(telemetry) = self.telemetry.get() {
+            if reason == FinishReason::Errored {
+                telemetry.ended();
+            }
+            telemetry.close().await;
+        }
     }
 
     /// Refuses new work from now on.

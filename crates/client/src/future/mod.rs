@@ -3,6 +3,7 @@
 mod pending;
 pub(crate) mod poll;
 mod queue;
+mod report;
 
 pub use pending::Pending;
 pub use queue::QueueNotice;

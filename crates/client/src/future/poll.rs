@@ -13,12 +13,14 @@ use crate::connection::billing;
 use crate::connection::call::{Answer, Call, Fault};
 use crate::connection::retry::{self, Policy};
 use crate::future::QueueObserver;
+use crate::future::report::Report;
+use crate::telemetry::named::PollKind;
 use bytes::Bytes;
 use jiff::Timestamp;
 use reqwest::header::HeaderValue;
 use std::time::Duration;
 use tinkrs_types::{RequestId, RequestType};
-use tinkrs_wire::op::retrieve_future::{Reply, RetrieveFutureRequest, queue_status};
+use tinkrs_wire::op::retrieve_future::{Reply, RetrieveFutureRequest};
 use tinkrs_wire::{header, route};
 use tokio::time::Instant;
 
@@ -52,10 +54,10 @@ pub(crate) struct Fetched {
 
 /// What the loop has been through.
 #[derive(Debug, Default)]
-struct Patience {
-    backoffs: u32,
+pub(super) struct Patience {
+    pub(super) backoffs: u32,
     quick_answers: u32,
-    bad_requests: u32,
+    pub(super) bad_requests: u32,
 }
 
 /// What a poll came to, as far as patience is concerned.
@@ -124,79 +126,88 @@ impl Patience {
 
 /// Polls until the request is done.
 pub(crate) async fn wait(connection: &Connection, wanted: &Wanted<'_>) -> Result<Fetched, Error> {
+    let report = Report::new(connection, wanted);
     let mut patience = Patience::default();
     let mut allow_metadata_only = !wanted.size_known;
     let mut _reserved = None;
     for iteration in 0_u64.. {
         let call = poll_call(wanted, iteration, allow_metadata_only);
         let start = Instant::now();
-        let outcome = match connection.attempt(&call, None, 0).await {
-            Ok(answer) => match read(wanted, answer)? {
-                Read::Result(result) => return Ok(result),
-                Read::NotYet(status) => {
-                    wanted.observer.saw(connection, &status);
-                    Outcome::NotYet(start.elapsed())
+        let (outcome, fault) = match connection.attempt(&call, None, 0).await {
+            Ok(answer) => {
+                match read(wanted, answer).inspect_err(|e| report.failed(e, iteration))? {
+                    Read::Result(result) => return Ok(result),
+                    Read::NotYet(status) => {
+                        wanted.observer.saw(connection, &status);
+                        (Outcome::NotYet(start.elapsed()), None)
+                    }
+                    Read::Large { size_bytes } if allow_metadata_only => {
+                        _reserved = Some(connection.result_bytes.take(size_bytes).await);
+                        allow_metadata_only = false;
+                        continue;
+                    }
+                    Read::Large { .. } => {
+                        let message = "only the size of the result, again";
+                        return Err(Error::answer(wanted.operation, message));
+                    }
                 }
-                Read::Large { size_bytes } if allow_metadata_only => {
-                    _reserved = Some(connection.result_bytes.take(size_bytes).await);
-                    allow_metadata_only = false;
-                    continue;
-                }
-                Read::Large { .. } => {
-                    return Err(Error::answer(
-                        wanted.operation,
-                        "only the size of the result, again",
-                    ));
-                }
-            },
-            Err(Fault::Connection(_) | Fault::Timeout) => Outcome::Broken,
+            }
             Err(Fault::Local(error)) => return Err(error),
-            Err(Fault::Status { status, body, .. }) if status.as_u16() == 408 => {
-                if let Some(status) = queue_status(&body) {
-                    wanted.observer.saw(connection, &status);
-                }
-                Outcome::NotYet(start.elapsed())
-            }
-            Err(Fault::Status {
-                status,
-                headers,
-                body,
-            }) => {
-                let wish = retry::retry_after(&headers, Timestamp::now());
-                match patience.next(Outcome::Status(status.as_u16(), wish), fastrand::f64()) {
-                    Step::PollAfter(delay) => tokio::time::sleep(delay).await,
-                    Step::Billing if connection.billing_may_pause() => {
-                        tokio::time::sleep(billing::PAUSE).await
-                    }
-                    Step::Lost => {
-                        let request_id = wanted.request_id.clone();
-                        return Err(Error::PromiseLost {
-                            operation: wanted.operation,
-                            request_id,
-                        });
-                    }
-                    Step::Billing | Step::Fail => {
-                        return Err(connection.error(
-                            &call,
-                            Fault::Status {
-                                status,
-                                headers,
-                                body,
-                            },
-                            0,
-                        ));
-                    }
-                }
-                continue;
-            }
+            Err(fault) => (outcome(&fault, start.elapsed()), Some(fault)),
         };
-        if let Step::PollAfter(delay) = patience.next(outcome, fastrand::f64())
-            && !delay.is_zero()
-        {
-            tokio::time::sleep(delay).await;
+        let step = patience.next(outcome, fastrand::f64());
+        if let Some(fault) = &fault {
+            match outcome {
+                Outcome::NotYet(_) => fault.queue_status().iter().for_each(|status| {
+                    wanted.observer.saw(connection, status);
+                }),
+                _ => report.fault(&call, fault, kind(outcome, step), iteration, &patience),
+            }
+        }
+        match (step, fault) {
+            (Step::PollAfter(Duration::ZERO), _) => {}
+            (Step::PollAfter(delay), _) => tokio::time::sleep(delay).await,
+            (Step::Billing, _) if connection.billing_may_pause() => {
+                tokio::time::sleep(billing::PAUSE).await;
+            }
+            (Step::Billing | Step::Fail, Some(fault)) => {
+                return Err(connection.error(&call, fault, 0));
+            }
+            (Step::Lost | Step::Billing | Step::Fail, _) => {
+                let (operation, request_id) = (wanted.operation, wanted.request_id.clone());
+                return Err(Error::PromiseLost {
+                    operation,
+                    request_id,
+                });
+            }
         }
     }
     unreachable!("the iterations do not end")
+}
+
+/// Says what a fault means to patience.
+fn outcome(fault: &Fault, held: Duration) -> Outcome {
+    match fault {
+        Fault::Status { status, .. } if status.as_u16() == 408 => Outcome::NotYet(held),
+        Fault::Status {
+            status, headers, ..
+        } => Outcome::Status(
+            status.as_u16(),
+            retry::retry_after(headers, Timestamp::now()),
+        ),
+        Fault::Connection(_) | Fault::Timeout | Fault::Local(_) => Outcome::Broken,
+    }
+}
+
+/// Says what is done about a failed poll, in the words of reports.
+fn kind(outcome: Outcome, step: Step) -> PollKind {
+    match (step, outcome) {
+        (Step::Lost, _) => PollKind::RetryableException,
+        (Step::Fail, _) => PollKind::Fatal,
+        (_, Outcome::Status(400, _)) => PollKind::RetryIfBudget,
+        (_, Outcome::Status(500.., _)) => PollKind::Retry,
+        _ => PollKind::RetryWithBackoff,
+    }
 }
 
 fn poll_call(wanted: &Wanted<'_>, iteration: u64, allow_metadata_only: bool) -> Call {

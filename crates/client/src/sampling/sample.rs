@@ -7,6 +7,8 @@ use crate::connection::call::{Call, Payload};
 use crate::connection::retry::Policy;
 use crate::future::Pending;
 use crate::future::poll::{self, Wanted};
+use crate::telemetry::error_type;
+use crate::telemetry::named::SampleFailed;
 use crate::training::{BoxFuture, chunk};
 use bytes::Bytes;
 use reqwest::Method;
@@ -15,7 +17,7 @@ use std::future::IntoFuture;
 use std::sync::{Arc, Mutex, PoisonError};
 use tinkrs_types::{
     Completion, InvalidInput, ModelInput, Promise, RequestId, RequestType, SAMPLE_SEQ_BLOCK,
-    SampleOptions, SampleOutput, SamplingParams, SequenceId, TensorData,
+    SampleOptions, SampleOutput, SamplingParams, SequenceId, TensorData, Timestamp,
 };
 use tinkrs_wire::op::asample::{SampleRequest, decode_result};
 use tinkrs_wire::{Body, header, route};
@@ -191,7 +193,13 @@ pub(super) fn submit<T: Send + 'static>(
             () = sender.closed() => None,
         };
         match result {
-            Some(result) => drop(sender.send(result.and_then(read))),
+            Some(result) => {
+                let result = result.and_then(read);
+                if let Err(error) = &result {
+                    inner.session.connection.report_error(error);
+                }
+                drop(sender.send(result));
+            }
             None => {
                 // Nobody waits any more. If the server works on it, it may stop.
                 let current = current.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -222,10 +230,12 @@ async fn run(
     let detect = inner.retry.stuck_detection && connection.config.sample_enable_stuck_detection;
     let timeout = detect.then_some(inner.retry.progress_timeout);
     let attempts = async {
+        let start = Instant::now();
         let mut seq_id = job.first_seq_id;
         for tries in 0.. {
             match attempt(inner, &job, seq_id, current).await {
                 Err(error) if inner.retry.retries(&error) => {
+                    report_retry(inner, &error, tries, start);
                     let delay = inner.retry.delay(tries, fastrand::f64());
                     tracing::debug!(%error, ?delay, "sampling again");
                     tokio::time::sleep(delay).await;
@@ -240,6 +250,26 @@ async fn run(
     let output = inner.progress.guard(timeout, attempts).await?;
     inner.progress.made();
     Ok(output)
+}
+
+fn report_retry(inner: &Inner, error: &Error, tries: u32, start: Instant) {
+    inner.session.connection.report(|| {
+        let now = Timestamp::now().as_duration().as_secs_f64();
+        let elapsed = start.elapsed().as_secs_f64();
+        SampleFailed {
+            func: NAME,
+            exception: error.to_string(),
+            exception_type: error_type(error),
+            exception_stack: None,
+            status_code: error.status(),
+            should_retry: true,
+            is_user_error: error.is_user_error(),
+            attempt_count: tries + 1,
+            start_time: now - elapsed,
+            current_time: now,
+            elapsed_time: elapsed,
+        }
+    });
 }
 
 /// Submits a sample once and waits for its result.

@@ -28,19 +28,13 @@ use tinkrs_wire::SDK_VERSION;
 /// Takes note of events and sends them now and then.
 ///
 /// Clones share one queue. When the last one is dropped, what is queued is sent if that works at
-/// the first try. A disabled one does nothing.
+/// the first try.
 #[derive(Clone)]
 pub(crate) struct Telemetry {
-    /// `None` if disabled.
-    sender: Option<Arc<Sender>>,
+    sender: Arc<Sender>,
 }
 
 impl Telemetry {
-    /// Returns one that does nothing.
-    pub(crate) fn disabled() -> Self {
-        Self { sender: None }
-    }
-
     /// Starts to report on a session, or on a client without one.
     ///
     /// `send` delivers a batch. It should have a deadline of its own (5 s), and must not hold a
@@ -65,7 +59,7 @@ impl Telemetry {
             })
         };
         let telemetry = Self {
-            sender: Some(Arc::new(Sender::start(send))),
+            sender: Arc::new(Sender::start(send)),
         };
         if session.is_some() {
             telemetry.push(Severity::Info, TelemetryEventKind::SessionStart);
@@ -73,39 +67,27 @@ impl Telemetry {
         telemetry
     }
 
-    /// Whether events go anywhere. Asking first saves the work of describing them.
-    pub(crate) fn is_enabled(&self) -> bool {
-        self.sender.is_some()
-    }
-
     /// Takes note of an event.
     pub(crate) fn event(&self, name: &str, severity: Severity, data: Map<String, Value>) {
-        if self.is_enabled() {
-            let event_data = data.into_iter();
-            let kind = TelemetryEventKind::GenericEvent {
-                event_name: name.to_owned(),
-                event_data: event_data
-                    .map(|(key, value)| (key, redact::value(value)))
-                    .collect(),
-            };
-            self.push(severity, kind);
-        }
+        let event_data = data.into_iter();
+        let kind = TelemetryEventKind::GenericEvent {
+            event_name: name.to_owned(),
+            event_data: event_data
+                .map(|(key, value)| (key, redact::value(value)))
+                .collect(),
+        };
+        self.push(severity, kind);
     }
 
     /// Takes note of an event that the service has a name for.
     pub(crate) fn named(&self, event: &impl Named) {
-        if self.is_enabled()
-            && let Ok(Value::Object(data)) = serde_json::to_value(event)
-        {
+        if let Ok(Value::Object(data)) = serde_json::to_value(event) {
             self.event(event.name(), event.severity(), data);
         }
     }
 
     /// Takes note of an error that reached the user, and sends it soon.
     pub(crate) fn error(&self, error: &Error) {
-        if !self.is_enabled() {
-            return;
-        }
         let error_type = error_type(error);
         let message = redact::text(&with_causes(error));
         if error.is_user_error() {
@@ -133,48 +115,37 @@ impl Telemetry {
         self.flush();
     }
 
-    /// Takes note of an error that ends the session, and sends it soon.
-    pub(crate) fn fatal(&self, error: &Error) {
-        if let Some(sender) = &self.sender {
-            self.error(error);
-            let duration = elapsed_text(sender.age());
-            self.push(Severity::Info, TelemetryEventKind::SessionEnd { duration });
-            self.flush();
-        }
+    /// Takes note that an error ended the session, and sends it soon.
+    pub(crate) fn ended(&self) {
+        let duration = elapsed_text(self.sender.age());
+        self.push(Severity::Info, TelemetryEventKind::SessionEnd { duration });
+        self.flush();
     }
 
     /// Sends what is queued soon, without waiting for it.
     pub(crate) fn flush(&self) {
-        if let Some(sender) = &self.sender {
-            sender.flush();
-        }
+        self.sender.flush();
     }
 
     /// Sends what is queued and waits for it, for half a minute at most. Later events are dropped.
     pub(crate) async fn close(&self) {
-        if let Some(sender) = &self.sender {
-            sender.close().await;
-        }
+        self.sender.close().await;
     }
 
     fn push(&self, severity: Severity, kind: TelemetryEventKind) {
-        if let Some(sender) = &self.sender {
-            sender.push(|index| TelemetryEvent {
-                kind,
-                event_id: uuid::v4(),
-                event_session_index: index,
-                severity,
-                timestamp: Timestamp::now(),
-            });
-        }
+        self.sender.push(|index| TelemetryEvent {
+            kind,
+            event_id: uuid::v4(),
+            event_session_index: index,
+            severity,
+            timestamp: Timestamp::now(),
+        });
     }
 }
 
 impl fmt::Debug for Telemetry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Telemetry")
-            .field("enabled", &self.is_enabled())
-            .finish_non_exhaustive()
+        f.debug_struct("Telemetry").finish_non_exhaustive()
     }
 }
 

@@ -140,27 +140,6 @@ impl Named for PollFailed<'_> {
     }
 }
 
-/// The caller did not want to wait any longer for a result.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct PollTimedOut<'a> {
-    pub(crate) request_id: &'a str,
-    pub(crate) request_type: &'a str,
-    /// In seconds, like the last.
-    pub(crate) timeout: f64,
-    pub(crate) iteration: u64,
-    pub(crate) elapsed_time: f64,
-}
-
-impl Named for PollTimedOut<'_> {
-    fn name(&self) -> &'static str {
-        "APIFuture.result_async.timeout"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Error
-    }
-}
-
 /// The server worked on a request and failed.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RequestFailed<'a> {

@@ -110,19 +110,6 @@ async fn a_client_without_a_session_has_no_session_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disabled_one_does_nothing() {
-    let telemetry = Telemetry::disabled();
-    note(&telemetry, 1);
-    telemetry.error(&status(500));
-    telemetry.fatal(&status(500));
-    telemetry.flush();
-    let start = Instant::now();
-    telemetry.close().await;
-    assert_eq!(start.elapsed(), Duration::ZERO);
-    assert!(!telemetry.is_enabled());
-}
-
-#[tokio::test(start_paused = true)]
 async fn many_events_go_out_in_batches_in_order() {
     let mut server = Server::start(None, vec![]);
     note(&server.telemetry, 2 * BATCH + 1);
@@ -261,10 +248,10 @@ async fn errors_are_sent_at_once_and_nobody_waits_for_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fatal_error_ends_the_session() {
+async fn an_ended_session_says_how_long_it_was() {
     let mut server = Server::start(Some("s"), vec![]);
     tokio::time::advance(Duration::from_millis(62_500)).await;
-    server.telemetry.fatal(&status(500));
+    server.telemetry.ended();
     let mut events = server.batch().await.1.events;
     if let Ok((_, more)) = timeout(FLUSH_EVERY, server.batch()).await {
         events.extend(more.events);

@@ -195,6 +195,10 @@ fn elsewhere(tls: rustls::ClientConfig) -> reqwest::Result<reqwest::Client> {
         .connect_timeout(CONNECT_TIMEOUT)
         .redirect(redirect::Policy::limited(MAX_REDIRECTS))
         .retry(reqwest::retry::never())
+        // Ranges of a file are counted in the bytes that are sent.
+        .no_gzip()
+        .no_deflate()
+        .no_zstd()
         .build()
 }
 

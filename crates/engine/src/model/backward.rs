@@ -30,7 +30,7 @@ use crate::kernels::attention_backward::{self, Group, Target};
 use crate::kernels::gemm::{Start, outer, project, project_back};
 use crate::kernels::matrix::{Mat, MatMut};
 use crate::kernels::rope::{Angles, Turn};
-use crate::kernels::shared::Shared;
+use crate::kernels::shared::for_each_part;
 use crate::kernels::{norm, swiglu};
 use crate::train::slots::{LinearSlots, Slots};
 
@@ -216,7 +216,7 @@ impl Model {
         self.add_norm_backward(&kept.middle, &layer.mlp_norm, &scratch.d_normed, d);
 
         let seen = Seen {
-            x: Mat::new(&kept.attended, count, query),
+            x: Mat::with_stride(&kept.attended, count, query, query + config.heads),
             u: &kept.u_output,
             dy: Mat::new(d, count, hidden),
         };
@@ -344,7 +344,6 @@ impl Model {
     }
 
     /// Attention of all sequences, back: gradients of rotated queries and keys, and of values.
-    #[expect(unsafe_code, reason = "tasks write disjoint columns of shared rows")]
     fn attend_backward(
         &self,
         rows: &Rows<'_>,
@@ -358,48 +357,42 @@ impl Model {
         let (count, shared) = (rows.len(), config.heads / config.kv_heads);
         let rotated = Mat::new(rotated, count, query + kv);
         let qkv = Mat::new(&kept.qkv, count, query + 2 * kv);
-        let attended = Mat::new(&kept.attended, count, query);
+        let attended = Mat::new(&kept.attended, count, query + config.heads);
         let d_attended = Mat::new(d_attended, count, query);
-        let lse = Mat::new(&kept.lse, count, config.heads);
-        let mut to = MatMut::new(d_qkv, count, query + 2 * kv);
-        let to = Shared::new(&mut to);
-        (0..rows.spans().len() * config.kv_heads)
-            .into_par_iter()
-            .with_max_len(1)
-            .for_each(|task| {
-                let (span, kv_head) = (
-                    &rows.spans()[task / config.kv_heads],
-                    task % config.kv_heads,
+        // The columns of a key head: its queries, its keys, its values.
+        let groups: Vec<_> = (0..config.kv_heads)
+            .map(|kv_head| {
+                let (q, k) = (kv_head * shared * d, query + kv_head * d);
+                vec![q..q + shared * d, k..k + d, k + kv..k + kv + d]
+            })
+            .collect();
+        let ranges: Vec<_> = rows.spans().iter().map(|span| span.rows.clone()).collect();
+        let to = MatMut::new(d_qkv, count, query + 2 * kv);
+        for_each_part(to, &ranges, &groups, true, |sequence, kv_head, mut part| {
+            let (first, len) = (ranges[sequence].start, ranges[sequence].len());
+            let head = kv_head * shared;
+            let group = Group {
+                q: rotated.columns(head * d, shared * d).part(first, len),
+                k: rotated.columns(query + kv_head * d, d).part(first, len),
+                v: qkv.columns(query + kv + kv_head * d, d).part(first, len),
+                o: attended.columns(head * d, shared * d).part(first, len),
+                d_o: d_attended.columns(head * d, shared * d).part(first, len),
+                lse: attended.columns(query + head, shared).part(first, len),
+                heads: shared,
+            };
+            ATTENTION.with_borrow_mut(|scratch| {
+                attention_backward::backward(
+                    &group,
+                    self.attention_scale(),
+                    scratch,
+                    |target, position, values| match target {
+                        Target::Query(within) => part.write(position, 0, within * d, values),
+                        Target::Key => part.write(position, 1, 0, values),
+                        Target::Value => part.write(position, 2, 0, values),
+                    },
                 );
-                let (first, len) = (span.rows.start, span.rows.len());
-                let head = kv_head * shared;
-                let group = Group {
-                    q: rotated.columns(head * d, shared * d).part(first, len),
-                    k: rotated.columns(query + kv_head * d, d).part(first, len),
-                    v: qkv.columns(query + kv + kv_head * d, d).part(first, len),
-                    o: attended.columns(head * d, shared * d).part(first, len),
-                    d_o: d_attended.columns(head * d, shared * d).part(first, len),
-                    lse: lse.columns(head, shared).part(first, len),
-                    heads: shared,
-                };
-                ATTENTION.with_borrow_mut(|scratch| {
-                    attention_backward::backward(
-                        &group,
-                        self.attention_scale(),
-                        scratch,
-                        |target, position, values| {
-                            let column = match target {
-                                Target::Query(within) => (head + within) * d,
-                                Target::Key => query + kv_head * d,
-                                Target::Value => query + kv + kv_head * d,
-                            };
-                            // SAFETY: no other task has this sequence and key head, and with them these columns.
-                            unsafe { to.row_part(first + position, column, d) }
-                                .copy_from_slice(values);
-                        },
-                    );
-                });
             });
+        });
     }
 
     /// Turns gradients of rotated, normalised heads into those of the projections' outputs, in place.

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use rayon::prelude::*;
 
-use super::rows::Rows;
+use super::rows::{Rows, Span};
 use super::workspace::{Kept, Scratch, Workspace, sized};
 use super::{KvCache, Model, Site};
 use crate::kernels::attention::{
@@ -16,7 +16,7 @@ use crate::kernels::attention::{
 use crate::kernels::gemm::Start;
 use crate::kernels::matrix::{Mat, MatMut};
 use crate::kernels::rope::{Angles, Turn};
-use crate::kernels::shared::Shared;
+use crate::kernels::shared::{Part, for_each_part};
 use crate::kernels::{norm, swiglu};
 
 /// Elements that a thread should have before another one helps with row-wise work.
@@ -144,7 +144,7 @@ impl Model {
         self.attend(index, rows, kept, &scratch.rotated, memory);
 
         copy(&kept.x, &mut kept.middle);
-        let attended = Mat::new(&kept.attended, count, query);
+        let attended = Mat::with_stride(&kept.attended, count, query, query + config.heads);
         self.apply(
             index,
             &[Site::Output],
@@ -262,92 +262,108 @@ impl Model {
                 }
             }
         }
-        let mut attended = MatMut::new(sized(&mut kept.attended, count * query), count, query);
-        let mut lse = MatMut::new(
-            sized(&mut kept.lse, count * config.heads),
-            count,
-            config.heads,
-        );
-        let output = Output {
-            attended: Shared::new(&mut attended),
-            lse: Shared::new(&mut lse),
-        };
-        let tasks = rows.spans().len() * config.kv_heads;
+        let shared = config.heads / config.kv_heads;
+        // A key head's outputs, and the log-sum-exp of its query heads.
+        let groups: Vec<_> = (0..config.kv_heads)
+            .map(|kv_head| {
+                let heads = kv_head * shared..(kv_head + 1) * shared;
+                vec![
+                    heads.start * d..heads.end * d,
+                    query + heads.start..query + heads.end,
+                ]
+            })
+            .collect();
+        let ranges: Vec<_> = rows.spans().iter().map(|span| span.rows.clone()).collect();
         let work: usize = rows
             .spans()
             .iter()
             .map(|span| span.rows.len() * (span.position + span.rows.len()))
             .sum();
         let memory = &*memory;
-        let task = |task: usize| {
-            let (sequence, kv_head) = (task / config.kv_heads, task % config.kv_heads);
-            ATTENTION.with_borrow_mut(|(scratch, keys, values)| match memory {
-                Memory::Caches(caches) => {
-                    let blocks = caches[sequence].blocks(layer, kv_head);
-                    self.attend_head(sequence, kv_head, rows, q, blocks, scratch, output);
-                }
-                Memory::Batch => {
-                    let range = rows.spans()[sequence].rows.clone();
-                    let len = range.len();
-                    let columns = kv_head * d..(kv_head + 1) * d;
-                    sized(keys, keys_len(len, d));
-                    sized(values, values_len(len, d));
-                    for (at, row) in range.enumerate() {
-                        store_key(keys, at, &k.row(row)[columns.clone()]);
-                        store_value(values, at, &v.row(row)[columns.clone()]);
+        let width = query + config.heads;
+        let attended = MatMut::new(sized(&mut kept.attended, count * width), count, width);
+        for_each_part(
+            attended,
+            &ranges,
+            &groups,
+            work * query > ROW_WORK,
+            |sequence, kv_head, part| {
+                ATTENTION.with_borrow_mut(|(scratch, keys, values)| match memory {
+                    Memory::Caches(caches) => {
+                        let blocks = caches[sequence].blocks(layer, kv_head);
+                        self.attend_head(
+                            &rows.spans()[sequence],
+                            kv_head,
+                            q,
+                            blocks,
+                            scratch,
+                            part,
+                        );
                     }
-                    let blocks = std::iter::once(Block { keys, values, len });
-                    self.attend_head(sequence, kv_head, rows, q, blocks, scratch, output);
-                }
-            });
-        };
-        if work * query < ROW_WORK {
-            (0..tasks).for_each(task);
-        } else {
-            (0..tasks).into_par_iter().with_max_len(1).for_each(task);
-        }
+                    Memory::Batch => {
+                        let range = rows.spans()[sequence].rows.clone();
+                        let len = range.len();
+                        let columns = kv_head * d..(kv_head + 1) * d;
+                        sized(keys, keys_len(len, d));
+                        sized(values, values_len(len, d));
+                        for (at, row) in range.enumerate() {
+                            store_key(keys, at, &k.row(row)[columns.clone()]);
+                            store_value(values, at, &v.row(row)[columns.clone()]);
+                        }
+                        let blocks = std::iter::once(Block { keys, values, len });
+                        self.attend_head(
+                            &rows.spans()[sequence],
+                            kv_head,
+                            q,
+                            blocks,
+                            scratch,
+                            part,
+                        );
+                    }
+                });
+            },
+        );
     }
 
     /// Attention of the query heads that share one key head, over one sequence.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the state of a pass, spelled out"
-    )]
     fn attend_head<'b>(
         &self,
-        sequence: usize,
+        span: &Span,
         kv_head: usize,
-        rows: &Rows<'_>,
         q: Mat<'_>,
         blocks: impl Iterator<Item = Block<'b>> + Clone,
         scratch: &mut attention::Scratch,
-        output: Output,
+        mut part: Part<'_>,
     ) {
         let (d, scale) = (self.config.head_dim, self.attention_scale());
         let shared = self.config.heads / self.config.kv_heads;
-        let heads = kv_head * shared..(kv_head + 1) * shared;
-        let span = &rows.spans()[sequence];
+        let first_head = kv_head * shared;
+        let mut write = |row: usize, head: usize, values: &[f32], lse: f32| {
+            part.write(row, 0, head * d, values);
+            part.write(row, 1, head, &[lse]);
+        };
         if span.rows.len() == 1 && shared <= TILE {
             // One position: its heads are the rows, so that keys are read once for all of them.
-            let row = span.rows.start;
             let queries = Queries {
-                data: &q.row(row)[heads.start * d..],
+                data: &q.row(span.rows.start)[first_head * d..],
                 stride: d,
                 rows: shared,
                 d,
                 position: span.position,
                 position_step: 0,
             };
-            attention::forward(queries, blocks, scale, scratch, |i, o, lse| {
-                output.write(row, heads.start + i, o, lse)
+            attention::forward(queries, blocks, scale, scratch, |head, o, lse| {
+                write(0, head, o, lse)
             });
             return;
         }
         for first in (0..span.rows.len()).step_by(TILE) {
-            for head in heads.clone() {
-                let row = span.rows.start + first;
+            for head in 0..shared {
                 let queries = Queries {
-                    data: q.columns(head * d, d).part(row, 1).tail(),
+                    data: q
+                        .columns((first_head + head) * d, d)
+                        .part(span.rows.start + first, 1)
+                        .tail(),
                     stride: q.stride(),
                     rows: TILE.min(span.rows.len() - first),
                     d,
@@ -355,30 +371,9 @@ impl Model {
                     position_step: 1,
                 };
                 attention::forward(queries, blocks.clone(), scale, scratch, |i, o, lse| {
-                    output.write(row + i, head, o, lse);
+                    write(first + i, head, o, lse);
                 });
             }
-        }
-    }
-}
-
-/// Where the tasks of attention write: each its own heads of its own rows.
-#[derive(Clone, Copy)]
-struct Output {
-    attended: Shared,
-    lse: Shared,
-}
-
-impl Output {
-    #[expect(unsafe_code, reason = "tasks write disjoint heads of shared rows")]
-    fn write(self, row: usize, head: usize, values: &[f32], lse: f32) {
-        // SAFETY: a task covers the query heads of one key head and one sequence, and no other task
-        // covers the same; the matrices outlive the parallel loop.
-        unsafe {
-            self.attended
-                .row_part(row, head * values.len(), values.len())
-                .copy_from_slice(values);
-            self.lse.row_part(row, head, 1)[0] = lse;
         }
     }
 }

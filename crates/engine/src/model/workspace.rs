@@ -11,10 +11,8 @@ pub(crate) struct Kept {
     pub(crate) x: Vec<f32>, // rows × hidden
     /// Queries, keys and values before norm and rotation.
     pub(crate) qkv: Vec<f32>, // rows × (query + 2 kv)
-    /// Output of attention.
-    pub(crate) attended: Vec<f32>, // rows × query
-    /// Log-sum-exp of the attention scores.
-    pub(crate) lse: Vec<f32>, // rows × heads
+    /// Output of attention, then the log-sum-exp of each head's scores.
+    pub(crate) attended: Vec<f32>, // rows × (query + heads)
     /// Residual stream between attention and MLP.
     pub(crate) middle: Vec<f32>, // rows × hidden
     /// Gates, then values.

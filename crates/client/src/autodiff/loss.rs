@@ -73,6 +73,9 @@ pub(super) fn in_target_shape(logprobs: &[f32], datum: &Datum) -> Result<Tensor,
 }
 
 /// Returns the value of `loss` and its derivatives by the first `inputs` nodes of the tape.
+///
+/// The loss must be of the same tape. Functions that are generic over the lifetime of their tape
+/// cannot return a variable of another.
 pub(super) fn differentiate(
     tape: &Tape,
     loss: Var<'_>,

@@ -2,6 +2,7 @@
 //!
 //! A loss is ordinary Rust over [`Var`]s: arithmetic, functions, sums. [`loss`] evaluates it on the
 //! log-probabilities of a batch and computes its gradients by walking the operations backwards.
+//! A [`TracedLoss`] is written the same way, but for one datum, and a server can compute it.
 //!
 //! ```
 //! use tinkrs::autodiff;
@@ -31,10 +32,12 @@ mod loss;
 mod operators;
 mod tape;
 mod tensor;
+mod traced;
 mod var;
 
 mod backward;
 mod forward;
+mod graph;
 mod op;
 
 #[cfg(test)]
@@ -44,4 +47,5 @@ pub use functions::Position;
 pub use loss::loss;
 pub use tape::ExpressionError;
 pub use tensor::{Shape, Tensor};
+pub use traced::TracedLoss;
 pub use var::Var;

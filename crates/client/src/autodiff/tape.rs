@@ -81,7 +81,7 @@ pub(super) struct Node {
     pub(super) rank: u8,
     /// Absent on a tape that traces.
     pub(super) value: Option<Tensor>,
-    /// Whether it depends on an input.
+    /// Whether it depends on an input that gradients are taken by.
     pub(super) needs_gradient: bool,
 }
 
@@ -103,7 +103,6 @@ impl Tape {
     }
 
     /// Makes a tape that only records.
-    #[expect(dead_code, reason = "for traced losses, which come next")]
     pub(super) fn tracing() -> Self {
         Self {
             traces: true,
@@ -122,10 +121,9 @@ impl Tape {
     }
 
     /// Appends an input of a trace.
-    #[expect(dead_code, reason = "for traced losses, which come next")]
-    pub(super) fn placeholder(&self, rank: u8) -> NodeIndex {
+    pub(super) fn placeholder(&self, rank: u8, needs_gradient: bool) -> NodeIndex {
         let op = Op::Input(self.nodes.borrow().len());
-        self.append(op, rank, None, true)
+        self.append(op, rank, None, needs_gradient)
     }
 
     /// Appends numbers that no gradient is taken by.
@@ -184,7 +182,6 @@ impl Tape {
         backward::gradients(&self.nodes.borrow(), loss)
     }
 
-    #[expect(dead_code, reason = "for traced losses, which come next")]
     pub(super) fn into_nodes(self) -> Vec<Node> {
         self.nodes.into_inner()
     }

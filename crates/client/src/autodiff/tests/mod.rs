@@ -4,6 +4,7 @@ mod closed_forms;
 mod failures;
 mod finite_differences;
 mod losses;
+mod traced;
 
 use super::loss::differentiate;
 use super::tape::Tape;

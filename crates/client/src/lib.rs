@@ -69,7 +69,7 @@
 //! | `ServiceClient.get_telemetry` | [`ServiceClient::stats`] to read, [`ServiceClientBuilder::telemetry`] to turn reports off |
 //! | `TrainingClient.forward` | [`TrainingClient::forward`] |
 //! | `TrainingClient.forward_backward` | [`TrainingClient::forward_backward`] |
-//! | `TrainingClient.forward_backward_custom` | [`TrainingClient::forward_backward_custom`] |
+//! | `TrainingClient.forward_backward_custom` | [`TrainingClient::forward_backward_custom`]; with a handle, `TrainingClient::forward_backward_traced` (feature `autodiff`) |
 //! | `TrainingClient.optim_step` | [`TrainingClient::optim_step`] |
 //! | `TrainingClient.save_state` | [`TrainingClient::save_state`] |
 //! | `TrainingClient.load_state` | [`TrainingClient::load_state`] |
@@ -148,5 +148,7 @@ pub use service::{ServiceClient, ServiceClientBuilder};
 pub use tinkrs_types::*;
 #[cfg(feature = "tokenizers")]
 pub use tokenizer::{Tokenizer, TokenizerSource};
+#[cfg(feature = "autodiff")]
+pub use training::create_custom_loss::CustomLossHandle;
 pub use training::custom_loss::CustomLoss;
 pub use training::{BoxFuture, Request, TrainingClient, operation};

@@ -17,10 +17,20 @@ use tinkrs_wire::op::session_heartbeat::SessionHeartbeatRequest;
 use tinkrs_wire::{SDK_VERSION, route};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+#[cfg(feature = "autodiff")]
+use {crate::CustomLossHandle, std::collections::HashMap, std::sync::Mutex, tokio::sync::OnceCell};
 
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(10);
 const HEARTBEAT_WARN_AFTER: Duration = Duration::from_secs(120);
 const MIN_REFRESH: Duration = Duration::from_secs(10);
+
+/// The custom losses that a session knows, by what they do.
+#[cfg(feature = "autodiff")]
+#[derive(Debug, Default)]
+struct CustomLosses {
+    next: AtomicU64,
+    created: Mutex<HashMap<String, Arc<OnceCell<CustomLossHandle>>>>,
+}
 
 /// A session with the server. Dropping it stops its tasks; it does not finish the session.
 #[derive(Debug)]
@@ -30,7 +40,8 @@ pub(crate) struct Session {
     pub(crate) cancels: CancelQueue,
     next_model: AtomicU64,
     next_sampler: AtomicU64,
-    next_custom_loss: AtomicU64,
+    #[cfg(feature = "autodiff")]
+    custom_losses: CustomLosses,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -88,7 +99,8 @@ impl Session {
             cancels,
             next_model: AtomicU64::new(0),
             next_sampler: AtomicU64::new(0),
-            next_custom_loss: AtomicU64::new(0),
+            #[cfg(feature = "autodiff")]
+            custom_losses: CustomLosses::default(),
             tasks,
         })
     }
@@ -101,8 +113,20 @@ impl Session {
         self.next_sampler.fetch_add(1, Ordering::AcqRel)
     }
 
+    #[cfg(feature = "autodiff")]
     pub(crate) fn next_custom_loss(&self) -> u64 {
-        self.next_custom_loss.fetch_add(1, Ordering::AcqRel)
+        self.custom_losses.next.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// Returns the place of a custom loss, which is filled once however often it is created.
+    #[cfg(feature = "autodiff")]
+    pub(crate) fn custom_loss(&self, key: String) -> Arc<OnceCell<CustomLossHandle>> {
+        let mut created = self
+            .custom_losses
+            .created
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        Arc::clone(created.entry(key).or_default())
     }
 
     /// Tells the server how the session ended, then stops whatever it has running.

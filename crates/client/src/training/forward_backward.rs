@@ -28,6 +28,17 @@ pub struct ForwardBackward {
     forward_only: bool,
 }
 
+impl ForwardBackward {
+    #[cfg(feature = "autodiff")]
+    pub(super) fn new(batch: Vec<Datum>, loss: LossFn) -> Self {
+        Self {
+            batch,
+            loss,
+            forward_only: false,
+        }
+    }
+}
+
 impl TrainingClient {
     /// Computes a loss over `batch` and adds its gradients to those accumulated so far.
     pub fn forward_backward(&self, batch: impl Into<Vec<Datum>>) -> Request<ForwardBackward> {

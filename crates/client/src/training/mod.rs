@@ -6,6 +6,8 @@ pub(crate) mod custom_loss;
 
 mod client;
 mod create;
+#[cfg(feature = "autodiff")]
+pub(crate) mod create_custom_loss;
 mod forward_backward;
 mod forward_backward_custom;
 mod load_state;
@@ -22,6 +24,8 @@ pub use request::{BoxFuture, Request};
 /// What a training client can be asked to do, each made by the method of the same name.
 pub mod operation {
     pub use super::create::{CreateLoraTrainingClient, CreateTrainingClientFromState};
+    #[cfg(feature = "autodiff")]
+    pub use super::create_custom_loss::{CreateCustomLoss, ForwardBackwardTraced};
     pub use super::forward_backward::ForwardBackward;
     pub use super::forward_backward_custom::ForwardBackwardCustom;
     pub use super::load_state::LoadState;

@@ -16,8 +16,10 @@ use tinkrs_types::{
     LossInputs, ModelId, OutputRecord, Provenance, ProvenanceSpan, SpanSource,
 };
 
+mod address;
 mod json;
 
+pub use address::Address;
 pub(super) use json::JsonInput;
 pub use json::encode_json_result;
 

@@ -1,1 +1,60 @@
-//! A local Tinker API server. Nothing of it exists yet.
+//! A local server of the Tinker API: the official SDK trains and samples on this machine.
+//!
+//! [`Server::start`] takes loaded models and gives a handle; [`serve`] answers requests with it
+//! until told to stop. Reading order:
+//!
+//! 1. `router`: every route on one page; what is not there is answered by 404 and says so;
+//! 2. `api`: one file for each group of operations, handlers and what they do;
+//! 3. `state`, `registry`: the handle, and what it knows of sessions, models and samplers;
+//! 4. `queue`, `order`: each model's operations run by sequence number, each exactly once;
+//! 5. `futures`: results between the promise and the poll;
+//! 6. `worker`: the thread that owns a model and computes;
+//! 7. `checkpoints`: what is on the disk.
+//!
+//! Everything but the files of checkpoints lives in memory: sessions, models, results and the list
+//! of checkpoints are gone when the process ends. There is one owner: any well-formed key sees
+//! everything, so the server belongs on a loopback address.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use tinkrs_engine::weights::{Dtype, RandomWeights};
+//! use tinkrs_engine::{Model, ModelConfig, Precision, Threads};
+//! use tinkrs_server::{BaseModel, Server, Settings};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let weights = RandomWeights::new(ModelConfig::tiny_llama(), 1, Dtype::F32)?;
+//! let model = Model::load(&weights, Precision::Stored, &Threads::new(1)?)?;
+//! let data = tempfile::tempdir()?;
+//! let server = Server::start(
+//!     vec![BaseModel::new("tiny", Arc::new(model))],
+//!     Settings::new(data.path()),
+//! )?;
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+//! let stop = async {}; // at once, in this example
+//! tinkrs_server::serve(listener, server, stop).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod router;
+mod serve;
+
+mod api;
+
+mod queue;
+mod registry;
+mod state;
+
+mod checkpoints;
+mod error;
+mod extract;
+mod futures;
+mod order;
+mod recent;
+mod unknown;
+mod worker;
+
+pub use router::router;
+pub use serve::serve;
+pub use state::{BaseModel, Server, Settings, StartError};

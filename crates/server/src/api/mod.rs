@@ -1,0 +1,40 @@
+//! What the endpoints do, one file for each group of them.
+//!
+//! A handler decodes, calls one method of [`Server`](crate::Server) and encodes; the methods are
+//! next to their handlers.
+
+pub(crate) mod futures;
+pub(crate) mod listings;
+pub(crate) mod models;
+pub(crate) mod sampling;
+pub(crate) mod service;
+pub(crate) mod sessions;
+pub(crate) mod training;
+pub(crate) mod weights;
+
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tinkrs_wire::Body;
+
+/// A JSON answer without a tag.
+pub(crate) struct Plain<T>(pub(crate) T);
+
+impl<T: Serialize> IntoResponse for Plain<T> {
+    fn into_response(self) -> Response {
+        json(serde_json::to_vec(&self.0).expect("answers have text keys"))
+    }
+}
+
+/// A JSON answer with its `type`.
+pub(crate) struct Tagged<T>(pub(crate) T);
+
+impl<T: Body> IntoResponse for Tagged<T> {
+    fn into_response(self) -> Response {
+        json(self.0.encode())
+    }
+}
+
+fn json(bytes: impl Into<axum::body::Body>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], bytes.into()).into_response()
+}

@@ -1,0 +1,60 @@
+//! What the server offers, and how clients should behave.
+
+use axum::extract::State;
+use tinkrs_types::{ClientConfig, DynamicConfig, ServerCapabilities, SupportedModel};
+use tinkrs_wire::op::client_config::ClientConfigRequest;
+use tinkrs_wire::op::healthz::Health;
+use tinkrs_wire::op::telemetry::TelemetryResponse;
+
+use super::Plain;
+use crate::Server;
+use crate::error::Refusal;
+use crate::extract::{Decoded, Raw};
+
+/// Answers as soon as it can be asked: a server starts with its models loaded.
+pub(crate) async fn healthz() -> Plain<Health> {
+    Plain(Health {
+        status: "ok".to_owned(),
+    })
+}
+
+pub(crate) async fn client_config(_: Decoded<ClientConfigRequest>) -> Plain<ClientConfig> {
+    Plain(ClientConfig::default())
+}
+
+pub(crate) async fn dynamic_config(_: Decoded<ClientConfigRequest>) -> Plain<DynamicConfig> {
+    Plain(DynamicConfig {
+        sample_cancel_enabled: true,
+        ..DynamicConfig::default()
+    })
+}
+
+pub(crate) async fn capabilities(State(server): State<Server>) -> Plain<ServerCapabilities> {
+    Plain(server.capabilities())
+}
+
+/// Takes a report and keeps nothing of it: it says nothing that this machine does not know.
+pub(crate) async fn telemetry(body: Raw) -> Result<Plain<TelemetryResponse>, Refusal> {
+    let report: serde_json::Value = serde_json::from_slice(&body.bytes)
+        .map_err(|error| Refusal::bad_request(format!("not a JSON object: {error}")))?;
+    if !report.is_object() {
+        return Err(Refusal::bad_request("not a JSON object"));
+    }
+    Ok(Plain(TelemetryResponse {
+        status: "accepted".to_owned(),
+    }))
+}
+
+impl Server {
+    fn capabilities(&self) -> ServerCapabilities {
+        let models = self.inner().bases.values().map(|base| SupportedModel {
+            model_name: Some(base.name.clone()),
+            max_context_length: Some(base.model.config().max_context as u64),
+            trainable: Some(true),
+            sampleable: Some(true),
+        });
+        ServerCapabilities {
+            supported_models: models.collect(),
+        }
+    }
+}

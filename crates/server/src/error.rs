@@ -1,0 +1,104 @@
+//! How a request is refused: one type, one way into a reply.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use tinkrs_types::InvalidInput;
+use tinkrs_wire::{DecodeError, ErrorBody};
+
+/// A request that is not taken, and what its sender should know.
+///
+/// Operations that were taken and then fail are not refusals: their failure is a result.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    status: StatusCode,
+    detail: String,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        Self { status, detail }
+    }
+
+    /// The request cannot be taken as it is.
+    pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// The credential is missing or malformed.
+    pub(crate) fn unauthorized(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, detail)
+    }
+
+    /// There is no such thing.
+    pub(crate) fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    /// There was such a thing.
+    pub(crate) fn gone(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, detail)
+    }
+
+    /// The body is too large.
+    pub(crate) fn too_large(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+    }
+
+    /// A queue is full; the same request may be taken a little later.
+    pub(crate) fn busy(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, detail)
+    }
+
+    /// Returns what the sender is told.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        tracing::debug!(status = self.status.as_u16(), detail = %self.detail, "refused a request");
+        let body = serde_json::to_vec(&ErrorBody::new(self.detail))
+            .expect("a text is always written as JSON");
+        let mut response = (
+            self.status,
+            [(header::CONTENT_TYPE, "application/json")],
+            body,
+        )
+            .into_response();
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            let second = HeaderValue::from_static("1");
+            response.headers_mut().insert(header::RETRY_AFTER, second);
+        }
+        response
+    }
+}
+
+impl From<InvalidInput> for Refusal {
+    fn from(error: InvalidInput) -> Self {
+        Self::bad_request(error.to_string())
+    }
+}
+
+impl From<DecodeError> for Refusal {
+    fn from(error: DecodeError) -> Self {
+        let detail = chain(&error);
+        match error {
+            DecodeError::TooLarge { .. } => Self::too_large(detail),
+            _ => Self::bad_request(detail),
+        }
+    }
+}
+
+/// Writes an error with all its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

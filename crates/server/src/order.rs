@@ -1,0 +1,129 @@
+//! Puts a model's operations in the order of their sequence numbers.
+//!
+//! Clients send the chunks of one pass at the same time, the first one last, so operations arrive
+//! in any order. [`Order`] holds those that came early and releases them when the missing ones
+//! arrive. It knows nothing of time: whoever owns it decides when to give up on a gap.
+//!
+//! Invariant: operations leave in strictly rising order, each at most once.
+
+use std::collections::BTreeMap;
+
+/// Whether a number can still be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// It is the next one.
+    Next,
+    /// Others come first.
+    Later,
+    /// Its turn has passed.
+    Past,
+}
+
+/// The operations of one model that wait for their turn.
+#[derive(Debug)]
+pub(crate) struct Order<J> {
+    next: i64,
+    /// `None` is an operation that came and has nothing to run.
+    held: BTreeMap<i64, Option<J>>,
+}
+
+impl<J> Default for Order<J> {
+    fn default() -> Self {
+        Self {
+            next: 1,
+            held: BTreeMap::new(),
+        }
+    }
+}
+
+impl<J> Order<J> {
+    /// Returns the number that everything waits for.
+    pub(crate) fn next(&self) -> i64 {
+        self.next
+    }
+
+    /// Returns the first number that no operation has taken, after all that have come.
+    pub(crate) fn end(&self) -> i64 {
+        self.held
+            .last_key_value()
+            .map_or(self.next, |(last, _)| last.saturating_add(1))
+    }
+
+    /// Returns whether operations wait for one that has not come.
+    pub(crate) fn has_gap(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Returns whether an operation waits under this number.
+    pub(crate) fn holds(&self, number: i64) -> bool {
+        self.held.contains_key(&number)
+    }
+
+    /// Tells where a number would go.
+    pub(crate) fn place(&self, number: i64) -> Place {
+        match number.cmp(&self.next) {
+            std::cmp::Ordering::Less => Place::Past,
+            std::cmp::Ordering::Equal => Place::Next,
+            std::cmp::Ordering::Greater => Place::Later,
+        }
+    }
+
+    /// Takes an operation, or the news that there is nothing to run under its number, and returns
+    /// what may run now, in order.
+    pub(crate) fn insert(&mut self, number: i64, operation: Option<J>) -> Vec<J> {
+        self.held.insert(number, operation);
+        let mut ready = Vec::new();
+        while let Some(operation) = self.held.remove(&self.next) {
+            self.next = self.next.saturating_add(1);
+            ready.extend(operation);
+        }
+        ready
+    }
+
+    /// Stops waiting for the missing numbers: returns the operations that waited, which must not
+    /// run without their predecessors. Later numbers go on after them.
+    pub(crate) fn abandon(&mut self) -> Vec<J> {
+        self.next = self.end();
+        std::mem::take(&mut self.held)
+            .into_values()
+            .flatten()
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn early_operations_wait_and_leave_in_order() {
+        let mut order = Order::default();
+        assert_eq!(order.insert(3, Some('c')), []);
+        assert_eq!(order.insert(2, Some('b')), []);
+        assert!(order.has_gap() && order.holds(3));
+        assert_eq!(order.insert(1, Some('a')), ['a', 'b', 'c']);
+        assert!(!order.has_gap());
+        assert_eq!((order.next(), order.end()), (4, 4));
+    }
+
+    #[test]
+    fn a_number_with_nothing_to_run_still_has_its_turn() {
+        let mut order = Order::default();
+        assert_eq!(order.insert(2, None), []);
+        assert_eq!(order.insert(3, Some('c')), []);
+        assert_eq!(order.insert(1, None), ['c']);
+    }
+
+    #[test]
+    fn an_abandoned_gap_gives_up_what_waited_and_lets_later_ones_run() {
+        let mut order = Order::default();
+        order.insert(2, Some('b'));
+        order.insert(4, Some('d'));
+        assert_eq!(order.end(), 5);
+        assert_eq!(order.abandon(), ['b', 'd']);
+        assert_eq!(order.place(1), Place::Past);
+        assert_eq!(order.place(5), Place::Next);
+        assert_eq!(order.place(6), Place::Later);
+        assert_eq!(order.insert(5, Some('e')), ['e']);
+    }
+}

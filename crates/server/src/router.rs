@@ -1,0 +1,64 @@
+//! Every route of the server.
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware;
+use axum::routing::{get, post};
+use tinkrs_wire::route;
+
+use crate::api::{futures, listings, models, sampling, service, sessions, training, weights};
+use crate::error::Refusal;
+use crate::{Server, extract};
+
+/// Returns the routes of the server.
+///
+/// Endpoints of the API that are not here are answered by 404 with a sentence that names them. It
+/// is not 501, because the official client repeats that for minutes.
+pub fn router(server: Server) -> Router {
+    let keyed = Router::new()
+        .route(route::CLIENT_CONFIG, post(service::client_config))
+        .route(route::DYNAMIC_CONFIG, post(service::dynamic_config))
+        .route(route::GET_SERVER_CAPABILITIES, get(service::capabilities))
+        .route(route::TELEMETRY, post(service::telemetry))
+        .route(route::CREATE_SESSION, post(sessions::create))
+        .route(route::SESSION_HEARTBEAT, post(sessions::heartbeat))
+        .route(route::FINISH_SESSION, post(sessions::finish))
+        .route(route::CREATE_MODEL, post(models::create))
+        .route(route::GET_INFO, post(models::info))
+        .route(route::UNLOAD_MODEL, post(models::unload))
+        .route(route::FORWARD_BACKWARD, post(training::forward_backward))
+        .route(route::FORWARD, post(training::forward))
+        .route(route::OPTIM_STEP, post(training::optim_step))
+        .route(route::SAVE_WEIGHTS, post(weights::save))
+        .route(
+            route::SAVE_WEIGHTS_FOR_SAMPLER,
+            post(weights::save_for_sampler),
+        )
+        .route(route::LOAD_WEIGHTS, post(weights::load))
+        .route(route::WEIGHTS_INFO, post(weights::info))
+        .route(
+            route::CREATE_SAMPLING_SESSION,
+            post(sampling::create_session),
+        )
+        .route(route::SAMPLER, get(sampling::info))
+        .route(route::ASAMPLE, post(sampling::asample))
+        .route(route::RETRIEVE_FUTURE, post(futures::retrieve))
+        .route(route::CANCEL_FUTURE, post(futures::cancel))
+        .route(route::TRAINING_RUNS, get(listings::training_runs))
+        .route(route::TRAINING_RUN, get(listings::training_run))
+        .route(route::RUN_CHECKPOINTS, get(listings::run_checkpoints))
+        .route(route::MODEL_CHECKPOINTS, get(listings::run_checkpoints))
+        .route(route::CHECKPOINTS, get(listings::checkpoints))
+        .fallback(not_found)
+        .method_not_allowed_fallback(not_found)
+        .layer(middleware::from_fn(extract::require_key));
+    Router::new()
+        .route(route::HEALTHZ, get(service::healthz))
+        .merge(keyed)
+        .with_state(server)
+}
+
+async fn not_found(request: Request) -> Refusal {
+    let (method, path) = (request.method(), request.uri().path());
+    Refusal::not_found(format!("{method} {path} is not implemented by this server"))
+}

@@ -1,0 +1,167 @@
+//! The thread that owns a base model: its training runs and its sampler.
+//!
+//! The engine computes for seconds without yielding, so it runs on a thread of its own and is
+//! handed work through a channel. The channel has no bound, because everything sent through it
+//! holds a permit of a bounded queue (see [`state`](crate::state)).
+//!
+//! Training and sampling share the machine by time: after an operation of training, samples
+//! advance for as long as that operation took, then it is training's turn again. Training
+//! operations run in the order in which they arrive here, which for one model is the order of
+//! their sequence numbers.
+
+mod adapters;
+mod sampling;
+mod training;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use tinkrs_engine::Model;
+use tinkrs_engine::sample::SampleRequest;
+use tinkrs_types::{ErrorCategory, FailedRequest, ModelId, RequestId};
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::checkpoints::Checkpoints;
+use crate::error::chain;
+use crate::futures::{Answer, Outcome};
+pub(crate) use training::Operation;
+
+/// Something for the worker to do.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// An operation of a training run.
+    Train(TrainJob),
+    /// A request for samples.
+    Sample(SampleJob),
+    /// Nobody waits for this request any more.
+    Cancel(RequestId),
+    /// These will not be used again.
+    Forget {
+        /// Training runs.
+        models: Vec<ModelId>,
+        /// Folders of adapters, which are deleted.
+        adapters: Vec<PathBuf>,
+    },
+}
+
+/// An operation of a training run, with its place in the queue.
+#[derive(Debug)]
+pub(crate) struct TrainJob {
+    pub(crate) model_id: ModelId,
+    pub(crate) operation: Operation,
+    pub(crate) answer: Answer,
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+}
+
+/// A request for samples, with its place in the queue.
+#[derive(Debug)]
+pub(crate) struct SampleJob {
+    /// The adapter to sample with; `None` for the base model.
+    pub(crate) adapter: Option<PathBuf>,
+    /// What to sample. Its `weights` are filled in by the worker.
+    pub(crate) request: SampleRequest,
+    pub(crate) answer: Answer,
+    pub(crate) permit: OwnedSemaphorePermit,
+}
+
+/// Starts the thread of a model. It ends when the sender is dropped.
+pub(crate) fn spawn(
+    name: &str,
+    model: Arc<Model>,
+    checkpoints: Arc<Checkpoints>,
+    queued_samples: usize,
+) -> std::io::Result<Sender<Command>> {
+    let (sender, commands) = channel();
+    let mut worker = Worker {
+        training: training::Training::new(name, Arc::clone(&model), Arc::clone(&checkpoints)),
+        sampling: sampling::Sampling::new(model, queued_samples),
+        queue: VecDeque::new(),
+    };
+    std::thread::Builder::new()
+        .name("tinkrs-worker".to_owned())
+        .spawn(move || worker.run(&commands))?;
+    Ok(sender)
+}
+
+struct Worker {
+    training: training::Training,
+    sampling: sampling::Sampling,
+    /// What is done in the order of arrival: training, and forgetting what was trained.
+    queue: VecDeque<Command>,
+}
+
+impl Worker {
+    fn run(&mut self, commands: &Receiver<Command>) {
+        loop {
+            if self.queue.is_empty() && self.sampling.is_idle() {
+                let Ok(command) = commands.recv() else {
+                    return;
+                };
+                self.take(command);
+            }
+            if !self.take_all(commands) {
+                return;
+            }
+            let training_time = self.train();
+            let start = Instant::now();
+            while !self.sampling.is_idle() {
+                self.sampling.step();
+                if start.elapsed() >= training_time || !self.take_all(commands) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Takes what has arrived. Returns whether more can.
+    fn take_all(&mut self, commands: &Receiver<Command>) -> bool {
+        loop {
+            match commands.try_recv() {
+                Ok(command) => self.take(command),
+                Err(error) => return error == std::sync::mpsc::TryRecvError::Empty,
+            }
+        }
+    }
+
+    fn take(&mut self, command: Command) {
+        match command {
+            Command::Sample(job) => self.sampling.submit(job),
+            Command::Cancel(id) => self.sampling.cancel(&id),
+            Command::Train(_) | Command::Forget { .. } => self.queue.push_back(command),
+        }
+    }
+
+    /// Does one thing of the queue, and returns how long it took.
+    fn train(&mut self) -> Duration {
+        let start = Instant::now();
+        match self.queue.pop_front() {
+            Some(Command::Train(job)) => {
+                // A new adapter is handed to the sampler as it is in memory, sparing it the disk.
+                if let Some((folder, adapter)) = self.training.run(job) {
+                    self.sampling.adopt(folder, adapter);
+                }
+            }
+            Some(Command::Forget { models, adapters }) => {
+                self.training.forget(&models);
+                self.sampling.forget(&adapters);
+            }
+            _ => {}
+        }
+        start.elapsed()
+    }
+}
+
+/// Turns an error of the engine into the result of an operation.
+fn failure(error: &tinkrs_engine::Error) -> Outcome {
+    let category = match error.is_bad_request() {
+        true => ErrorCategory::User,
+        false => ErrorCategory::Server,
+    };
+    Outcome::Failed(FailedRequest {
+        error: chain(error),
+        category,
+    })
+}

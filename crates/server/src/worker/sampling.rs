@@ -1,0 +1,126 @@
+//! Samples of all sessions, batched together.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tinkrs_engine::sample::{Event, Sampler, SamplerSettings, Ticket, WeightsId};
+use tinkrs_engine::{Adapter, Model};
+use tinkrs_types::RequestId;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::adapters::Adapters;
+use super::{SampleJob, failure};
+use crate::checkpoints;
+use crate::futures::{Answer, Outcome};
+
+/// The sampler of one base model, and who waits for what.
+pub(super) struct Sampling {
+    model: Arc<Model>,
+    settings: SamplerSettings,
+    sampler: Sampler,
+    adapters: Adapters,
+    waiting: HashMap<Ticket, Waiting>,
+}
+
+struct Waiting {
+    answer: Answer,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Sampling {
+    pub(super) fn new(model: Arc<Model>, queued_samples: usize) -> Self {
+        // The server's queue is the one that can be full; this one must never be.
+        let settings = SamplerSettings {
+            queued_requests: queued_samples,
+            ..SamplerSettings::default()
+        };
+        Self {
+            sampler: Sampler::new(Arc::clone(&model), settings),
+            model,
+            settings,
+            adapters: Adapters::default(),
+            waiting: HashMap::new(),
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.sampler.is_idle()
+    }
+
+    pub(super) fn submit(&mut self, job: SampleJob) {
+        let SampleJob {
+            adapter,
+            mut request,
+            answer,
+            permit,
+        } = job;
+        let weights = match adapter {
+            None => Ok(WeightsId::BASE),
+            Some(folder) => self.adapters.find(&folder, &self.model, &mut self.sampler),
+        };
+        let ticket = weights.and_then(|weights| {
+            request.weights = weights;
+            self.sampler.submit(request)
+        });
+        match ticket {
+            Ok(ticket) => {
+                let _permit = permit;
+                self.waiting.insert(ticket, Waiting { answer, _permit });
+            }
+            Err(error) => answer.finish(failure(&error)),
+        }
+    }
+
+    pub(super) fn cancel(&mut self, id: &RequestId) {
+        let found = self.waiting.iter().find(|(_, w)| w.answer.id() == id);
+        if let Some(ticket) = found.map(|(ticket, _)| *ticket) {
+            self.sampler.cancel(ticket);
+            self.finish(ticket, Outcome::user_error("the request was cancelled"));
+        }
+    }
+
+    /// Keeps an adapter that was just saved.
+    pub(super) fn adopt(&mut self, folder: PathBuf, adapter: Arc<Adapter>) {
+        // An adapter that is not taken now is loaded from its folder when it is asked for.
+        let _ = self.adapters.add(folder, adapter, &mut self.sampler);
+    }
+
+    /// Deletes adapters, in memory and on disk.
+    pub(super) fn forget(&mut self, folders: &[PathBuf]) {
+        for folder in folders {
+            self.adapters.forget(folder, &mut self.sampler);
+            checkpoints::remove(folder);
+        }
+    }
+
+    /// Advances every sample by a token.
+    pub(super) fn step(&mut self) {
+        let Ok(events) = catch_unwind(AssertUnwindSafe(|| self.sampler.step())) else {
+            tracing::error!("sampling panicked; the samples under way are lost");
+            self.sampler = Sampler::new(Arc::clone(&self.model), self.settings);
+            self.adapters = Adapters::default();
+            for (_, waiting) in self.waiting.drain() {
+                let outcome = Outcome::server_error("an internal error ended this sample");
+                waiting.answer.finish(outcome);
+            }
+            return;
+        };
+        for event in events {
+            match event {
+                Event::Finished { ticket, output } => {
+                    self.finish(ticket, Outcome::Sample(Arc::new(*output)));
+                }
+                Event::Failed { ticket, error } => self.finish(ticket, failure(&error)),
+                _ => {}
+            }
+        }
+    }
+
+    fn finish(&mut self, ticket: Ticket, outcome: Outcome) {
+        if let Some(waiting) = self.waiting.remove(&ticket) {
+            waiting.answer.finish(outcome);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! A server for one test, and a client that sends exactly what it is told to.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tinkrs_engine::weights::{Dtype, RandomWeights};
+use tinkrs_engine::{Model, ModelConfig, Precision, Threads};
+use tinkrs_server::{BaseModel, Server, Settings};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+
+/// A server that stops when it is dropped.
+pub(crate) struct TestServer {
+    address: std::net::SocketAddr,
+    _stop: oneshot::Sender<()>,
+    _data: tempfile::TempDir,
+}
+
+/// An answer, read to its end.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("not JSON: {:?}", self.body))
+    }
+
+    /// The text of a refusal.
+    pub(crate) fn detail(&self) -> String {
+        self.json()["detail"].as_str().expect("a detail").to_owned()
+    }
+}
+
+impl TestServer {
+    pub(crate) async fn start() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(crate) async fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        let weights = RandomWeights::new(ModelConfig::tiny_llama(), 1, Dtype::F32).unwrap();
+        let threads = Threads::new(1).unwrap();
+        let model = Model::load(&weights, Precision::Stored, &threads).unwrap();
+        let data = tempfile::tempdir().unwrap();
+        let mut settings = Settings::new(data.path());
+        change(&mut settings);
+        let base = BaseModel::new("tiny", Arc::new(model));
+        let server = Server::start(vec![base], settings).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        tokio::spawn(tinkrs_server::serve(listener, server, async {
+            let _ = stopped.await;
+        }));
+        Self {
+            address,
+            _stop: stop,
+            _data: data,
+        }
+    }
+
+    /// Sends a request with a key.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answer {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("/api/v1{path}"))
+            .header("host", self.address.to_string());
+        if !headers.iter().any(|(name, _)| *name == "x-api-key") {
+            request = request.header("x-api-key", "tml-test");
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(body.into())).unwrap();
+        let response = sender.send_request(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            body: body.collect().await.unwrap().to_bytes(),
+        }
+    }
+
+    /// Posts JSON.
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
+        let headers = [("content-type", "application/json")];
+        self.send(Method::POST, path, &headers, body.to_string())
+            .await
+    }
+
+    /// Posts JSON that must be answered by 200.
+    pub(crate) async fn ok(&self, path: &str, body: Value) -> Value {
+        let answer = self.post(path, body).await;
+        assert_eq!(answer.status, 200, "{path}: {:?}", answer.body);
+        answer.json()
+    }
+
+    /// Posts a request that is promised a result, and returns where that is.
+    pub(crate) async fn promise(&self, path: &str, body: Value) -> String {
+        let promise = self.ok(path, body).await;
+        promise["request_id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Waits for a result as JSON.
+    pub(crate) async fn result(&self, request_id: &str) -> Value {
+        let answer = self.poll(request_id, "application/json").await;
+        assert_eq!(answer.status, 200, "{:?}", answer.body);
+        answer.json()
+    }
+
+    /// Polls until there is something else than "not yet".
+    pub(crate) async fn poll(&self, request_id: &str, accept: &str) -> Answer {
+        let body = json!({"request_id": request_id}).to_string();
+        loop {
+            let headers = [("content-type", "application/json"), ("accept", accept)];
+            let answer = self
+                .send(Method::POST, "/retrieve_future", &headers, body.clone())
+                .await;
+            if answer.status != 408 {
+                return answer;
+            }
+            assert_eq!(answer.json()["type"], "try_again");
+        }
+    }
+
+    pub(crate) async fn session(&self) -> String {
+        let body = json!({"tags": [], "sdk_version": "0.36.0"});
+        let session = self.ok("/create_session", body).await;
+        session["session_id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Creates a model in a session of its own.
+    pub(crate) async fn model(&self) -> String {
+        let session = self.session().await;
+        let body = json!({
+            "session_id": session, "model_seq_id": 0, "base_model": "tiny",
+            "lora_config": {"rank": 4, "seed": 1},
+        });
+        let id = self.promise("/create_model", body).await;
+        let result = self.result(&id).await;
+        result["model_id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Queues a pass over a fixed datum, and returns where its result is.
+    pub(crate) async fn forward_backward(&self, model: &str, seq_id: i64) -> String {
+        self.promise("/forward_backward", pass(model, seq_id)).await
+    }
+
+    pub(crate) async fn optim_step(&self, model: &str, seq_id: i64) -> String {
+        self.promise("/optim_step", step(model, seq_id)).await
+    }
+
+    /// Waits for the loss of a pass.
+    pub(crate) async fn loss(&self, request_id: &str) -> f64 {
+        let result = self.result(request_id).await;
+        let loss = result["metrics"]["loss:sum"].as_f64();
+        loss.unwrap_or_else(|| panic!("no loss: {result}"))
+    }
+
+    /// Waits for a failure that is the caller's, and returns its text.
+    pub(crate) async fn user_error(&self, request_id: &str) -> String {
+        let result = self.result(request_id).await;
+        assert_eq!(result["category"], "user", "{result}");
+        result["error"].as_str().expect("a message").to_owned()
+    }
+}
+
+/// The body of a pass, as clients to 0.24 send it.
+pub(crate) fn pass(model: &str, seq_id: i64) -> Value {
+    json!({
+        "forward_backward_input": {
+            "data": [{
+                "model_input": {"chunks": [{"tokens": [1, 5, 9]}]},
+                "loss_fn_inputs": {
+                    "target_tokens": {"data": [5, 9, 2], "dtype": "int64", "shape": [3]},
+                    "weights": {"data": [0.0, 1.0, 1.0], "dtype": "float32", "shape": [3]},
+                },
+            }],
+            "loss_fn": "cross_entropy",
+            "loss_fn_config": null,
+        },
+        "model_id": model,
+        "seq_id": seq_id,
+    })
+}
+
+pub(crate) fn step(model: &str, seq_id: i64) -> Value {
+    json!({"model_id": model, "seq_id": seq_id, "adam_params": {"learning_rate": 0.01}})
+}

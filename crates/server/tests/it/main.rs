@@ -1,0 +1,7 @@
+//! The server over HTTP, in process, on a free port.
+
+mod caller;
+mod checkpoints;
+mod queue;
+mod refusals;
+mod results;

@@ -1,0 +1,196 @@
+//! What is not taken, and what its sender is told.
+
+use http::Method;
+use serde_json::json;
+
+use crate::caller::{TestServer, pass, step};
+
+#[tokio::test]
+async fn what_does_not_exist_is_named() {
+    let server = TestServer::start().await;
+    let session = server.session().await;
+    let sampling = json!({
+        "session_id": session, "sampling_session_seq_id": 0,
+        "model_path": "tinker://s:train:0/sampler_weights/a",
+    });
+    let sample = json!({
+        "sampling_session_id": "none", "seq_id": 0, "prompt": {"chunks": [{"tokens": [1]}]},
+        "sampling_params": {"max_tokens": 1},
+    });
+    let heartbeat = json!({"session_id": "none"});
+    let cases = [
+        ("/forward_backward", pass("none", 1), "model `none`"),
+        ("/optim_step", step("none", 1), "model `none`"),
+        ("/get_info", json!({"model_id": "none"}), "model `none`"),
+        ("/session_heartbeat", heartbeat, "session `none`"),
+        ("/create_sampling_session", sampling, "sampler_weights/a"),
+        ("/asample", sample, "sampling session `none`"),
+        (
+            "/retrieve_future",
+            json!({"request_id": "none"}),
+            "request `none`",
+        ),
+        ("/copy_weights", json!({}), "POST /api/v1/copy_weights"),
+    ];
+    for (path, body, named) in cases {
+        let answer = server.post(path, body).await;
+        assert_eq!(answer.status, 404, "{path}");
+        let detail = answer.detail();
+        assert!(detail.contains(named), "{path}: {detail}");
+    }
+    let answer = server.send(Method::GET, "/sessions", &[], "").await;
+    assert_eq!(answer.status, 404);
+    assert!(answer.detail().contains("GET /api/v1/sessions"));
+}
+
+#[tokio::test]
+async fn models_that_cannot_be_trained_are_refused_by_the_field() {
+    let server = TestServer::start().await;
+    let session = server.session().await;
+    let good = json!({
+        "session_id": session, "model_seq_id": 0, "base_model": "tiny", "lora_config": {"rank": 4},
+    });
+    let changes = [
+        ("base_model", json!("huge"), "tiny"),
+        ("lora_config", json!({"rank": 0}), "lora_config.rank"),
+        ("lora_config", json!({"rank": 1 << 20}), "lora_config.rank"),
+        (
+            "lora_config",
+            json!({"rank": 4, "alpha": 8}),
+            "lora_config.alpha",
+        ),
+        ("lora_config", json!(null), "lora_config"),
+        (
+            "optimizer_config",
+            json!({"type": "dimuon", "version": 1}),
+            "dimuon",
+        ),
+        ("user_metadata", json!({"n": 1}), "user_metadata.n"),
+        ("quantize", json!(true), "quantize"),
+        (
+            "lora_config",
+            json!({"rank": 4, "train_attn": false, "train_mlp": false, "train_unembed": false}),
+            "train_unembed",
+        ),
+    ];
+    for (field, value, named) in changes {
+        let mut body = good.clone();
+        body[field] = value.clone();
+        let answer = server.post("/create_model", body).await;
+        assert_eq!(answer.status, 400, "{field}: {value}");
+        let detail = answer.detail();
+        assert!(detail.contains(named), "{field}: {value}: {detail}");
+    }
+}
+
+#[tokio::test]
+async fn sample_parameters_that_are_not_supported_are_refused_by_name() {
+    let server = TestServer::start().await;
+    let good = json!({
+        "base_model": "tiny", "prompt": {"chunks": [{"tokens": [1]}]},
+        "sampling_params": {"max_tokens": 1},
+    });
+    server.ok("/asample", good.clone()).await;
+    let image = json!({"chunks": [{"type": "image", "data": "AAAA", "format": "png"}]});
+    let changes = [
+        ("num_samples", json!(0), "num_samples"),
+        (
+            "record_stability_info",
+            json!(true),
+            "record_stability_info",
+        ),
+        (
+            "sampling_params",
+            json!({"max_tokens": 1, "min_p": 0.1}),
+            "min_p",
+        ),
+        ("sampling_params", json!({}), "max_tokens"),
+        (
+            "sampling_params",
+            json!({"max_tokens": 1, "temperature": -1}),
+            "temperature",
+        ),
+        ("prompt", image, "prompt.chunks[0]"),
+        ("base_model", json!("huge"), "huge"),
+        ("prompt_logprobs_last_n", json!(1), "prompt_logprobs_last_n"),
+    ];
+    for (field, value, named) in changes {
+        let mut body = good.clone();
+        body[field] = value.clone();
+        let answer = server.post("/asample", body).await;
+        assert_eq!(answer.status, 400, "{field}: {value}");
+        let detail = answer.detail();
+        assert!(detail.contains(named), "{field}: {value}: {detail}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_needs_a_well_formed_key_except_for_health() {
+    let server = TestServer::start().await;
+    for (key, status) in [
+        ("tml-a", 200),
+        ("eyJa", 200),
+        ("tml-", 401),
+        ("sk-a", 401),
+        ("", 401),
+    ] {
+        let headers = [("x-api-key", key)];
+        let path = "/get_server_capabilities";
+        let answer = server.send(Method::GET, path, &headers, "").await;
+        assert_eq!(answer.status, status, "{key}");
+    }
+    let answer = server
+        .send(Method::GET, "/healthz", &[("x-api-key", "")], "")
+        .await;
+    assert_eq!(answer.json(), json!({"status": "ok"}));
+}
+
+#[tokio::test]
+async fn malformed_bodies_are_refused() {
+    let server = TestServer::start().await;
+    let message = [("content-type", "application/x-protobuf")];
+    let answer = server
+        .send(Method::POST, "/forward_backward", &message, vec![0xff; 9])
+        .await;
+    assert_eq!(answer.status, 400, "{:?}", answer.body);
+    let zipped = [message[0], ("content-encoding", "zstd")];
+    let answer = server
+        .send(Method::POST, "/forward_backward", &zipped, "not zstd")
+        .await;
+    assert_eq!(answer.status, 400, "{:?}", answer.body);
+    let bomb = tinkrs_wire::compress::compress(&vec![0; 300 << 20]);
+    let answer = server
+        .send(Method::POST, "/forward_backward", &zipped, bomb)
+        .await;
+    assert_eq!(answer.status, 413, "{:?}", answer.body);
+    for body in ["", "[]", "{", "{\"session_id\": 1}"] {
+        let json = [("content-type", "application/json")];
+        let answer = server
+            .send(Method::POST, "/create_model", &json, body)
+            .await;
+        assert_eq!(answer.status, 400, "{body}");
+        assert!(!answer.detail().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_finished_session_takes_nothing_and_its_heart_is_gone() {
+    let server = TestServer::start().await;
+    let model = server.model().await;
+    let session = model.split(':').next().unwrap().to_owned();
+    let heartbeat = json!({"session_id": session, "type": "session_heartbeat"});
+    server.ok("/session_heartbeat", heartbeat.clone()).await;
+    let before = server.forward_backward(&model, 1).await;
+    let finish = json!({"reason": {"type": "success"}, "detail": null});
+    server
+        .ok(&format!("/sessions/{session}/finish"), finish)
+        .await;
+    assert_eq!(
+        server.post("/session_heartbeat", heartbeat).await.status,
+        410
+    );
+    let answer = server.post("/optim_step", step(&model, 2)).await;
+    assert_eq!(answer.status, 400);
+    assert!(answer.detail().contains("finished"));
+    server.loss(&before).await;
+}

@@ -1,0 +1,4 @@
+//! The commands.
+
+pub(crate) mod serve;
+pub(crate) mod version;

@@ -1,0 +1,56 @@
+//! How a failure is shown: what happened, every cause, and the next thing to try.
+
+use std::fmt;
+use std::io::Write;
+
+/// The next thing to try, attached to an error as its outermost context.
+#[derive(Debug)]
+pub(crate) struct Hint(pub(crate) &'static str);
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// Shows an error on stderr.
+pub(crate) fn error(error: &anyhow::Error) {
+    // Nothing is left to do if stderr is gone.
+    let _ = std::io::stderr().write_all(text(error).as_bytes());
+}
+
+fn text(error: &anyhow::Error) -> String {
+    let hint = error.downcast_ref::<Hint>();
+    let mut messages = error.chain().skip(usize::from(hint.is_some()));
+    let mut text = String::new();
+    if let Some(first) = messages.next() {
+        text.push_str(&format!("error: {first}\n"));
+    }
+    for cause in messages {
+        text.push_str(&format!("  caused by: {cause}\n"));
+    }
+    if let Some(hint) = hint {
+        text.push_str(&format!("\nhint: {hint}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::anyhow;
+
+    #[test]
+    fn a_failure_shows_its_causes_and_then_the_hint() {
+        let error = anyhow!("connection refused").context("could not list checkpoints");
+        assert_eq!(
+            text(&error),
+            "error: could not list checkpoints\n  caused by: connection refused\n"
+        );
+        assert_eq!(
+            text(&error.context(Hint("start a server"))),
+            "error: could not list checkpoints\n  caused by: connection refused\n\n\
+             hint: start a server\n"
+        );
+    }
+}

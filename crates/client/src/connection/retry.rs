@@ -220,7 +220,8 @@ mod tests {
     #[test]
     fn retry_after_is_read_in_milliseconds_seconds_and_as_a_date() {
         let ms = |ms| Some(Duration::from_millis(ms));
-        let cases: [(&[(&'static str, &str)], Option<Duration>); 10] = [
+        type Pairs<'a> = &'a [(&'static str, &'a str)];
+        let cases: [(Pairs<'_>, Option<Duration>); 10] = [
             (&[("retry-after-ms", "1500")], ms(1500)),
             (&[("retry-after", "2.5")], ms(2500)),
             (

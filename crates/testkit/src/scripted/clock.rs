@@ -22,9 +22,12 @@ impl ManualClock {
     }
 
     /// Moves the clock, in steps small enough that every timer fires in its turn.
+    ///
+    /// Timers that end within that time have fired. They may end a millisecond late, since
+    /// tokio rounds up, so that is added.
     pub async fn advance(&self, time: Duration) {
         const STEP: Duration = Duration::from_millis(50);
-        let mut left = time;
+        let mut left = time + Duration::from_millis(1);
         while !left.is_zero() {
             let step = left.min(STEP);
             tokio::time::advance(step).await;
@@ -32,11 +35,21 @@ impl ManualClock {
         }
     }
 
-    /// Moves the clock until something has happened, and returns by how much.
+    /// Moves the clock until something has happened.
     ///
-    /// Between steps it lets all tasks run that can, and looks at the sockets.
+    /// Between steps it lets all tasks run that can, and looks at the sockets. The steps are of
+    /// 20 ms, so that times can be measured.
     pub async fn advance_until<T>(&self, event: impl Future<Output = T>) -> T {
-        const STEP: Duration = Duration::from_millis(20);
+        self.step_until(Duration::from_millis(20), event).await
+    }
+
+    /// Moves the clock until something has happened, a second at a time: for events that are
+    /// minutes away.
+    pub async fn leap_until<T>(&self, event: impl Future<Output = T>) -> T {
+        self.step_until(Duration::from_secs(1), event).await
+    }
+
+    async fn step_until<T>(&self, step: Duration, event: impl Future<Output = T>) -> T {
         let mut event = std::pin::pin!(event);
         loop {
             for _ in 0..64 {
@@ -46,7 +59,7 @@ impl ManualClock {
                     () = tokio::task::yield_now() => {}
                 }
             }
-            tokio::time::advance(STEP).await;
+            tokio::time::advance(step).await;
         }
     }
 }

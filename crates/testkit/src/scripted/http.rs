@@ -99,7 +99,7 @@ async fn answer(
     if moment == Moment::Read {
         match effect {
             Effect::Reply(reply) => {
-                shared.refused(&recorded, reply.status);
+                shared.refused(&recorded, &reply);
                 return Ok(reply.into());
             }
             Effect::Reset => return Err(Cut),

@@ -231,9 +231,7 @@ impl ScriptedServer {
 
     /// Returns what the server was sent for one operation.
     pub fn requests_to(&self, endpoint: &str) -> Vec<Recorded> {
-        let mut requests = self.requests();
-        requests.retain(|request| request.endpoint == endpoint);
-        requests
+        self.shared.requests_to(endpoint)
     }
 
     /// Waits until so many requests for an operation have come, and returns them.
@@ -241,9 +239,8 @@ impl ScriptedServer {
         let mut arrivals = self.shared.arrivals();
         loop {
             arrivals.mark_unchanged();
-            let requests = self.requests_to(endpoint);
-            if requests.len() >= count {
-                return requests;
+            if self.shared.count(endpoint) >= count {
+                return self.requests_to(endpoint);
             }
             arrivals
                 .changed()

@@ -1,5 +1,6 @@
 //! What the server's connections and the test share.
 
+use super::reply::Reply;
 use super::script::{Effect, Moment, Script};
 use super::{Recorded, State, training};
 use std::net::SocketAddr;
@@ -62,6 +63,17 @@ impl Shared {
         lock(&self.requests).clone()
     }
 
+    pub(super) fn requests_to(&self, endpoint: &str) -> Vec<Recorded> {
+        let requests = lock(&self.requests);
+        let of = requests.iter().filter(|r| r.endpoint == endpoint);
+        of.cloned().collect()
+    }
+
+    pub(super) fn count(&self, endpoint: &str) -> usize {
+        let requests = lock(&self.requests);
+        requests.iter().filter(|r| r.endpoint == endpoint).count()
+    }
+
     pub(super) fn arrivals(&self) -> watch::Receiver<usize> {
         self.arrivals.subscribe()
     }
@@ -74,9 +86,10 @@ impl Shared {
     }
 
     /// Notes that a rule refused a request for good: its sequence number will not come again.
-    pub(super) fn refused(&self, request: &Recorded, status: u16) {
-        let for_good = (400..500).contains(&status) && !matches!(status, 402 | 408 | 409 | 429);
-        if for_good {
+    pub(super) fn refused(&self, request: &Recorded, reply: &Reply) {
+        let broken = reply.status == 400 && reply.body.is_empty();
+        let for_now = matches!(reply.status, 402 | 408 | 409 | 429 | 500..);
+        if reply.status >= 400 && !for_now && !broken {
             training::skip(&mut self.state(), request);
         }
     }

@@ -21,7 +21,6 @@
 
 mod error;
 mod id;
-mod number;
 mod path;
 mod timestamp;
 
@@ -72,7 +71,6 @@ pub use lora::LoraConfig;
 pub use loss::{ClipBounds, LossConfig, LossConfigValue, LossFn};
 pub use model::{ModelData, ModelInfo, SamplerInfo};
 pub use model_input::{Chunk, Dmel, Image, ImageAssetPointer, ImageFormat, ModelInput};
-pub use number::JsonNumber;
 pub use optimizer::{
     AdamParams, DimuonParams, OpenObject, OptimStepOutput, OptimizerConfig, OptimizerParams,
 };

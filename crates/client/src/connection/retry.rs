@@ -37,9 +37,6 @@ pub(crate) struct Policy {
     pub(crate) retry_conflict: bool,
     /// Whether this layer handles 429; for samples the limiter does.
     pub(crate) retry_rate_limit: bool,
-    /// Whether this layer waits out a billing block. Others hear of it at once, or wait
-    /// themselves.
-    pub(crate) wait_for_billing: bool,
 }
 
 impl Policy {
@@ -47,7 +44,6 @@ impl Policy {
         patience: Patience::Once,
         retry_conflict: true,
         retry_rate_limit: true,
-        wait_for_billing: false,
     };
     pub(crate) const TEN_TIMES: Self = Self {
         patience: Patience::Retries(10),
@@ -55,7 +51,6 @@ impl Policy {
     };
     pub(crate) const FIVE_MINUTES: Self = Self {
         patience: Patience::Window(Duration::from_secs(300)),
-        wait_for_billing: true,
         ..Self::ONCE
     };
 
@@ -69,13 +64,6 @@ impl Policy {
     pub(crate) const fn rate_limit_is_final(self) -> Self {
         Self {
             retry_rate_limit: false,
-            ..self
-        }
-    }
-
-    pub(crate) const fn billing_is_final(self) -> Self {
-        Self {
-            wait_for_billing: false,
             ..self
         }
     }
@@ -94,13 +82,10 @@ pub(crate) enum Failure<'a> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Decision {
     RetryAfter(Duration),
-    /// Wait if billing allows it, else give up.
-    WaitForBilling,
     GiveUp,
 }
 
-/// Decides about the failure of try number `retries` (from 0), `elapsed` after the first began,
-/// not counting the time that a billing block was waited out.
+/// Decides about the failure of try number `retries` (from 0), `elapsed` after the first began.
 pub(crate) fn decide(
     policy: Policy,
     failure: Failure<'_>,
@@ -109,12 +94,6 @@ pub(crate) fn decide(
     now: Timestamp,
     random: f64,
 ) -> Decision {
-    if matches!(failure, Failure::Status(StatusCode::PAYMENT_REQUIRED, _)) {
-        return match policy.wait_for_billing {
-            true => Decision::WaitForBilling,
-            false => Decision::GiveUp,
-        };
-    }
     if !is_retryable(policy, failure) {
         return Decision::GiveUp;
     }
@@ -138,10 +117,6 @@ fn is_retryable(policy: Policy, failure: Failure<'_>) -> bool {
     let Failure::Status(status, headers) = failure else {
         return true;
     };
-    if status == StatusCode::TOO_MANY_REQUESTS && !policy.retry_rate_limit {
-        // Whoever handles it must hear of it, whatever the server wishes.
-        return false;
-    }
     match headers
         .get(header::SHOULD_RETRY)
         .map(|value| value.as_bytes())
@@ -153,7 +128,7 @@ fn is_retryable(policy: Policy, failure: Failure<'_>) -> bool {
     match status.as_u16() {
         408 => true,
         409 => policy.retry_conflict,
-        429 => true,
+        429 => policy.retry_rate_limit,
         status => status >= 500,
     }
 }
@@ -227,28 +202,6 @@ mod tests {
             after_status(Policy::TEN_TIMES.rate_limit_is_final(), 429, &[]),
             Decision::GiveUp
         );
-    }
-
-    #[test]
-    fn a_rate_limit_reaches_whoever_handles_it_even_if_the_server_wants_a_retry() {
-        let policy = Policy::FIVE_MINUTES.rate_limit_is_final();
-        assert_eq!(
-            after_status(policy, 429, &[("x-should-retry", "true")]),
-            Decision::GiveUp
-        );
-    }
-
-    #[test]
-    fn a_billing_block_is_waited_out_only_by_calls_that_are_worth_it() {
-        let cases = [
-            (Policy::FIVE_MINUTES, Decision::WaitForBilling),
-            (Policy::FIVE_MINUTES.billing_is_final(), Decision::GiveUp),
-            (Policy::TEN_TIMES, Decision::GiveUp),
-            (Policy::ONCE, Decision::GiveUp),
-        ];
-        for (policy, expected) in cases {
-            assert_eq!(after_status(policy, 402, &[]), expected, "{policy:?}");
-        }
     }
 
     #[test]

@@ -124,17 +124,8 @@ impl Patience {
     }
 }
 
-/// Polls until the request is done, or the client is closed.
+/// Polls until the request is done.
 pub(crate) async fn wait(connection: &Connection, wanted: &Wanted<'_>) -> Result<Fetched, Error> {
-    let operation = wanted.operation;
-    tokio::select! {
-        biased;
-        result = poll_until_done(connection, wanted) => result,
-        () = connection.ended() => Err(Error::Closed { operation }),
-    }
-}
-
-async fn poll_until_done(connection: &Connection, wanted: &Wanted<'_>) -> Result<Fetched, Error> {
     let report = Report::new(connection, wanted);
     let mut patience = Patience::default();
     let mut allow_metadata_only = !wanted.size_known;
@@ -170,8 +161,6 @@ async fn poll_until_done(connection: &Connection, wanted: &Wanted<'_>) -> Result
                 Outcome::NotYet(_) => fault.queue_status().iter().for_each(|status| {
                     wanted.observer.saw(connection, status);
                 }),
-                // A billing block that is waited out is not reported.
-                Outcome::Status(402, _) => {}
                 _ => report.fault(&call, fault, kind(outcome, step), iteration, &patience),
             }
         }

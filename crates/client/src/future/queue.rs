@@ -50,8 +50,7 @@ impl QueueObserver {
         if status.state.is_paused() {
             connection.limiter.queue_paused();
         }
-        let says_nothing = status.state == QueueState::Unknown && status.reason.is_none();
-        if status.state == QueueState::Active || says_nothing {
+        if status.state == QueueState::Active {
             return;
         }
         let reason = status
@@ -64,11 +63,7 @@ impl QueueObserver {
             reason,
         };
         if let Some(listener) = &connection.queue_listener {
-            // A listener that panics must not cost the result that is waited for.
-            let call = std::panic::AssertUnwindSafe(|| listener(&notice));
-            if std::panic::catch_unwind(call).is_err() {
-                tracing::error!("the listener for queue states panicked");
-            }
+            listener(&notice);
         }
         if self.may_warn(Instant::now()) {
             tracing::warn!(object = %notice.object, state = %notice.state, reason = %notice.reason, "waiting in a queue");

@@ -1,150 +1,227 @@
-//! Nothing is lost and nothing is done twice, whatever breaks.
+//! Faults at every step of a run lose nothing and duplicate nothing.
+//!
+//! One run touches every kind of submission. It is repeated with one fault at one step, for all
+//! faults and steps, and must give the same results and the same executions each time.
 
-use crate::support::{batch, builder, datum};
-use std::time::Duration;
-use tinkrs::{AdamParams, ModelInput, SamplingParams, ServiceClient};
-use tinkrs_testkit::ScriptedServer;
-use tinkrs_testkit::scripted::{BASE_MODEL, Gate, Reply, status};
+use crate::support::{builder, datums, executed_tags, loss_of};
+use anyhow::{Context, Result};
+use tinkrs::{AdamParams, ModelInput, SamplingParams};
+use tinkrs_testkit::scripted::{BASE_MODEL, ManualClock, On, Reply, status};
+use tinkrs_testkit::{Gate, ScriptedServer};
 
-/// Every endpoint that a training run calls.
-const STEPS: [&str; 9] = [
-    "client_config",
-    "create_session",
-    "create_model",
-    "forward_backward",
-    "optim_step",
-    "save_weights",
-    "save_weights_for_sampler",
-    "asample",
-    "retrieve_future",
+/// Something that goes wrong once.
+type Fault = (&'static str, fn(On<'_>));
+
+const FAULTS: [Fault; 10] = [
+    ("reset before the request is read", |on| {
+        drop(on.unread().reset())
+    }),
+    ("reset before execution", |on| drop(on.reset())),
+    ("reset after execution", |on| drop(on.executed().reset())),
+    ("an answer without its body", |on| drop(on.truncate(0))),
+    ("half an answer", |on| drop(on.truncate(7))),
+    ("a stall before execution", |on| {
+        drop(on.stall_until(&Gate::closed()))
+    }),
+    ("a stall after execution", |on| {
+        drop(on.executed().stall_until(&Gate::closed()))
+    }),
+    ("unavailable before execution", |on| {
+        drop(on.reply(status(503)))
+    }),
+    ("unavailable after execution", |on| {
+        drop(on.executed().reply(status(502)))
+    }),
+    // What load balancers answer for connections that they have lost.
+    ("an empty 400", |on| drop(on.reply(status(400).body("")))),
 ];
 
-fn impatient(server: &ScriptedServer) -> ServiceClient {
-    builder(server)
-        .http_timeout(Duration::from_millis(400))
-        .build()
-}
+/// A step: the operation, and for polls the type of result.
+const STEPS: [(&str, Option<&str>); 16] = [
+    ("client_config", None),
+    ("dynamic_config", None),
+    ("create_session", None),
+    ("create_model", None),
+    ("retrieve_future", Some("CreateModel")),
+    ("forward_backward", None),
+    ("retrieve_future", Some("ForwardBackward")),
+    ("optim_step", None),
+    ("retrieve_future", Some("OptimStep")),
+    ("save_weights", None),
+    ("retrieve_future", Some("SaveWeights")),
+    ("save_weights_for_sampler", None),
+    ("retrieve_future", Some("SaveWeightsForSampler")),
+    ("create_sampling_session", None),
+    ("asample", None),
+    ("retrieve_future", Some("Sample")),
+];
 
-/// Trains for two steps in chunks, saves and samples; checks results and what the server did.
-async fn train(server: &ScriptedServer, fault: &str) {
-    server.config(|config| config.fwdbwd_max_chunk_len = 2);
-    let service = impatient(server);
-    let client = service
-        .create_lora_training_client(BASE_MODEL)
-        .await
-        .expect(fault);
-    let mut pending = Vec::new();
-    for _ in 0..2 {
-        let pass = client.forward_backward(batch(4)).submit();
-        let step = client.optim_step(AdamParams::new(1e-3)).submit();
-        pending.push((pass, step));
+/// Trains two steps in several chunks, saves, and samples from what was saved.
+async fn run(server: &ScriptedServer) -> Result<()> {
+    let service = builder(server).build();
+    let client = service.create_lora_training_client(BASE_MODEL).await?;
+    let mut pending = vec![];
+    for step in 0..2 {
+        let first = 1 + 5 * step;
+        let pass = client.forward_backward(datums(first..first + 5)).submit();
+        let update = client.optim_step(AdamParams::new(0.1)).submit();
+        pending.push((first, pass, update));
     }
-    for (pass, step) in pending {
-        let output = pass.await.expect(fault);
-        assert_eq!(output.datums(), 4, "{fault}");
-        assert!((output.loss().unwrap() - 0.6).abs() < 1e-6, "{fault}");
-        step.await.expect(fault);
+    let state = client.save_state("state").submit();
+    let weights = client.save_weights_for_sampler("weights").submit();
+    for (first, pass, update) in pending {
+        let output = pass.await?;
+        for (index, tag) in (first..first + 5).enumerate() {
+            let logprobs = output.logprobs(index).context("a datum is missing")?;
+            assert_eq!(-f64::from(logprobs[1]), loss_of(tag));
+        }
+        let metrics = update.await?.metrics.context("no metrics")?;
+        assert_eq!(metrics["passes"], 3.0, "three chunks a step");
     }
-    client.save_state("end").await.expect(fault);
-    let sampler = client
-        .save_weights_and_get_sampling_client()
-        .await
-        .expect(fault);
-    let prompt = ModelInput::from_tokens([5]);
-    let sampled = sampler
+    assert_eq!(state.await?.name(), "state");
+    let sampler = service.create_sampling_client(weights.await?).await?;
+    let prompt = ModelInput::from_tokens([5, 6]);
+    let output = sampler
         .sample(prompt, SamplingParams::new(3))
-        .await
-        .expect(fault);
-    assert_eq!(sampled.sequences[0].tokens, [6, 7, 8], "{fault}");
+        .num_samples(2)
+        .await?;
+    assert_eq!(output.sequences[0].tokens, [7, 8, 9]);
+    assert_eq!(output.sequences[1].tokens, [8, 9, 10]);
 
-    // The server refuses to execute a number twice or out of order; it must have them all.
+    let pass = "forward_backward";
+    let step = [pass, pass, pass, "optim_step"];
+    let expected = [
+        &step[..],
+        &step,
+        &["save_weights", "save_weights_for_sampler"],
+    ]
+    .concat();
+    assert_eq!(server.executed_in_order(client.model_id()), expected);
+    let tags = executed_tags(server);
     assert_eq!(
-        server.executed_in_order(client.model_id()),
+        tags,
         [
-            "forward_backward",
-            "forward_backward",
-            "optim_step",
-            "forward_backward",
-            "forward_backward",
-            "optim_step",
-            "save_weights",
-            "save_weights_for_sampler",
-        ],
-        "{fault}"
+            vec![1, 2],
+            vec![3, 4],
+            vec![5],
+            vec![6, 7],
+            vec![8, 9],
+            vec![10]
+        ]
     );
+    Ok(())
 }
 
-#[tokio::test]
-async fn connections_reset_before_the_request_is_read_lose_nothing() {
+async fn run_with(step: (&'static str, Option<&'static str>), nth: usize, fault: Fault) {
+    let clock = ManualClock::start();
+    let server = ScriptedServer::start().await;
+    server.config(|config| config.fwdbwd_max_chunk_len = 2);
+    let on = server.on(step.0).nth(nth);
+    fault.1(match step.1 {
+        Some(request_type) => on.for_request_type(request_type),
+        None => on,
+    });
+    let result = clock.leap_until(run(&server)).await;
+    result.unwrap_or_else(|error| panic!("{step:?}, {}: {error:?}", fault.0));
+    assert_eq!(server.take_complaints(), [""; 0], "{step:?}, {}", fault.0);
+}
+
+/// Runs with this fault at every step.
+async fn at_every_step(fault: usize) {
     for step in STEPS {
-        let server = ScriptedServer::start().await;
-        server.on(step).unread().times(2).reset();
-        train(&server, &format!("{step} reset unread")).await;
+        run_with(step, 1, FAULTS[fault]).await;
+        tokio::time::resume();
     }
 }
 
 #[tokio::test]
-async fn answers_lost_after_the_work_was_done_duplicate_nothing() {
-    for step in STEPS {
-        let server = ScriptedServer::start().await;
-        server.on(step).executed().times(2).reset();
-        train(&server, &format!("{step} reset after it was executed")).await;
-    }
+async fn a_run_without_faults_is_as_expected() -> Result<()> {
+    let server = ScriptedServer::start().await;
+    server.config(|config| config.fwdbwd_max_chunk_len = 2);
+    run(&server).await
 }
 
 #[tokio::test]
-async fn truncated_answers_are_asked_for_again() {
-    for step in STEPS {
-        let server = ScriptedServer::start().await;
-        server.on(step).executed().truncate(3);
-        train(&server, &format!("{step} truncated")).await;
-    }
+async fn resets_before_the_request_is_read_lose_nothing() {
+    at_every_step(0).await;
 }
 
 #[tokio::test]
-async fn stalled_answers_are_asked_for_again() {
-    for step in STEPS {
-        let server = ScriptedServer::start().await;
-        server.on(step).executed().stall_until(&Gate::closed());
-        train(&server, &format!("{step} stalled")).await;
-    }
+async fn resets_before_execution_lose_nothing() {
+    at_every_step(1).await;
 }
 
 #[tokio::test]
-async fn passing_server_errors_lose_nothing() {
-    for step in STEPS {
-        let server = ScriptedServer::start().await;
-        server
-            .on(step)
-            .times(2)
-            .reply(status(503).header("retry-after-ms", "5"));
-        train(&server, &format!("{step} unavailable")).await;
-    }
+async fn resets_after_execution_duplicate_nothing() {
+    at_every_step(2).await;
+}
+
+#[tokio::test]
+async fn answers_without_a_body_duplicate_nothing() {
+    at_every_step(3).await;
+}
+
+#[tokio::test]
+async fn truncated_answers_duplicate_nothing() {
+    at_every_step(4).await;
+}
+
+#[tokio::test]
+async fn stalls_before_execution_lose_nothing() {
+    at_every_step(5).await;
+}
+
+#[tokio::test]
+async fn stalls_after_execution_duplicate_nothing() {
+    at_every_step(6).await;
+}
+
+#[tokio::test]
+async fn error_statuses_lose_and_duplicate_nothing() {
+    at_every_step(7).await;
+    at_every_step(8).await;
 }
 
 #[tokio::test]
 async fn an_empty_400_is_taken_for_a_broken_connection() {
-    for step in ["forward_backward", "retrieve_future", "asample"] {
-        let server = ScriptedServer::start().await;
-        server.on(step).reply(status(400).body(""));
-        train(&server, &format!("{step} empty 400")).await;
+    at_every_step(9).await;
+}
+
+#[tokio::test]
+async fn every_chunk_may_meet_every_fault() {
+    for nth in 1..=6 {
+        for fault in FAULTS {
+            run_with(("forward_backward", None), nth, fault).await;
+            tokio::time::resume();
+        }
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_one_is_an_error_with_the_operation_in_it() {
+async fn an_answer_that_is_not_one_is_an_error_with_the_operation_in_it() -> Result<()> {
     let server = ScriptedServer::start().await;
-    server.skip_gaps_after(Duration::ZERO);
-    let service = impatient(&server);
-    let client = service
-        .create_lora_training_client(BASE_MODEL)
-        .await
-        .unwrap();
+    server.skip_gaps_after(std::time::Duration::from_millis(50));
+    let client = crate::support::training(&server).await?;
     server.on("optim_step").reply(Reply::json(&"not a promise"));
     let error = client.optim_step(AdamParams::default()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "optim_step: the server's answer is not one"
     );
-    client.forward_backward(vec![datum(1)]).await.unwrap();
+    client.forward_backward(datums([1])).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_run_gets_through_a_server_that_loses_every_third_answer() -> Result<()> {
+    let clock = ManualClock::start();
+    let server = ScriptedServer::start().await;
+    server.config(|config| config.fwdbwd_max_chunk_len = 2);
+    server
+        .on("*")
+        .executed()
+        .always()
+        .when(|request| request.index % 3 == 2)
+        .reset();
+    clock.leap_until(run(&server)).await
 }

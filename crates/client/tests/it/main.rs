@@ -1,6 +1,17 @@
-//! The client against a server that misbehaves on script.
+//! The client against the scripted server.
+//!
+//! One module for each theme. Where a test needs time to pass, it holds the clock
+//! (`ManualClock`) and moves it: nothing here sleeps.
 
 mod backpressure;
+mod custom_loss;
 mod faults;
+mod feed;
+mod futures;
 mod ordering;
+mod rest;
+mod retries;
+mod sampling;
+mod sessions;
 mod support;
+mod weights;

@@ -1,9 +1,7 @@
 //! Passes and optimizer steps.
-//!
-//! What is wrong with their data is their result, not a refusal: see [`queue`](crate::queue).
 
 use axum::extract::State;
-use tinkrs_types::{InvalidInput, LossFn, OptimizerParams, Promise};
+use tinkrs_types::{InvalidInput, LossFn, ModelId, OptimizerParams, Promise};
 use tinkrs_wire::DecodeError;
 use tinkrs_wire::op::forward;
 use tinkrs_wire::op::forward_backward::{Address, ForwardBackwardRequest};
@@ -12,8 +10,7 @@ use tinkrs_wire::op::optim_step::OptimStepRequest;
 use super::Plain;
 use crate::Server;
 use crate::error::Refusal;
-use crate::extract::{Numbered, Raw};
-use crate::unknown;
+use crate::extract::{Decoded, Raw};
 use crate::worker::Operation;
 
 pub(crate) async fn forward_backward(
@@ -22,13 +19,12 @@ pub(crate) async fn forward_backward(
 ) -> Result<Plain<Promise>, Refusal> {
     let (address, request) = if body.is_message {
         let address = Address::of_message(body.bytes.clone())?;
-        let request = ForwardBackwardRequest::decode(body.bytes);
-        (address, request.map_err(Refusal::from))
+        (address, ForwardBackwardRequest::decode(body.bytes))
     } else {
-        let read = ForwardBackwardRequest::decode_json;
-        (Address::of_json(&body.bytes)?, decode_json(&body, read))
+        let address = Address::of_json(&body.bytes)?;
+        (address, ForwardBackwardRequest::decode_json(&body.bytes))
     };
-    server.pass(&address, request).map(Plain)
+    server.pass(address, request).map(Plain)
 }
 
 /// A pass without gradients, as older clients ask for it.
@@ -37,24 +33,28 @@ pub(crate) async fn forward(
     body: Raw,
 ) -> Result<Plain<Promise>, Refusal> {
     let address = Address::of_json(&body.bytes)?;
-    let request = decode_json(&body, forward::decode);
-    server.pass(&address, request).map(Plain)
+    server
+        .pass(address, forward::decode(&body.bytes))
+        .map(Plain)
 }
 
 pub(crate) async fn optim_step(
     State(server): State<Server>,
-    Numbered { address, request }: Numbered<OptimStepRequest>,
+    Decoded(request): Decoded<OptimStepRequest>,
 ) -> Result<Plain<Promise>, Refusal> {
-    server.optim_step(&address, request).map(Plain)
+    server.optim_step(request).map(Plain)
 }
 
 impl Server {
+    /// Queues a pass. What is wrong with its data is its result, not a refusal: see
+    /// [`queue`](crate::queue).
     fn pass(
         &self,
-        address: &Address,
-        request: Result<ForwardBackwardRequest, Refusal>,
+        address: Address,
+        request: Result<ForwardBackwardRequest, DecodeError>,
     ) -> Result<Promise, Refusal> {
-        self.submit(address, |_| {
+        let seq_id = Some(i64::from(address.seq_id)).filter(|number| *number != 0);
+        self.submit(&ModelId::new(address.model_id), seq_id, |_| {
             let request = request?;
             if request.data.is_empty() {
                 return Err(InvalidInput::new("data", "no datums", "at least one").into());
@@ -75,13 +75,8 @@ impl Server {
         })
     }
 
-    fn optim_step(
-        &self,
-        address: &Address,
-        request: Result<OptimStepRequest, Refusal>,
-    ) -> Result<Promise, Refusal> {
-        self.submit(address, |_| {
-            let request = request?;
+    fn optim_step(&self, request: OptimStepRequest) -> Result<Promise, Refusal> {
+        self.submit(&request.model_id, request.seq_id, |_| {
             request.params.check()?;
             match request.params {
                 OptimizerParams::Adam(params) => Ok(Operation::OptimStep(params)),
@@ -90,19 +85,6 @@ impl Server {
                 _ => Err(wrong_optimizer("another optimizer")),
             }
         })
-    }
-}
-
-/// Reads the JSON of an older client, and makes sure that nothing in it goes unread.
-fn decode_json(
-    body: &Raw,
-    read: impl FnOnce(&[u8]) -> Result<ForwardBackwardRequest, DecodeError>,
-) -> Result<ForwardBackwardRequest, Refusal> {
-    let request = read(&body.bytes)?;
-    let sent = serde_json::from_slice(&body.bytes).unwrap_or_default();
-    match unknown::pass_member(&sent) {
-        None => Ok(request),
-        Some(name) => Err(Refusal::unknown(&name)),
     }
 }
 

@@ -1,8 +1,6 @@
 //! Tests of the wire form as a whole.
 
-mod arbitrary;
 mod decoders;
 mod generated;
 mod golden;
 mod hostile;
-mod properties;

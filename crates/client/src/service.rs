@@ -122,8 +122,9 @@ impl ServiceClientBuilder {
         self
     }
 
-    /// Bounds the time that one HTTP call may take, retries not included. The default is the
-    /// protocol's own: 45 s for polls, 60 s for most others.
+    /// Bounds how long the server may be silent in one HTTP call: before it answers, and between
+    /// the parts of a long answer. The default is the protocol's own: 45 s for polls, 60 s for
+    /// most others.
     #[must_use]
     pub fn http_timeout(mut self, timeout: Duration) -> Self {
         self.options.http_timeout = timeout;
@@ -192,7 +193,7 @@ impl ServiceClient {
         let connection = self.connection("check_access").await?;
         let call =
             Call::get("check_access", route::GET_SERVER_CAPABILITIES).policy(Policy::TEN_TIMES);
-        connection.call_without_pause(call).await.map(drop)
+        connection.call(call).await.map(drop)
     }
 
     /// Reads who the credential belongs to.
@@ -264,7 +265,11 @@ impl ServiceClient {
     pub(crate) async fn session(&self, operation: &'static str) -> Result<Arc<Session>, Error> {
         self.check_open(operation)?;
         let create = || Session::create(&self.inner.options);
-        self.inner.session.get_or_try_init(create).await.cloned()
+        let session = self.inner.session.get_or_try_init(create).await?;
+        // The client may have been closed meanwhile, when there was no session to end yet.
+        self.check_open(operation)
+            .inspect_err(|_| session.abandon())?;
+        Ok(Arc::clone(session))
     }
 
     /// Returns a connection that needs no session.
@@ -277,13 +282,108 @@ impl ServiceClient {
             return Ok(Arc::clone(&session.connection));
         }
         let open = || Connection::open(&self.inner.options);
-        self.inner.sessionless.get_or_try_init(open).await.cloned()
+        let connection = self.inner.sessionless.get_or_try_init(open).await?;
+        self.check_open(operation)
+            .inspect_err(|_| connection.close())?;
+        Ok(Arc::clone(connection))
     }
 
     fn check_open(&self, operation: &'static str) -> Result<(), Error> {
         match self.inner.closed.load(Ordering::Acquire) {
             true => Err(Error::Closed { operation }),
             false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ModelInput, SamplingParams};
+    use tinkrs_testkit::ScriptedServer;
+    use tinkrs_testkit::scripted::{API_KEY, BASE_MODEL, Gate, status};
+
+    fn service(server: &ScriptedServer) -> ServiceClient {
+        ServiceClient::builder()
+            .base_url(server.url())
+            .api_key(API_KEY)
+            .telemetry(false)
+            .backpressure(BackpressureScope::Client)
+            .build()
+    }
+
+    #[tokio::test]
+    async fn closing_ends_what_is_waited_for_and_refuses_all_else() {
+        let server = ScriptedServer::start().await;
+        server.on("asample").hold_result(&Gate::closed());
+        let service = service(&server);
+        let sampler = service.create_sampling_client(BASE_MODEL).await.unwrap();
+        let training = service
+            .create_lora_training_client(BASE_MODEL)
+            .await
+            .unwrap();
+        let prompt = ModelInput::from_tokens([1]);
+        let pending = sampler.sample(prompt, SamplingParams::new(1)).submit();
+        server.received("retrieve_future", 2).await;
+
+        service.close(FinishReason::Success, None).await.unwrap();
+        assert!(matches!(pending.await, Err(Error::Closed { .. })));
+        assert!(matches!(
+            training.get_info().await,
+            Err(Error::Closed { .. })
+        ));
+        let another = training.create_sampling_client(BASE_MODEL).await;
+        assert!(matches!(another, Err(Error::Closed { .. })));
+        assert_eq!(server.requests_to("finish_session").len(), 1);
+        assert!(server.requests_to("get_info").is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_session_that_starts_while_the_client_is_closed_does_not_stay() {
+        let server = ScriptedServer::start().await;
+        let gate = Gate::closed();
+        server.on("create_session").stall_until(&gate);
+        let service = service(&server);
+        let starting = tokio::spawn({
+            let service = service.clone();
+            async move { service.create_sampling_client(BASE_MODEL).await }
+        });
+        server.received("create_session", 1).await;
+        service.close(FinishReason::Success, None).await.unwrap();
+        gate.open();
+        let started = starting.await.unwrap();
+        assert!(matches!(started, Err(Error::Closed { .. })));
+        let session = service.inner.session.get().unwrap();
+        assert!(session.connection.check_open("test").is_err());
+    }
+
+    #[tokio::test]
+    async fn a_billing_block_reaches_the_caller_where_nothing_runs_yet() {
+        let server = ScriptedServer::start().await;
+        let refused = |error: Error| assert_eq!(error.status(), Some(402), "{error}");
+        server.on("dynamic_config").reply(status(402));
+        refused(service(&server).check_access().await.unwrap_err());
+
+        let service = service(&server);
+        server
+            .on("get_server_capabilities")
+            .reply(status(503).header("retry-after-ms", "1"));
+        server.on("get_server_capabilities").reply(status(402));
+        refused(service.check_access().await.unwrap_err());
+
+        server.on("create_model").reply(status(402));
+        let created = service.create_lora_training_client(BASE_MODEL).await;
+        refused(created.unwrap_err());
+    }
+
+    #[tokio::test]
+    async fn requests_say_how_long_an_answer_is_waited_for() {
+        let server = ScriptedServer::start().await;
+        service(&server).check_access().await.unwrap();
+        for (endpoint, seconds) in [("get_server_capabilities", "60"), ("dynamic_config", "10")] {
+            let requests = server.requests_to(endpoint);
+            let header = requests[0].header("x-stainless-read-timeout");
+            assert_eq!(header, Some(seconds), "{endpoint}");
         }
     }
 }

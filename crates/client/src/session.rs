@@ -2,9 +2,9 @@
 //! keep it alive.
 
 use crate::Error;
-use crate::connection::Connection;
 use crate::connection::call::Call;
 use crate::connection::retry::Policy;
+use crate::connection::{Connection, FINISH};
 use crate::options::Options;
 use crate::sampling::cancel::CancelQueue;
 use std::sync::Arc;
@@ -136,11 +136,19 @@ impl Session {
         detail: Option<String>,
     ) -> Result<(), Error> {
         let request = FinishSessionRequest { reason, detail };
-        let call = Call::post("finish_session", route::finish_session(&self.id), &request);
+        let call = Call::post(FINISH, route::finish_session(&self.id), &request);
         let finished = self.connection.call(call).await;
         self.stop();
+        self.connection.end();
         self.connection.close_telemetry(reason).await;
         finished.map(drop)
+    }
+
+    /// Stops without a word to the server, which notices when the heartbeats stay away.
+    pub(crate) fn abandon(&self) {
+        self.connection.close();
+        self.stop();
+        self.connection.end();
     }
 
     fn stop(&self) {

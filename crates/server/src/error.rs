@@ -25,6 +25,13 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
+    /// A parameter would have been ignored.
+    pub(crate) fn unknown(name: &str) -> Self {
+        Self::bad_request(format!(
+            "`{name}` is not a parameter that this server knows"
+        ))
+    }
+
     /// The credential is missing or malformed.
     pub(crate) fn unauthorized(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, detail)

@@ -7,6 +7,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use serde_json::Value;
+use tinkrs_wire::op::forward_backward::Address;
 use tinkrs_wire::{Body, compress, header as names};
 
 use crate::error::Refusal;
@@ -24,21 +25,40 @@ impl<T: Body, S: Send + Sync> FromRequest<S> for Decoded<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
-        let bytes = read(request.into_body()).await?;
-        let body = T::decode(&bytes)?;
-        refuse_unknown(&bytes, &body)?;
-        Ok(Self(body))
+        decode(&read(request.into_body()).await?).map(Self)
     }
 }
 
-fn refuse_unknown<T: Body>(bytes: &[u8], body: &T) -> Result<(), Refusal> {
+/// A JSON body that has a place in a model's order, whatever else is wrong with it.
+pub(crate) struct Numbered<T> {
+    pub(crate) address: Address,
+    pub(crate) request: Result<T, Refusal>,
+}
+
+impl<T: Body, S: Send + Sync> FromRequest<S> for Numbered<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
+        let bytes = read(request.into_body()).await?;
+        let request = decode(&bytes);
+        match (Address::of_json(&bytes), request) {
+            (Ok(address), request) => Ok(Self { address, request }),
+            (Err(_), Err(refusal)) => Err(refusal),
+            (Err(_), Ok(_)) => Err(Refusal::bad_request(
+                "`model_id` is missing: this server implements the operation for a model that \
+                 exists, not for one to be created",
+            )),
+        }
+    }
+}
+
+fn decode<T: Body>(bytes: &[u8]) -> Result<T, Refusal> {
+    let body = T::decode(bytes)?;
     let sent: Value = serde_json::from_slice(bytes).unwrap_or_default();
-    let known = serde_json::to_value(body).unwrap_or_default();
+    let known = serde_json::to_value(&body).unwrap_or_default();
     match unknown::member(&sent, &known) {
-        None => Ok(()),
-        Some(name) => Err(Refusal::bad_request(format!(
-            "`{name}` is not a parameter that this server knows"
-        ))),
+        None => Ok(body),
+        Some(name) => Err(Refusal::unknown(&name)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A local server of the Tinker API: the official SDK trains and samples on this machine.
 //!
-//! [`Server::start`] takes loaded models and gives a handle; [`serve`] answers requests with it
+//! [`Server::start`] takes loaded models and gives a handle; [`serve()`] answers requests with it
 //! until told to stop. Reading order:
 //!
 //! 1. `router`: every route on one page; what is not there is answered by 404 and says so;

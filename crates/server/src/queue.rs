@@ -8,10 +8,12 @@
 //! answered by 429. One operation needs none: the one that others wait for. Refusing it would keep
 //! the queue full. There is at most one of these for each model.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tinkrs_types::{ModelId, Promise, RequestId};
+use tinkrs_wire::op::forward_backward::Address;
 
 use crate::Server;
 use crate::error::Refusal;
@@ -27,14 +29,17 @@ impl Server {
     /// a number, as older clients may send it, the operation comes after all that have arrived.
     pub(crate) fn submit(
         &self,
-        model_id: &ModelId,
-        seq_id: Option<i64>,
+        address: &Address,
         prepare: impl FnOnce(&mut Registry) -> Result<Operation, Refusal>,
     ) -> Result<Promise, Refusal> {
+        let model_id = &ModelId::new(address.model_id.as_str());
         let mut registry = self.registry();
         let run = registry.open_run(model_id)?;
         run.last_request_time = Timestamp::now();
-        let number = seq_id.unwrap_or_else(|| run.order.end());
+        let number = match address.seq_id {
+            0 => run.order.end(),
+            number => i64::from(number),
+        };
         if let Some(id) = run.requests.get(&number) {
             return Ok(promise(id.clone(), model_id));
         }
@@ -53,8 +58,8 @@ impl Server {
             return Ok(promise(id, model_id));
         }
         let fills_gap = place == Place::Next && run.order.has_gap();
-        let base = std::sync::Arc::clone(&run.base);
-        let permit = std::sync::Arc::clone(&base.operations).try_acquire_owned();
+        let base = Arc::clone(&run.base);
+        let permit = Arc::clone(&base.operations).try_acquire_owned();
         if permit.is_err() && !fills_gap {
             return Err(Refusal::busy("too many training operations are waiting"));
         }

@@ -4,7 +4,7 @@
 //! something that this server does not know. It is refused, unless its value says "nothing": null,
 //! false, zero or empty.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Other names of members, as (sent, written).
 const ALIASES: [(&str, &str); 2] = [
@@ -40,6 +40,48 @@ pub(crate) fn member(sent: &Value, known: &Value) -> Option<String> {
     }
 }
 
+/// Returns the path of the first member of a pass, sent as JSON by an older client, that is not
+/// one of those it may have.
+pub(crate) fn pass_member(sent: &Value) -> Option<String> {
+    let tensor = json!({
+        "data": null, "dtype": null, "shape": null,
+        "sparse_crow_indices": null, "sparse_col_indices": null,
+    });
+    let chunk = json!({
+        "tokens": null, "data": null, "format": null, "expected_tokens": null,
+        "height": null, "width": null, "location": null, "dmel": null,
+    });
+    let datum = json!({"model_input": {"chunks": [chunk]}, "loss_fn_inputs": {"*": tensor}});
+    let input = json!({"data": [datum], "loss_fn": null, "loss_fn_config": {"*": null}});
+    let pass = json!({
+        "forward_backward_input": input, "forward_input": input, "model_id": null, "seq_id": null,
+    });
+    outside(sent, &pass)
+}
+
+/// As [`member`], for a pattern: `*` stands for any name, the one item of an array for all items,
+/// null for any value.
+fn outside(sent: &Value, pattern: &Value) -> Option<String> {
+    match (sent, pattern) {
+        (Value::Object(sent), Value::Object(pattern)) => sent.iter().find_map(|(name, value)| {
+            if name == "type" || says_nothing(value) {
+                return None;
+            }
+            match pattern.get(name).or_else(|| pattern.get("*")) {
+                None => Some(name.clone()),
+                Some(inner) => outside(value, inner).map(|inner| format!("{name}.{inner}")),
+            }
+        }),
+        (Value::Array(sent), Value::Array(pattern)) => {
+            let pattern = pattern.first()?;
+            sent.iter().enumerate().find_map(|(index, value)| {
+                outside(value, pattern).map(|inner| format!("[{index}].{inner}"))
+            })
+        }
+        _ => None,
+    }
+}
+
 fn says_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -54,7 +96,6 @@ fn says_nothing(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn only_members_that_say_something_are_refused() {
@@ -80,5 +121,27 @@ mod tests {
         for (sent, expected) in cases {
             assert_eq!(member(&sent, &known).as_deref(), expected, "{sent}");
         }
+    }
+
+    #[test]
+    fn members_of_a_pass_are_known_at_every_level() {
+        let pass = |datum: Value| {
+            json!({
+                "forward_backward_input": {"data": [{}, datum], "loss_fn": "ppo",
+                    "loss_fn_config": {"clip_low_threshold": 0.9}},
+                "model_id": "m", "seq_id": 1,
+            })
+        };
+        let known = json!({
+            "model_input": {"chunks": [{"tokens": [1], "type": "encoded_text"}]},
+            "loss_fn_inputs": {"anything": {"data": [1], "dtype": "int64", "shape": [1]}},
+        });
+        assert_eq!(pass_member(&pass(known)), None);
+        let masked = json!({"mask": [1]});
+        let expected = "forward_backward_input.data.[1].mask";
+        assert_eq!(pass_member(&pass(masked)).as_deref(), Some(expected));
+        let tensor = json!({"loss_fn_inputs": {"weights": {"device": "cpu"}}});
+        let expected = "forward_backward_input.data.[1].loss_fn_inputs.weights.device";
+        assert_eq!(pass_member(&pass(tensor)).as_deref(), Some(expected));
     }
 }

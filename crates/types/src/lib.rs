@@ -21,6 +21,7 @@
 
 mod error;
 mod id;
+mod number;
 mod path;
 mod timestamp;
 
@@ -71,6 +72,7 @@ pub use lora::LoraConfig;
 pub use loss::{ClipBounds, LossConfig, LossConfigValue, LossFn};
 pub use model::{ModelData, ModelInfo, SamplerInfo};
 pub use model_input::{Chunk, Dmel, Image, ImageAssetPointer, ImageFormat, ModelInput};
+pub use number::JsonNumber;
 pub use optimizer::{
     AdamParams, DimuonParams, OpenObject, OptimStepOutput, OptimizerConfig, OptimizerParams,
 };

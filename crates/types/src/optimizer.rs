@@ -279,7 +279,7 @@ impl From<DimuonParams> for OptimizerParams {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OptimStepOutput {
     /// Numbers about the step, such as gradient norms. Their names are the server's.
-    #[serde(default)]
+    #[serde(default, with = "crate::number::metrics")]
     pub metrics: Option<Metrics>,
 }
 
@@ -336,6 +336,19 @@ mod tests {
                 format!("adam_params.{name}")
             );
         }
+    }
+
+    #[test]
+    fn a_metric_that_is_not_finite_survives_json() {
+        let output = OptimStepOutput {
+            metrics: Some(Metrics::from([("grad_norm".to_owned(), f64::INFINITY)])),
+        };
+        let body = serde_json::to_value(&output).unwrap();
+        assert_eq!(body, json!({"metrics": {"grad_norm": "inf"}}));
+        assert_eq!(
+            serde_json::from_value::<OptimStepOutput>(body).unwrap(),
+            output
+        );
     }
 
     #[test]

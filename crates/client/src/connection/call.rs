@@ -8,6 +8,7 @@ use crate::Error;
 use crate::error::BoxError;
 use crate::telemetry::named::CallFailed;
 use bytes::{Bytes, BytesMut};
+use futures_core::Stream;
 use jiff::Timestamp;
 use reqwest::header::{
     ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
@@ -172,7 +173,8 @@ pub(crate) enum Fault {
         headers: HeaderMap,
         body: Bytes,
     },
-    /// There is no credential to send, or the request cannot be formed.
+    /// Trying again is of no use: there is no credential to send, the request cannot be formed,
+    /// or its answer is too large.
     Local(Error),
 }
 
@@ -222,29 +224,21 @@ impl Connection {
     }
 
     /// Makes a call, retrying as its policy says.
+    ///
+    /// Once the client is closed, only the end of the session and the last reports go out.
     pub(crate) async fn call(&self, call: Call) -> Result<Answer, Error> {
+        if !matches!(call.operation, super::TELEMETRY | super::FINISH) {
+            self.check_open(call.operation)?;
+        }
         let span = tracing::debug_span!("call", operation = call.operation);
         self.call_in_span(call).instrument(span).await
-    }
-
-    /// Makes a call that a billing block ends at once.
-    pub(crate) async fn call_without_pause(&self, call: Call) -> Result<Answer, Error> {
-        match self.attempt(&call, None, 0).await {
-            Err(
-                fault @ Fault::Status {
-                    status: StatusCode::PAYMENT_REQUIRED,
-                    ..
-                },
-            ) => Err(self.error(&call, fault, 0)),
-            Err(_) => self.call(call).await,
-            Ok(answer) => Ok(answer),
-        }
     }
 
     async fn call_in_span(&self, call: Call) -> Result<Answer, Error> {
         let key = idempotency_key(&call);
         let start = Instant::now();
         let mut retries = 0;
+        let mut blocked = Duration::ZERO;
         loop {
             let fault = match self.attempt(&call, key.as_ref(), retries).await {
                 Ok(answer) => return Ok(answer),
@@ -252,32 +246,33 @@ impl Connection {
             };
             let failure = match &fault {
                 Fault::Local(_) => return Err(self.error(&call, fault, retries)),
-                Fault::Status { status, .. } if status.as_u16() == 402 => {
-                    // Paused tries do not count against the call's patience.
-                    if self.billing_may_pause() {
-                        tokio::time::sleep(super::billing::PAUSE).await;
-                        continue;
-                    }
-                    return Err(self.error(&call, fault, retries));
-                }
                 Fault::Status {
                     status, headers, ..
                 } => Failure::Status(*status, headers),
                 Fault::Connection(_) | Fault::Timeout => Failure::Transport,
             };
-            let random = fastrand::f64();
-            self.report_failure(&call, &fault, retries, start);
-            match retry::decide(
+            let decision = retry::decide(
                 call.policy,
                 failure,
                 retries,
-                start.elapsed(),
+                start.elapsed().saturating_sub(blocked),
                 Timestamp::now(),
-                random,
-            ) {
-                Decision::GiveUp => return Err(self.error(&call, fault, retries)),
+                fastrand::f64(),
+            );
+            if decision == Decision::WaitForBilling && self.billing_may_pause() {
+                // A blocked try is not reported, and does not count against the call's patience.
+                blocked += super::billing::PAUSE;
+                tokio::time::sleep(super::billing::PAUSE).await;
+                continue;
+            }
+            self.report_failure(&call, &fault, retries, start);
+            match decision {
+                Decision::GiveUp | Decision::WaitForBilling => {
+                    return Err(self.error(&call, fault, retries));
+                }
                 Decision::RetryAfter(delay) => {
-                    tracing::debug!(?fault, retries, ?delay, "retrying");
+                    let (kind, status) = (fault.kind(), fault.status());
+                    tracing::debug!(kind, status, retries, ?delay, "retrying");
                     self.counters
                         .retries
                         .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -335,31 +330,29 @@ impl Connection {
         if let Some(body) = request.body().and_then(reqwest::Body::as_bytes) {
             Counters::add(&self.counters.bytes_sent, body.len());
         }
-        let mut response = lease
-            .client
-            .execute(request)
-            .await
-            .map_err(transport_fault)?;
+        let silence = self.timeout(call);
+        let mut response = within(silence, lease.client.execute(request)).await?;
         if let Some(elsewhere) = redirected(&call.method, &response) {
-            let request = self
-                .transport
-                .elsewhere()
-                .get(elsewhere)
-                .timeout(call.timeout);
-            response = request.send().await.map_err(transport_fault)?;
+            let request = self.transport.elsewhere().get(elsewhere);
+            response = within(silence, request.send()).await?;
         }
         let (status, headers) = (response.status(), response.headers().clone());
-        let body = read_body(response).await?;
+        let body = read_body(response.bytes_stream(), silence, MAX_ANSWER_BYTES);
+        let body = body.await.map_err(|stopped| match stopped {
+            Stopped::Broken(fault) => fault,
+            Stopped::TooLong => {
+                let message = format!("more than {MAX_ANSWER_BYTES} bytes");
+                Fault::Local(Error::answer(call.operation, message))
+            }
+        })?;
         Counters::add(&self.counters.bytes_received, body.len());
         log_deprecation(call.operation, &headers);
         if status.is_success() {
             clients.succeeded();
             return Ok(Answer { headers, body });
         }
-        let empty = headers
-            .get(CONTENT_LENGTH)
-            .is_none_or(|length| length == "0");
-        if status == StatusCode::BAD_REQUEST && empty && clients.lost_connection() {
+        let lost = status == StatusCode::BAD_REQUEST && is_from_the_edge(&headers, &body);
+        if lost && clients.lost_connection() {
             return Err(Fault::Connection(
                 "the connection was reset at the edge (empty 400)".into(),
             ));
@@ -386,6 +379,10 @@ impl Connection {
         headers.extend(self.default_headers.clone());
         headers.insert(ACCEPT, HeaderValue::from_static(call.accept));
         headers.insert(HeaderName::from_static(header::RETRY_COUNT), retries.into());
+        let seconds = self.timeout(call).as_secs_f64().to_string();
+        if let Ok(seconds) = HeaderValue::try_from(seconds) {
+            headers.insert(HeaderName::from_static(header::READ_TIMEOUT), seconds);
+        }
         if let Some(key) = idempotency_key {
             headers.insert(
                 HeaderName::from_static(header::IDEMPOTENCY_KEY),
@@ -414,8 +411,12 @@ impl Connection {
                 *request.body_mut() = Some(body.clone().into());
             }
         }
-        *request.timeout_mut() = Some(call.timeout.min(self.max_timeout));
         Ok(request)
+    }
+
+    /// Returns how long the server may be silent before a try counts as failed.
+    fn timeout(&self, call: &Call) -> Duration {
+        call.timeout.min(self.max_timeout)
     }
 
     /// Says what a fault means to the caller once nothing more is tried.
@@ -432,7 +433,7 @@ impl Connection {
             Fault::Timeout => Error::Timeout {
                 operation,
                 url,
-                timeout: call.timeout.min(self.max_timeout),
+                timeout: self.timeout(call),
                 attempts,
             },
             Fault::Status { status, body, .. } => {
@@ -466,39 +467,81 @@ fn redirected(method: &Method, response: &reqwest::Response) -> Option<reqwest::
     follows.then(|| response.url().join(location).ok())?
 }
 
+/// Whether a 400 comes from a load balancer that has lost the connection, not from the server,
+/// which always says what it does not like. The length alone does not tell: it is unknown for
+/// compressed answers too.
+fn is_from_the_edge(headers: &HeaderMap, body: &[u8]) -> bool {
+    match headers.get(CONTENT_LENGTH) {
+        Some(length) => length == "0",
+        None => serde_json::from_slice::<serde_json::Map<_, serde_json::Value>>(body).is_err(),
+    }
+}
+
+/// Waits for the next sign of an answer. A long answer takes as long as it takes, so it is the
+/// silence that is bounded.
+async fn within<T>(
+    silence: Duration,
+    answer: impl Future<Output = reqwest::Result<T>>,
+) -> Result<T, Fault> {
+    match tokio::time::timeout(silence, answer).await {
+        Ok(answer) => answer.map_err(transport_fault),
+        Err(_) => Err(Fault::Timeout),
+    }
+}
+
 fn transport_fault(error: reqwest::Error) -> Fault {
-    if error.is_timeout() {
+    // Without a connection it is not an answer that stays away.
+    if error.is_timeout() && !error.is_connect() {
         return Fault::Timeout;
     }
     // The URL is in the client's own error already.
     Fault::Connection(error.without_url().into())
 }
 
-async fn read_body(mut response: reqwest::Response) -> Result<Bytes, Fault> {
-    let Some(first) = response.chunk().await.map_err(transport_fault)? else {
-        return Ok(Bytes::new());
-    };
-    let Some(second) = response.chunk().await.map_err(transport_fault)? else {
-        return Ok(first);
-    };
-    let mut body = BytesMut::with_capacity(first.len() + second.len());
-    body.extend_from_slice(&first);
-    body.extend_from_slice(&second);
-    while let Some(chunk) = response.chunk().await.map_err(transport_fault)? {
-        if body.len() + chunk.len() > MAX_ANSWER_BYTES {
-            return Err(Fault::Connection(
-                format!("an answer of more than {MAX_ANSWER_BYTES} bytes").into(),
-            ));
+/// Why the body of an answer ended early.
+#[derive(Debug)]
+enum Stopped {
+    Broken(Fault),
+    TooLong,
+}
+
+async fn read_body(
+    chunks: impl Stream<Item = reqwest::Result<Bytes>>,
+    silence: Duration,
+    max_bytes: usize,
+) -> Result<Bytes, Stopped> {
+    let mut chunks = std::pin::pin!(chunks);
+    // Most answers are one chunk, which is not copied.
+    let mut first = Bytes::new();
+    let mut body = BytesMut::new();
+    loop {
+        let next = std::future::poll_fn(|cx| chunks.as_mut().poll_next(cx));
+        let next = within(silence, async { next.await.transpose() }).await;
+        let Some(chunk) = next.map_err(Stopped::Broken)? else {
+            break;
+        };
+        if first.len() + body.len() + chunk.len() > max_bytes {
+            return Err(Stopped::TooLong);
         }
+        if first.is_empty() && body.is_empty() {
+            first = chunk;
+            continue;
+        }
+        body.extend_from_slice(&std::mem::take(&mut first));
         body.extend_from_slice(&chunk);
     }
-    Ok(body.freeze())
+    Ok(if body.is_empty() {
+        first
+    } else {
+        body.freeze()
+    })
 }
 
 fn log_deprecation(operation: &'static str, headers: &HeaderMap) {
     let Some(note) = headers
         .get(header::DEPRECATION_NOTE)
         .and_then(|note| note.to_str().ok())
+        .filter(|note| !note.is_empty())
     else {
         return;
     };
@@ -507,8 +550,7 @@ fn log_deprecation(operation: &'static str, headers: &HeaderMap) {
         .is_some_and(|level| level == "error")
     {
         true => tracing::error!(operation, note, "deprecated"),
-        false if !note.is_empty() => tracing::warn!(operation, note, "deprecated"),
-        false => {}
+        false => tracing::warn!(operation, note, "deprecated"),
     }
 }
 
@@ -521,5 +563,37 @@ mod tests {
         let pairs = [("day", "2026-01-02".into()), ("q", "a b&c:d/é".into())];
         assert_eq!(form(pairs), "day=2026-01-02&q=a+b%26c%3Ad%2F%C3%A9");
         assert_eq!(Call::get("x", "/p").query([]).path, "/p");
+    }
+    #[test]
+    fn a_400_is_the_edge_s_only_if_the_server_gives_no_reason() {
+        let from_edge = |length: Option<&str>, body: &str| {
+            let length = length.map(|text| (CONTENT_LENGTH, HeaderValue::from_str(text).unwrap()));
+            is_from_the_edge(&length.into_iter().collect(), body.as_bytes())
+        };
+        assert!(from_edge(Some("0"), ""));
+        assert!(from_edge(None, ""));
+        assert!(from_edge(None, "<html>400 Bad Request</html>"));
+        assert!(!from_edge(Some("18"), r#"{"detail": "rank"}"#));
+        assert!(
+            !from_edge(None, r#"{"detail": "rank"}"#),
+            "compressed answers come without a length"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_answer_may_take_its_time_but_not_fall_silent() {
+        let drip = |pause| {
+            futures_util::stream::unfold(0, move |n| async move {
+                tokio::time::sleep(Duration::from_secs(pause)).await;
+                (n < 5).then_some((Ok(Bytes::from_static(b"ab")), n + 1))
+            })
+        };
+        let read = |pause, max| read_body(drip(pause), Duration::from_secs(45), max);
+        assert_eq!(read(40, 10).await.unwrap(), "ababababab");
+        assert!(matches!(
+            read(50, 10).await,
+            Err(Stopped::Broken(Fault::Timeout))
+        ));
+        assert!(matches!(read(1, 9).await, Err(Stopped::TooLong)));
     }
 }

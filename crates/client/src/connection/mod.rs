@@ -22,6 +22,7 @@ use credential::Credential;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use retry::Policy;
 use stats::Counters;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -30,11 +31,14 @@ use tinkrs_wire::op::auth_token::{AuthTokenRequest, AuthTokenResponse};
 use tinkrs_wire::op::client_config::ClientConfigRequest;
 use tinkrs_wire::{SDK_VERSION, header, route};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use transport::Transport;
 
 /// The operation whose own failures are not reported.
 pub(crate) const TELEMETRY: &str = "telemetry";
+/// The operation that ends a session.
+pub(crate) const FINISH: &str = "finish_session";
 
 /// What a user wants called when a queue pauses.
 pub(crate) type QueueListener = Arc<dyn Fn(&QueueNotice) + Send + Sync>;
@@ -43,6 +47,8 @@ pub(crate) type QueueListener = Arc<dyn Fn(&QueueNotice) + Send + Sync>;
 pub(crate) struct Connection {
     pub(crate) base_url: String,
     default_headers: HeaderMap,
+    /// The headers among them that the user has set, for others who join the session.
+    pub(crate) header_overrides: BTreeMap<String, String>,
     max_timeout: Duration,
     transport: Transport,
     credential: Credential,
@@ -50,6 +56,8 @@ pub(crate) struct Connection {
     billing: Billing,
     dynamic: RwLock<DynamicConfig>,
     closed: AtomicBool,
+    /// True once no result is worth waiting for any more.
+    ended: watch::Sender<bool>,
     telemetry: OnceLock<Telemetry>,
 
     pub(crate) config: ClientConfig,
@@ -73,7 +81,8 @@ impl Connection {
         let call = Call::post("client_config", route::CLIENT_CONFIG, &request);
         connection.configure(options, connection.json(call).await?)?;
         let dynamic = connection
-            .fetch_dynamic_config(Policy::FIVE_MINUTES)
+            // Nothing runs yet that a pause would save.
+            .fetch_dynamic_config(Policy::FIVE_MINUTES.billing_is_final())
             .await?;
         connection.dynamic = RwLock::new(dynamic);
         Ok(Arc::new(connection))
@@ -101,6 +110,7 @@ impl Connection {
         let config = ClientConfig::default();
         Ok(Self {
             default_headers: default_headers(options)?,
+            header_overrides: options.headers.clone(),
             max_timeout: options.http_timeout,
             transport: Transport::new(&base_url)?,
             credential: Credential::new(source.clone())?,
@@ -108,6 +118,7 @@ impl Connection {
             billing: Billing::new(Duration::ZERO),
             dynamic: RwLock::default(),
             closed: AtomicBool::new(false),
+            ended: watch::Sender::new(false),
             telemetry: OnceLock::new(),
             limiter: Limiter::new(config.sample_dispatch_bytes_semaphore_size),
             upload_bytes: ByteBudget::new(config.fwdbwd_dispatch_bytes_semaphore_size),
@@ -260,6 +271,17 @@ impl Connection {
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.credential.close();
+    }
+
+    /// Gives up waiting for results that have not arrived yet.
+    pub(crate) fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
+    /// Returns once [`end`](Self::end) was called.
+    pub(crate) async fn ended(&self) {
+        // The sender is our own, so it is there for as long as we are.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
     pub(crate) fn check_open(&self, operation: &'static str) -> Result<(), Error> {

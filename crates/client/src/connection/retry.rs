@@ -37,6 +37,9 @@ pub(crate) struct Policy {
     pub(crate) retry_conflict: bool,
     /// Whether this layer handles 429; for samples the limiter does.
     pub(crate) retry_rate_limit: bool,
+    /// Whether this layer waits out a billing block. Others hear of it at once, or wait
+    /// themselves.
+    pub(crate) wait_for_billing: bool,
 }
 
 impl Policy {
@@ -44,6 +47,7 @@ impl Policy {
         patience: Patience::Once,
         retry_conflict: true,
         retry_rate_limit: true,
+        wait_for_billing: false,
     };
     pub(crate) const TEN_TIMES: Self = Self {
         patience: Patience::Retries(10),
@@ -51,6 +55,7 @@ impl Policy {
     };
     pub(crate) const FIVE_MINUTES: Self = Self {
         patience: Patience::Window(Duration::from_secs(300)),
+        wait_for_billing: true,
         ..Self::ONCE
     };
 
@@ -64,6 +69,13 @@ impl Policy {
     pub(crate) const fn rate_limit_is_final(self) -> Self {
         Self {
             retry_rate_limit: false,
+            ..self
+        }
+    }
+
+    pub(crate) const fn billing_is_final(self) -> Self {
+        Self {
+            wait_for_billing: false,
             ..self
         }
     }
@@ -82,10 +94,13 @@ pub(crate) enum Failure<'a> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Decision {
     RetryAfter(Duration),
+    /// Wait if billing allows it, else give up.
+    WaitForBilling,
     GiveUp,
 }
 
-/// Decides about the failure of try number `retries` (from 0), `elapsed` after the first began.
+/// Decides about the failure of try number `retries` (from 0), `elapsed` after the first began,
+/// not counting the time that a billing block was waited out.
 pub(crate) fn decide(
     policy: Policy,
     failure: Failure<'_>,
@@ -94,6 +109,12 @@ pub(crate) fn decide(
     now: Timestamp,
     random: f64,
 ) -> Decision {
+    if matches!(failure, Failure::Status(StatusCode::PAYMENT_REQUIRED, _)) {
+        return match policy.wait_for_billing {
+            true => Decision::WaitForBilling,
+            false => Decision::GiveUp,
+        };
+    }
     if !is_retryable(policy, failure) {
         return Decision::GiveUp;
     }
@@ -117,6 +138,10 @@ fn is_retryable(policy: Policy, failure: Failure<'_>) -> bool {
     let Failure::Status(status, headers) = failure else {
         return true;
     };
+    if status == StatusCode::TOO_MANY_REQUESTS && !policy.retry_rate_limit {
+        // Whoever handles it must hear of it, whatever the server wishes.
+        return false;
+    }
     match headers
         .get(header::SHOULD_RETRY)
         .map(|value| value.as_bytes())
@@ -128,7 +153,7 @@ fn is_retryable(policy: Policy, failure: Failure<'_>) -> bool {
     match status.as_u16() {
         408 => true,
         409 => policy.retry_conflict,
-        429 => policy.retry_rate_limit,
+        429 => true,
         status => status >= 500,
     }
 }
@@ -202,6 +227,28 @@ mod tests {
             after_status(Policy::TEN_TIMES.rate_limit_is_final(), 429, &[]),
             Decision::GiveUp
         );
+    }
+
+    #[test]
+    fn a_rate_limit_reaches_whoever_handles_it_even_if_the_server_wants_a_retry() {
+        let policy = Policy::FIVE_MINUTES.rate_limit_is_final();
+        assert_eq!(
+            after_status(policy, 429, &[("x-should-retry", "true")]),
+            Decision::GiveUp
+        );
+    }
+
+    #[test]
+    fn a_billing_block_is_waited_out_only_by_calls_that_are_worth_it() {
+        let cases = [
+            (Policy::FIVE_MINUTES, Decision::WaitForBilling),
+            (Policy::FIVE_MINUTES.billing_is_final(), Decision::GiveUp),
+            (Policy::TEN_TIMES, Decision::GiveUp),
+            (Policy::ONCE, Decision::GiveUp),
+        ];
+        for (policy, expected) in cases {
+            assert_eq!(after_status(policy, 402, &[]), expected, "{policy:?}");
+        }
     }
 
     #[test]

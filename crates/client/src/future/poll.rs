@@ -124,8 +124,17 @@ impl Patience {
     }
 }
 
-/// Polls until the request is done.
+/// Polls until the request is done, or the client is closed.
 pub(crate) async fn wait(connection: &Connection, wanted: &Wanted<'_>) -> Result<Fetched, Error> {
+    let operation = wanted.operation;
+    tokio::select! {
+        biased;
+        result = poll_until_done(connection, wanted) => result,
+        () = connection.ended() => Err(Error::Closed { operation }),
+    }
+}
+
+async fn poll_until_done(connection: &Connection, wanted: &Wanted<'_>) -> Result<Fetched, Error> {
     let report = Report::new(connection, wanted);
     let mut patience = Patience::default();
     let mut allow_metadata_only = !wanted.size_known;
@@ -161,6 +170,8 @@ pub(crate) async fn wait(connection: &Connection, wanted: &Wanted<'_>) -> Result
                 Outcome::NotYet(_) => fault.queue_status().iter().for_each(|status| {
                     wanted.observer.saw(connection, status);
                 }),
+                // A billing block that is waited out is not reported.
+                Outcome::Status(402, _) => {}
                 _ => report.fault(&call, fault, kind(outcome, step), iteration, &patience),
             }
         }

@@ -50,7 +50,8 @@ impl QueueObserver {
         if status.state.is_paused() {
             connection.limiter.queue_paused();
         }
-        if status.state == QueueState::Active {
+        let says_nothing = status.state == QueueState::Unknown && status.reason.is_none();
+        if status.state == QueueState::Active || says_nothing {
             return;
         }
         let reason = status
@@ -63,7 +64,11 @@ impl QueueObserver {
             reason,
         };
         if let Some(listener) = &connection.queue_listener {
-            listener(&notice);
+            // A listener that panics must not cost the result that is waited for.
+            let call = std::panic::AssertUnwindSafe(|| listener(&notice));
+            if std::panic::catch_unwind(call).is_err() {
+                tracing::error!("the listener for queue states panicked");
+            }
         }
         if self.may_warn(Instant::now()) {
             tracing::warn!(object = %notice.object, state = %notice.state, reason = %notice.reason, "waiting in a queue");

@@ -10,8 +10,8 @@ use crate::connection::billing;
 use crate::connection::call::Call;
 use crate::connection::retry::Policy;
 use crate::future::poll;
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tinkrs_types::{Completion, RequestId, SamplingSessionId};
 use tinkrs_wire::op::retrieve_futures::{
@@ -19,22 +19,31 @@ use tinkrs_wire::op::retrieve_futures::{
 };
 use tinkrs_wire::route;
 use tokio::sync::{Notify, oneshot};
+use tokio::task::AbortHandle;
 
 const OPERATION: &str = "retrieve_futures";
 const PAUSE: Duration = Duration::from_secs(1);
 const BAD_REQUESTS: u32 = 3;
+/// How much news is kept that nobody waits for yet. It only has to outlast the answer to its
+/// own submission, and there are never more than a few hundred submissions under way.
+const MAX_EARLY: usize = 4_096;
 
+/// Dropping it ends its task.
 #[derive(Debug)]
 pub(crate) struct Feed {
     state: Mutex<State>,
-    something_to_ask: Notify,
+    something_to_ask: Arc<Notify>,
+    task: OnceLock<AbortHandle>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     cursor: u64,
+    /// Who waits for what. Those who have stopped waiting stay here until there is news of
+    /// their request, so that it is not taken for early news.
     waiters: HashMap<RequestId, oneshot::Sender<Completion>>,
-    completed: HashMap<RequestId, Completion>,
+    /// News of requests that nobody waits for yet, oldest first.
+    early: VecDeque<Completion>,
     retrieved: BTreeSet<RequestId>,
     broken: Option<String>,
 }
@@ -48,14 +57,18 @@ impl Feed {
     ) -> Arc<Self> {
         let feed = Arc::new(Self {
             state: Mutex::default(),
-            something_to_ask: Notify::new(),
+            something_to_ask: Arc::default(),
+            task: OnceLock::new(),
         });
         let target = FuturesTarget::SamplingSession {
             sampling_session_id: id,
             cloned_sampler_id: clone_id,
         };
         let runtime = connection.runtime.clone();
-        runtime.spawn(poll_feed(Arc::downgrade(&feed), connection, target));
+        let wake = Arc::clone(&feed.something_to_ask);
+        let task = runtime.spawn(poll_feed(Arc::downgrade(&feed), wake, connection, target));
+        // The feed is new, so it has no other task.
+        let _ = feed.task.set(task.abort_handle());
         feed
     }
 
@@ -63,7 +76,11 @@ impl Feed {
     pub(crate) async fn wait_for(&self, request_id: &RequestId) -> Result<Completion, Error> {
         let done = {
             let mut state = self.lock();
-            if let Some(completion) = state.completed.remove(request_id) {
+            let early = state
+                .early
+                .iter()
+                .position(|news| news.request_id() == request_id);
+            if let Some(completion) = early.and_then(|index| state.early.remove(index)) {
                 return Ok(completion);
             }
             if let Some(message) = &state.broken {
@@ -74,10 +91,6 @@ impl Feed {
             done
         };
         self.something_to_ask.notify_one();
-        let _forget = Forget {
-            feed: self,
-            request_id,
-        };
         done.await
             .map_err(|_| broken(self.lock().broken.as_deref().unwrap_or("the feed ended")))
     }
@@ -91,7 +104,8 @@ impl Feed {
     /// Returns what to ask for next, if there is anything.
     fn next_request(&self, target: &FuturesTarget) -> Option<RetrieveFuturesRequest> {
         let state = self.lock();
-        if state.waiters.is_empty() && state.retrieved.is_empty() {
+        let somebody_waits = state.waiters.values().any(|waiter| !waiter.is_closed());
+        if !somebody_waits && state.retrieved.is_empty() {
             return None;
         }
         Some(RetrieveFuturesRequest {
@@ -111,9 +125,18 @@ impl Feed {
         for completion in response.completions {
             let request_id = completion.request_id().clone();
             match state.waiters.remove(&request_id) {
-                // Whoever has stopped waiting does not want to know.
-                Some(waiter) => drop(waiter.send(completion)),
-                None => drop(state.completed.insert(request_id, completion)),
+                Some(waiter) => {
+                    // Whoever has stopped waiting does not fetch it: the server need not keep it.
+                    if waiter.send(completion).is_err() {
+                        state.retrieved.insert(request_id);
+                    }
+                }
+                None => {
+                    state.early.push_back(completion);
+                    if state.early.len() > MAX_EARLY {
+                        state.early.pop_front();
+                    }
+                }
             }
         }
     }
@@ -133,24 +156,28 @@ fn broken(message: &str) -> Error {
     Error::answer(OPERATION, message.to_owned())
 }
 
-/// Removes a waiter that has stopped waiting.
-struct Forget<'a> {
-    feed: &'a Feed,
-    request_id: &'a RequestId,
-}
-
-impl Drop for Forget<'_> {
+impl Drop for Feed {
     fn drop(&mut self) {
-        self.feed.lock().waiters.remove(self.request_id);
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
     }
 }
 
-async fn poll_feed(feed: Weak<Feed>, connection: Arc<Connection>, target: FuturesTarget) {
+/// The feed's task. It never holds the feed while it waits, so that it ends with it.
+async fn poll_feed(
+    feed: Weak<Feed>,
+    something_to_ask: Arc<Notify>,
+    connection: Arc<Connection>,
+    target: FuturesTarget,
+) {
     let mut bad_requests = 0;
-    while let Some(feed) = feed.upgrade() {
-        let Some(request) = feed.next_request(&target) else {
-            // Looking again now and then lets the task end once nobody has the feed any more.
-            let _ = tokio::time::timeout(PAUSE, feed.something_to_ask.notified()).await;
+    loop {
+        let Some(next) = feed.upgrade().map(|feed| feed.next_request(&target)) else {
+            return;
+        };
+        let Some(request) = next else {
+            something_to_ask.notified().await;
             continue;
         };
         let call = Call::post(OPERATION, route::RETRIEVE_FUTURES, &request)
@@ -159,7 +186,9 @@ async fn poll_feed(feed: Weak<Feed>, connection: Arc<Connection>, target: Future
         match connection.json(call).await {
             Ok(response) => {
                 bad_requests = 0;
-                feed.took(&request, response);
+                if let Some(feed) = feed.upgrade() {
+                    feed.took(&request, response);
+                }
             }
             Err(error) => match error.status() {
                 Some(402) if connection.billing_may_pause() => {
@@ -172,8 +201,75 @@ async fn poll_feed(feed: Weak<Feed>, connection: Arc<Connection>, target: Future
                 _ if error.is_retryable() && error.status() != Some(402) => {
                     tokio::time::sleep(PAUSE).await
                 }
-                _ => return feed.fail(&error),
+                _ => return feed.upgrade().iter().for_each(|feed| feed.fail(&error)),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    fn feed() -> Feed {
+        Feed {
+            state: Mutex::default(),
+            something_to_ask: Arc::default(),
+            task: OnceLock::new(),
+        }
+    }
+
+    fn target() -> FuturesTarget {
+        FuturesTarget::SamplingSession {
+            sampling_session_id: "s".into(),
+            cloned_sampler_id: 0,
+        }
+    }
+
+    fn news(ids: impl IntoIterator<Item = String>) -> RetrieveFuturesResponse {
+        let finished = |id: String| Completion::Finished {
+            request_id: id.into(),
+            response_payload_uncompressed_size: None,
+        };
+        RetrieveFuturesResponse {
+            completions: ids.into_iter().map(finished).collect(),
+            cursor: 7,
+        }
+    }
+
+    #[tokio::test]
+    async fn news_may_come_before_anybody_waits_for_it() {
+        let feed = feed();
+        feed.lock().retrieved.insert("old".into());
+        let request = feed.next_request(&target()).expect("there is a report");
+        feed.took(&request, news(["a".to_owned()]));
+        let completion = feed.wait_for(&"a".into()).await.unwrap();
+        assert_eq!(completion.request_id(), &RequestId::from("a"));
+        assert!(feed.lock().early.is_empty());
+        assert!(feed.next_request(&target()).is_none(), "the report arrived");
+    }
+
+    #[test]
+    fn news_that_nobody_wants_is_not_kept() {
+        let feed = feed();
+        for id in ["a", "b"] {
+            let waiting = feed.wait_for(&id.into()).now_or_never();
+            assert!(waiting.is_none(), "there is no news yet");
+        }
+        assert!(
+            feed.next_request(&target()).is_none(),
+            "nobody waits any more"
+        );
+        feed.lock().retrieved.insert("old".into());
+        let request = feed.next_request(&target()).expect("there is a report");
+        feed.took(&request, news(["a".to_owned(), "b".to_owned()]));
+        let state = feed.lock();
+        assert!(state.waiters.is_empty() && state.early.is_empty());
+        assert_eq!(state.retrieved.len(), 2, "the server may forget them");
+        drop(state);
+
+        feed.took(&request, news((0..5_000).map(|n| n.to_string())));
+        assert_eq!(feed.lock().early.len(), MAX_EARLY);
     }
 }

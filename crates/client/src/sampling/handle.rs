@@ -38,7 +38,8 @@ struct Holder {
 impl SamplingClient {
     /// Describes this sampler in text, for another process to [take up](Self::from_handle).
     ///
-    /// The text holds no credential.
+    /// The text holds no credential, but it holds the headers that the
+    /// [builder](ServiceClientBuilder::header) was given: keep secrets out of them.
     pub fn to_handle(&self) -> String {
         let connection = &self.inner.session.connection;
         let handle = Handle {
@@ -46,7 +47,7 @@ impl SamplingClient {
             sampling_session_id: self.inner.id.clone(),
             holder: Holder {
                 base_url: Some(connection.base_url.clone()),
-                default_headers_overrides: BTreeMap::new(),
+                default_headers_overrides: connection.header_overrides.clone(),
                 client_config: connection.config.clone(),
                 client_dynamic_config: connection.dynamic_config(),
                 api_key: None,
@@ -105,4 +106,75 @@ fn read(handle: &str) -> Result<Handle, InvalidInput> {
     };
     let json = URL_SAFE.decode(handle.trim()).map_err(|_| refused())?;
     serde_json::from_slice(&json).map_err(|_| refused())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// What `get_sampler_handle` of the Python SDK 0.36.0 writes, before base64.
+    fn from_python() -> serde_json::Value {
+        json!({
+            "session_id": "s1",
+            "sampling_session_id": "s1:sample:0",
+            "holder": {
+                "base_url": "http://127.0.0.1:9/",
+                "default_headers_overrides": {"X-Route": "blue"},
+                "client_config": {
+                    "pjwt_auth_enabled": false,
+                    "credential_default_source": "api_key",
+                    "sample_dispatch_bytes_semaphore_size": 10_485_760,
+                    "inflight_response_bytes_semaphore_size": 52_428_800,
+                    "parallel_fwdbwd_chunks": true,
+                    "proto_compress_fwdbwd": false,
+                    "fwdbwd_max_chunk_len": 1024,
+                    "fwdbwd_max_chunk_bytes_count": 5_000_000,
+                    "fwdbwd_dispatch_bytes_semaphore_size": 50_000_000,
+                    "billing_exception_max_pause_duration_sec": 3600,
+                    "sample_no_retries": false,
+                    "sample_enable_stuck_detection": true,
+                    "sample_max_concurrent_requests": 2000,
+                    "use_pyqwest_transport": true,
+                    "create_model_via_load_weights": false,
+                    "sample_use_retrieve_futures": false,
+                    "custom_loss_server_side": false,
+                    "sample_join_sampling_session": true
+                },
+                "client_dynamic_config": {
+                    "refresh_interval_sec": 300,
+                    "sample_cancel_enabled": false,
+                    "sample_cancel_max_batch_size": 64
+                },
+                "api_key": null
+            },
+            "record_stability_info": true
+        })
+    }
+
+    #[test]
+    fn a_handle_passes_from_python_and_back() {
+        let handle = read(&URL_SAFE.encode(from_python().to_string())).unwrap();
+        assert!(handle.record_stability_info);
+        assert!(handle.holder.client_config.sample_join_sampling_session);
+        // Python takes exactly these members, no fewer and no more.
+        assert_eq!(serde_json::to_value(&handle).unwrap(), from_python());
+    }
+
+    #[tokio::test]
+    async fn a_handle_carries_the_headers_but_not_the_key() {
+        let settings = ServiceClientBuilder::default()
+            .api_key("tml-hidden")
+            .header("X-Team", "red");
+        let taken = URL_SAFE.encode(from_python().to_string());
+        let client = SamplingClient::from_handle_with(&taken, settings)
+            .await
+            .unwrap();
+        let passed_on = read(&client.to_handle()).unwrap().holder;
+        assert!(passed_on.api_key.is_none());
+        let headers = passed_on.default_headers_overrides;
+        assert_eq!((&*headers["X-Route"], &*headers["X-Team"]), ("blue", "red"));
+        let text = URL_SAFE.decode(client.to_handle()).unwrap();
+        assert!(!String::from_utf8_lossy(&text).contains("hidden"));
+    }
 }

@@ -44,7 +44,10 @@ impl RetryConfig {
             .saturating_mul(2_u32.saturating_pow(tries.min(30)));
         let delay = doubled.min(self.delay_max);
         let jitter = 1.0 + self.jitter.clamp(0.0, 1.0) * (2.0 * random - 1.0);
-        delay.mul_f64(jitter).min(self.delay_max)
+        // A jitter that is no number, or a delay beyond all bounds, is as good as no jitter.
+        Duration::try_from_secs_f64(delay.as_secs_f64() * jitter)
+            .unwrap_or(delay)
+            .min(self.delay_max)
     }
 
     /// Returns whether a sample that failed like this is submitted again.
@@ -148,6 +151,21 @@ mod tests {
             [500, 1_000, 2_000, 4_000, 8_000, 10_000]
         );
         assert_eq!((ms(0, 0.0), ms(0, 1.0), ms(9, 1.0)), (375, 625, 10_000));
+    }
+
+    #[test]
+    fn no_setting_makes_a_delay_panic() {
+        let odd = RetryConfig {
+            jitter: f64::NAN,
+            ..RetryConfig::default()
+        };
+        assert_eq!(odd.delay(0, 0.5), Duration::from_millis(500));
+        let endless = RetryConfig {
+            delay_base: Duration::MAX,
+            delay_max: Duration::MAX,
+            ..RetryConfig::default()
+        };
+        assert_eq!(endless.delay(9, 1.0), Duration::MAX);
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use super::client::{Inner, SamplingClient};
 use super::score;
 use crate::Error;
+use crate::connection::Connection;
 use crate::connection::call::{Call, Payload};
 use crate::connection::retry::Policy;
 use crate::future::Pending;
@@ -15,6 +16,7 @@ use reqwest::Method;
 use reqwest::header::HeaderValue;
 use std::future::IntoFuture;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tinkrs_types::{
     Completion, InvalidInput, ModelInput, Promise, RequestId, RequestType, SAMPLE_SEQ_BLOCK,
     SampleOptions, SampleOutput, SamplingParams, SequenceId, TensorData, Timestamp,
@@ -187,26 +189,24 @@ pub(super) fn submit<T: Send + 'static>(
     let runtime = inner.session.connection.runtime.clone();
     runtime.spawn(async move {
         let current = Mutex::new(None);
+        let connection = &inner.session.connection;
         let result = tokio::select! {
             biased;
             result = run(&inner, job, &current) => Some(result),
             () = sender.closed() => None,
+            () = connection.ended() => Some(Err(Error::Closed { operation: NAME })),
         };
-        match result {
-            Some(result) => {
-                let result = result.and_then(read);
-                if let Err(error) = &result {
-                    inner.session.connection.report_error(error);
-                }
-                drop(sender.send(result));
+        // If the server still works on it, it may stop: we do not wait any more.
+        let current = current.into_inner().unwrap_or_else(PoisonError::into_inner);
+        current
+            .into_iter()
+            .for_each(|request_id| inner.session.cancels.cancel(request_id));
+        if let Some(result) = result {
+            let result = result.and_then(read);
+            if let Err(error) = &result {
+                connection.report_error(error);
             }
-            None => {
-                // Nobody waits any more. If the server works on it, it may stop.
-                let current = current.into_inner().unwrap_or_else(PoisonError::into_inner);
-                current
-                    .into_iter()
-                    .for_each(|request_id| inner.session.cancels.cancel(request_id));
-            }
+            drop(sender.send(result));
         }
     });
     pending
@@ -282,7 +282,8 @@ async fn attempt(
     let connection = &inner.session.connection;
     connection.check_open(NAME)?;
     let clone_id = inner.clone_id().await?;
-    let promise = submit_request(inner, job, clone_id * SAMPLE_SEQ_BLOCK + seq_id).await?;
+    let seq_id = numbered(clone_id, seq_id)?;
+    let promise = submit_request(inner, job, seq_id).await?;
     let set_current = |id| *current.lock().unwrap_or_else(PoisonError::into_inner) = id;
     set_current(Some(promise.request_id.clone()));
     let output = fetch(inner, clone_id, &promise.request_id).await;
@@ -290,6 +291,16 @@ async fn attempt(
     let output = decode(output?, &job.request, promise)?;
     score::check(&job.request, &output)?;
     Ok(output)
+}
+
+/// Numbers a sample among those of all clients of its sampling session.
+fn numbered(clone_id: u64, seq_id: u64) -> Result<u64, Error> {
+    let number = clone_id.checked_mul(SAMPLE_SEQ_BLOCK);
+    let number = number.and_then(|first| first.checked_add(seq_id));
+    // The wire has signed numbers.
+    number
+        .filter(|number| i64::try_from(*number).is_ok())
+        .ok_or_else(|| Error::answer(NAME, format!("client number {clone_id} is too large")))
 }
 
 async fn submit_request(inner: &Inner, job: &Job, seq_id: u64) -> Result<Promise, Error> {
@@ -301,12 +312,16 @@ async fn submit_request(inner: &Inner, job: &Job, seq_id: u64) -> Result<Promise
         .await;
     // Encoded only now: thousands of waiting samples hold no bodies.
     let mut call = Call::new(NAME, Method::POST, route::ASAMPLE)
-        .policy(Policy::FIVE_MINUTES.rate_limit_is_final())
+        .policy(
+            Policy::FIVE_MINUTES
+                .rate_limit_is_final()
+                .billing_is_final(),
+        )
         .header(header::SAMPLING_BACKPRESSURE, HeaderValue::from_static("1"));
     call.payload = Payload::Json(encode(&job.request, seq_id));
     loop {
         match connection.json(call.clone()).await {
-            Err(error) if error.status() == Some(429) => {
+            Err(error) if holds_back(&error, connection) => {
                 connection.limiter.refused(job.size_bytes);
                 connection
                     .limiter
@@ -315,6 +330,15 @@ async fn submit_request(inner: &Inner, job: &Job, seq_id: u64) -> Result<Promise
             }
             result => return result,
         }
+    }
+}
+
+/// Whether a refused submission is made again, once the limiter lets it.
+fn holds_back(error: &Error, connection: &Connection) -> bool {
+    match error.status() {
+        Some(429) => true,
+        Some(402) => connection.billing_may_pause(),
+        _ => false,
     }
 }
 
@@ -343,7 +367,6 @@ async fn fetch(
     request_id: &RequestId,
 ) -> Result<poll::Fetched, Error> {
     let connection = &inner.session.connection;
-    let start = Instant::now();
     let mut size_known = false;
     let mut _reserved = None;
     let feed = inner.feed(clone_id);
@@ -361,7 +384,8 @@ async fn fetch(
         operation: NAME,
         request_id,
         request_type: RequestType::Sample,
-        roundtrip: start.elapsed(),
+        // Counted from when the promise was there, as the official client does.
+        roundtrip: Duration::ZERO,
         observer: &inner.observer,
         size_known,
     };
@@ -400,4 +424,45 @@ fn decode(
         sequence.id = Some(id);
     }
     Ok(output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampling::RetryConfig;
+    use tinkrs_testkit::ScriptedServer;
+    use tinkrs_testkit::scripted::{API_KEY, BASE_MODEL, Gate};
+
+    #[test]
+    fn samples_are_numbered_in_blocks_and_no_block_overflows() {
+        assert_eq!(numbered(0, 7).unwrap(), 7);
+        assert_eq!(numbered(2, 7).unwrap(), 2_000_000_007);
+        assert!(
+            numbered(SAMPLE_SEQ_BLOCK, 7).is_ok(),
+            "the largest of our own"
+        );
+        for clone_id in [10_000_000_000, u64::MAX] {
+            assert!(numbered(clone_id, 0).is_err(), "client {clone_id}");
+        }
+    }
+    #[tokio::test]
+    async fn a_stuck_sample_is_cancelled_on_the_server_too() {
+        let server = ScriptedServer::start().await;
+        server.dynamic_config(|config| config.sample_cancel_enabled = true);
+        server.on("asample").hold_result(&Gate::closed());
+        let service = crate::ServiceClient::builder()
+            .base_url(server.url())
+            .api_key(API_KEY)
+            .telemetry(false)
+            .build();
+        let sampler = service.create_sampling_client(BASE_MODEL).await.unwrap();
+        let prompt = ModelInput::from_tokens([1]);
+        let impatient = sampler.with_retry_config(RetryConfig {
+            progress_timeout: Duration::from_millis(300),
+            ..RetryConfig::default()
+        });
+        let pending = impatient.sample(prompt, SamplingParams::new(1)).submit();
+        assert!(matches!(pending.await, Err(Error::Stuck { .. })));
+        server.received("cancel_future", 1).await;
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::client::TrainingClient;
 use super::request::BoxFuture;
+use crate::auth::Secret;
 use crate::connection::call::Call;
 use crate::connection::retry::Policy;
 use crate::future::QueueObserver;
@@ -45,7 +46,7 @@ pub struct CreateTrainingClientFromState {
     optimizer: Option<OptimizerConfig>,
     user_metadata: Option<UserMetadata>,
     base_model: Option<String>,
-    weights_access_token: Option<String>,
+    weights_access_token: Option<Secret>,
 }
 
 impl ServiceClient {
@@ -178,7 +179,7 @@ impl CreateTrainingClientFromState {
     }
 
     /// Reads another account's checkpoint with that account's credential.
-    pub fn weights_access_token(mut self, token: impl Into<String>) -> Self {
+    pub fn weights_access_token(mut self, token: impl Into<Secret>) -> Self {
         self.weights_access_token = Some(token.into());
         self
     }
@@ -228,7 +229,7 @@ impl CreateTrainingClientFromState {
             None => self.service.clone(),
             Some(token) => {
                 let mut options = self.service.inner.options.clone();
-                options.api_key = Some(token.as_str().into());
+                options.api_key = Some(token.clone());
                 crate::ServiceClientBuilder { options }.build()
             }
         };
@@ -257,7 +258,9 @@ impl CreateTrainingClientFromState {
             } else {
                 self.optimizer
             },
-            weights_access_token: self.weights_access_token,
+            weights_access_token: self
+                .weights_access_token
+                .map(|token| token.expose().to_owned()),
         };
         let call = Call::post(RESUME, route::LOAD_WEIGHTS, &request);
         let observer = QueueObserver::training(model_id.as_str());
@@ -312,4 +315,20 @@ fn json_metadata(metadata: UserMetadata) -> Map<String, Value> {
         .into_iter()
         .map(|(name, value)| (name, value.into()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_account_s_credential_is_not_shown() {
+        let path: TinkerPath = "tinker://run:train:0/weights/last".parse().unwrap();
+        let request = ServiceClient::builder()
+            .build()
+            .create_training_client_from_state(path)
+            .weights_access_token("tml-hidden");
+        let shown = format!("{request:?}");
+        assert!(!shown.contains("hidden"), "{shown}");
+    }
 }

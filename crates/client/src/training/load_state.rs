@@ -1,5 +1,6 @@
 use super::request::{Operation, Request};
 use crate::TrainingClient;
+use crate::auth::Secret;
 use crate::connection::call::Call;
 use crate::future::Pending;
 use tinkrs_types::{CheckpointKind, RequestType, TinkerPath};
@@ -13,7 +14,7 @@ const NAME: &str = "load_state";
 pub struct LoadState {
     path: TinkerPath,
     optimizer: bool,
-    weights_access_token: Option<String>,
+    weights_access_token: Option<Secret>,
 }
 
 impl TrainingClient {
@@ -39,7 +40,7 @@ impl Request<LoadState> {
     }
 
     /// Reads another account's checkpoint with that account's credential.
-    pub fn weights_access_token(mut self, token: impl Into<String>) -> Self {
+    pub fn weights_access_token(mut self, token: impl Into<Secret>) -> Self {
         self.operation.weights_access_token = Some(token.into());
         self
     }
@@ -67,11 +68,29 @@ impl Operation for LoadState {
                     path: self.path.to_string(),
                     optimizer: self.optimizer,
                     optimizer_config: None,
-                    weights_access_token: self.weights_access_token,
+                    weights_access_token: self
+                        .weights_access_token
+                        .map(|token| token.expose().to_owned()),
                 };
                 Call::post(NAME, route::LOAD_WEIGHTS, &request)
             },
             |_| Ok(()),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_account_s_credential_is_not_shown() {
+        let load = LoadState {
+            path: "tinker://run:train:0/weights/last".parse().unwrap(),
+            optimizer: false,
+            weights_access_token: Some("tml-hidden".into()),
+        };
+        let shown = format!("{load:?}");
+        assert!(!shown.contains("hidden"), "{shown}");
     }
 }

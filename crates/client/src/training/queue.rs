@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tinkrs_types::RequestId;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -82,7 +82,7 @@ impl Queue {
                 // A caller who is gone does not want to know.
                 Err(error) => drop(sender.send(Err(error))),
                 Ok(result) => {
-                    runtime.spawn(async move { drop(sender.send(result.await)) });
+                    runtime.spawn(send_result(sender, result));
                 }
             }
         };
@@ -91,5 +91,57 @@ impl Queue {
         // `pending` is dropped with the job, which reads as "closed".
         let _ = entrance.jobs.send(Box::pin(job));
         pending
+    }
+}
+
+/// Waits for a result, unless nobody else does: the server works on without being asked.
+async fn send_result<T>(
+    mut sender: oneshot::Sender<Result<T, Error>>,
+    result: impl Future<Output = Result<T, Error>>,
+) {
+    let result = tokio::select! {
+        biased;
+        result = result => result,
+        () = sender.closed() => return,
+    };
+    // A caller who is gone does not want to know.
+    drop(sender.send(result));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_waits_for_a_result_that_nobody_wants() {
+        let queue = Queue::start(&Handle::current());
+        let (running, ended) = oneshot::channel::<()>();
+        let (started, submitted) = oneshot::channel();
+        let pending = queue.submit("forward", 1, |_| async move {
+            let _ = started.send(());
+            Ok(async move {
+                let _running = running;
+                std::future::pending::<Result<(), Error>>().await
+            })
+        });
+        submitted.await.unwrap();
+        drop(pending);
+        assert!(ended.await.is_err(), "the task that waits has ended");
+    }
+
+    #[tokio::test]
+    async fn a_submission_goes_out_even_if_nobody_wants_its_result() {
+        let queue = Queue::start(&Handle::current());
+        let (sent, arrived) = oneshot::channel();
+        let job = |seq_id| async move {
+            let _ = sent.send(seq_id);
+            Ok(async { Ok(()) })
+        };
+        drop(queue.submit("forward", 2, job));
+        let later = queue.submit("optim_step", 1, |seq_id| async move {
+            Ok(async move { Ok(seq_id) })
+        });
+        assert_eq!(arrived.await.unwrap(), 1);
+        assert_eq!(later.await.unwrap(), 3);
     }
 }

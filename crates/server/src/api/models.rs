@@ -8,6 +8,7 @@ use tinkrs_types::{
     InvalidInput, LoraConfig, ModelData, ModelId, ModelInfo, OptimizerConfig, Promise, UserMetadata,
 };
 use tinkrs_wire::op::create_model::CreateModelRequest;
+use tinkrs_wire::op::forward_backward::Address;
 use tinkrs_wire::op::get_info::GetInfoRequest;
 use tinkrs_wire::op::unload_model::UnloadModelRequest;
 
@@ -39,8 +40,12 @@ pub(crate) async fn unload(
     State(server): State<Server>,
     Decoded(request): Decoded<UnloadModelRequest>,
 ) -> Result<Plain<Promise>, Refusal> {
+    let address = Address {
+        model_id: request.model_id.into_string(),
+        seq_id: 0,
+    };
     let unload = |_: &mut _| Ok(Operation::Unload);
-    server.submit(&request.model_id, None, unload).map(Plain)
+    server.submit(&address, unload).map(Plain)
 }
 
 impl Server {

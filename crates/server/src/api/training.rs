@@ -1,7 +1,9 @@
 //! Passes and optimizer steps.
+//!
+//! What is wrong with their data is their result, not a refusal: see [`queue`](crate::queue).
 
 use axum::extract::State;
-use tinkrs_types::{InvalidInput, LossFn, ModelId, OptimizerParams, Promise};
+use tinkrs_types::{InvalidInput, LossFn, OptimizerParams, Promise};
 use tinkrs_wire::DecodeError;
 use tinkrs_wire::op::forward;
 use tinkrs_wire::op::forward_backward::{Address, ForwardBackwardRequest};
@@ -10,7 +12,8 @@ use tinkrs_wire::op::optim_step::OptimStepRequest;
 use super::Plain;
 use crate::Server;
 use crate::error::Refusal;
-use crate::extract::{Decoded, Raw};
+use crate::extract::{Numbered, Raw};
+use crate::unknown;
 use crate::worker::Operation;
 
 pub(crate) async fn forward_backward(
@@ -19,12 +22,13 @@ pub(crate) async fn forward_backward(
 ) -> Result<Plain<Promise>, Refusal> {
     let (address, request) = if body.is_message {
         let address = Address::of_message(body.bytes.clone())?;
-        (address, ForwardBackwardRequest::decode(body.bytes))
+        let request = ForwardBackwardRequest::decode(body.bytes);
+        (address, request.map_err(Refusal::from))
     } else {
-        let address = Address::of_json(&body.bytes)?;
-        (address, ForwardBackwardRequest::decode_json(&body.bytes))
+        let read = ForwardBackwardRequest::decode_json;
+        (Address::of_json(&body.bytes)?, decode_json(&body, read))
     };
-    server.pass(address, request).map(Plain)
+    server.pass(&address, request).map(Plain)
 }
 
 /// A pass without gradients, as older clients ask for it.
@@ -33,28 +37,24 @@ pub(crate) async fn forward(
     body: Raw,
 ) -> Result<Plain<Promise>, Refusal> {
     let address = Address::of_json(&body.bytes)?;
-    server
-        .pass(address, forward::decode(&body.bytes))
-        .map(Plain)
+    let request = decode_json(&body, forward::decode);
+    server.pass(&address, request).map(Plain)
 }
 
 pub(crate) async fn optim_step(
     State(server): State<Server>,
-    Decoded(request): Decoded<OptimStepRequest>,
+    Numbered { address, request }: Numbered<OptimStepRequest>,
 ) -> Result<Plain<Promise>, Refusal> {
-    server.optim_step(request).map(Plain)
+    server.optim_step(&address, request).map(Plain)
 }
 
 impl Server {
-    /// Queues a pass. What is wrong with its data is its result, not a refusal: see
-    /// [`queue`](crate::queue).
     fn pass(
         &self,
-        address: Address,
-        request: Result<ForwardBackwardRequest, DecodeError>,
+        address: &Address,
+        request: Result<ForwardBackwardRequest, Refusal>,
     ) -> Result<Promise, Refusal> {
-        let seq_id = Some(i64::from(address.seq_id)).filter(|number| *number != 0);
-        self.submit(&ModelId::new(address.model_id), seq_id, |_| {
+        self.submit(address, |_| {
             let request = request?;
             if request.data.is_empty() {
                 return Err(InvalidInput::new("data", "no datums", "at least one").into());
@@ -75,8 +75,13 @@ impl Server {
         })
     }
 
-    fn optim_step(&self, request: OptimStepRequest) -> Result<Promise, Refusal> {
-        self.submit(&request.model_id, request.seq_id, |_| {
+    fn optim_step(
+        &self,
+        address: &Address,
+        request: Result<OptimStepRequest, Refusal>,
+    ) -> Result<Promise, Refusal> {
+        self.submit(address, |_| {
+            let request = request?;
             request.params.check()?;
             match request.params {
                 OptimizerParams::Adam(params) => Ok(Operation::OptimStep(params)),
@@ -85,6 +90,19 @@ impl Server {
                 _ => Err(wrong_optimizer("another optimizer")),
             }
         })
+    }
+}
+
+/// Reads the JSON of an older client, and makes sure that nothing in it goes unread.
+fn decode_json(
+    body: &Raw,
+    read: impl FnOnce(&[u8]) -> Result<ForwardBackwardRequest, DecodeError>,
+) -> Result<ForwardBackwardRequest, Refusal> {
+    let request = read(&body.bytes)?;
+    let sent = serde_json::from_slice(&body.bytes).unwrap_or_default();
+    match unknown::pass_member(&sent) {
+        None => Ok(request),
+        Some(name) => Err(Refusal::unknown(&name)),
     }
 }
 

@@ -7,6 +7,7 @@ use tinkrs_types::{
     CheckpointKind, ModelId, Promise, SamplingSessionId, TinkerPath, UserMetadata, WeightsInfo,
     check_ttl,
 };
+use tinkrs_wire::op::forward_backward::Address;
 use tinkrs_wire::op::load_weights::LoadWeightsRequest;
 use tinkrs_wire::op::save_weights::SaveWeightsRequest;
 use tinkrs_wire::op::save_weights_for_sampler::SaveWeightsForSamplerRequest;
@@ -16,29 +17,31 @@ use super::Plain;
 use crate::Server;
 use crate::checkpoints::{NewCheckpoint, Saved, check_name};
 use crate::error::Refusal;
-use crate::extract::Decoded;
+use crate::extract::{Decoded, Numbered};
 use crate::registry::{Registry, Sampler, Weights};
 use crate::worker::Operation;
 
 pub(crate) async fn save(
     State(server): State<Server>,
-    Decoded(request): Decoded<SaveWeightsRequest>,
+    Numbered { address, request }: Numbered<SaveWeightsRequest>,
 ) -> Result<Plain<Promise>, Refusal> {
-    server.save_weights(request).map(Plain)
+    server.save_weights(&address, request).map(Plain)
 }
 
 pub(crate) async fn save_for_sampler(
     State(server): State<Server>,
-    Decoded(request): Decoded<SaveWeightsForSamplerRequest>,
+    Numbered { address, request }: Numbered<SaveWeightsForSamplerRequest>,
 ) -> Result<Plain<Promise>, Refusal> {
-    server.save_weights_for_sampler(request).map(Plain)
+    server
+        .save_weights_for_sampler(&address, request)
+        .map(Plain)
 }
 
 pub(crate) async fn load(
     State(server): State<Server>,
-    Decoded(request): Decoded<LoadWeightsRequest>,
+    Numbered { address, request }: Numbered<LoadWeightsRequest>,
 ) -> Result<Plain<Promise>, Refusal> {
-    server.load_weights(request).map(Plain)
+    server.load_weights(&address, request).map(Plain)
 }
 
 pub(crate) async fn info(
@@ -56,12 +59,17 @@ impl Server {
         saved.ok_or_else(|| Refusal::not_found(format!("there is no checkpoint `{path}`")))
     }
 
-    fn save_weights(&self, request: SaveWeightsRequest) -> Result<Promise, Refusal> {
-        self.submit(&request.model_id, request.seq_id, |registry| {
+    fn save_weights(
+        &self,
+        address: &Address,
+        request: Result<SaveWeightsRequest, Refusal>,
+    ) -> Result<Promise, Refusal> {
+        self.submit(address, |registry| {
+            let request = request?;
             // Older clients may leave the name to the server.
             let name = request.path.unwrap_or_else(|| {
-                let number = request.seq_id.unwrap_or_default();
-                format!("checkpoint-{number:06}")
+                let time = jiff::Timestamp::now().as_millisecond();
+                format!("checkpoint-{time}")
             });
             let checkpoint = new_checkpoint(
                 registry,
@@ -80,9 +88,11 @@ impl Server {
 
     fn save_weights_for_sampler(
         &self,
-        request: SaveWeightsForSamplerRequest,
+        address: &Address,
+        request: Result<SaveWeightsForSamplerRequest, Refusal>,
     ) -> Result<Promise, Refusal> {
-        self.submit(&request.model_id, request.seq_id, |registry| {
+        self.submit(address, |registry| {
+            let request = request?;
             match (request.path, request.sampling_session_seq_id) {
                 (Some(name), None) => new_checkpoint(
                     registry,
@@ -136,14 +146,14 @@ impl Server {
         Ok(Operation::SaveSampler { sampler, folder })
     }
 
-    fn load_weights(&self, request: LoadWeightsRequest) -> Result<Promise, Refusal> {
-        let Some(model_id) = &request.model_id else {
-            return Err(Refusal::not_found(
-                "load_weights with `session_id` is not implemented by this server: create the \
-                 model first, then load into its `model_id`",
-            ));
-        };
-        self.submit(model_id, request.seq_id, |registry| {
+    fn load_weights(
+        &self,
+        address: &Address,
+        request: Result<LoadWeightsRequest, Refusal>,
+    ) -> Result<Promise, Refusal> {
+        let model_id = ModelId::new(address.model_id.as_str());
+        self.submit(address, |registry| {
+            let request = request?;
             if request.weights_access_token.is_some() {
                 return Err(Refusal::bad_request(
                     "`weights_access_token`: this server has no other accounts",
@@ -165,7 +175,7 @@ impl Server {
             // The checkpoint may be the result of an operation that has not run yet; what can be
             // known now is whether it belongs to the same base model.
             if let Some(saved) = self.inner().checkpoints.find(&path) {
-                let (theirs, ours) = (&saved.info.base_model, &registry.run(model_id)?.base.name);
+                let (theirs, ours) = (&saved.info.base_model, &registry.run(&model_id)?.base.name);
                 if theirs != ours {
                     return Err(Refusal::bad_request(format!(
                         "`path`: `{path}` belongs to `{theirs}`, and the model to `{ours}`"

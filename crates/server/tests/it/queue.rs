@@ -153,6 +153,24 @@ async fn bad_data_fails_its_own_operation_and_leaves_no_gap() {
     let error = server.user_error(&dimuon).await;
     assert!(error.contains("dimuon"), "{error}");
 
-    let good = server.forward_backward(&model, 5).await;
+    let mut bad = pass(&model, 5);
+    bad["forward_backward_input"]["data"][0]["mask"] = json!([1]);
+    let unread = server.promise("/forward_backward", bad).await;
+    let error = server.user_error(&unread).await;
+    assert!(error.contains("data.[0].mask"), "{error}");
+
+    let mut bad = step(&model, 6);
+    bad["adam_params"]["momentum"] = json!(0.9);
+    let unread = server.promise("/optim_step", bad).await;
+    let error = server.user_error(&unread).await;
+    assert!(error.contains("adam_params.momentum"), "{error}");
+
+    let mut bad = step(&model, 7);
+    bad["adam_params"]["learning_rate"] = json!("fast");
+    let mistyped = server.promise("/optim_step", bad).await;
+    let error = server.user_error(&mistyped).await;
+    assert!(error.contains("fast"), "{error}");
+
+    let good = server.forward_backward(&model, 8).await;
     server.loss(&good).await;
 }

@@ -77,16 +77,22 @@ async fn failures_stay_json_for_clients_that_take_messages() {
 }
 
 #[tokio::test]
-async fn a_cancelled_sample_ends() {
+async fn training_goes_on_beside_a_long_sample_until_that_is_cancelled() {
     let server = TestServer::start().await;
+    let model = server.model().await;
     let body = json!({
-        "base_model": "tiny", "num_samples": 512, "prompt": {"chunks": [{"tokens": [1]}]},
-        "sampling_params": {"max_tokens": 100, "stop": []},
+        "base_model": "tiny", "num_samples": 4096, "prompt": {"chunks": [{"tokens": [1]}]},
+        "sampling_params": {"max_tokens": 120, "stop": []},
     });
     let id = server.promise("/asample", body).await;
+    let pass = server.forward_backward(&model, 1).await;
+    server.loss(&pass).await;
     server.ok("/cancel_future", json!({"request_id": id})).await;
     let error = server.user_error(&id).await;
-    assert!(error.contains("cancelled"), "{error}");
+    assert!(
+        error.contains("cancelled"),
+        "the sample had not ended: {error}"
+    );
     server.ok("/cancel_future", json!({"request_id": id})).await;
     server
         .ok("/cancel_future", json!({"request_id": "none"}))

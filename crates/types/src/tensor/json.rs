@@ -1,9 +1,10 @@
 //! The JSON form of a tensor: flat numbers whose element type is a member beside them.
 
 use super::{CsrIndices, Dtype, TensorData, TensorValues};
-use crate::InvalidInput;
+use crate::number::not_finite;
+use crate::{InvalidInput, JsonNumber};
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 
 /// The members of a tensor in JSON.
@@ -93,7 +94,7 @@ impl TryFrom<Json> for TensorData {
 fn single(values: impl Iterator<Item = f64>) -> Result<Vec<f32>, InvalidInput> {
     values
         .map(|value| match value as f32 {
-            single if single.is_finite() => Ok(single),
+            single if single.is_finite() || !value.is_finite() => Ok(single),
             _ => Err(InvalidInput::new(
                 "data",
                 value,
@@ -119,12 +120,26 @@ fn whole(values: impl Iterator<Item = f64>) -> Result<Vec<i64>, InvalidInput> {
 
 /// A JSON array of numbers, read before its element type is known: `I64` if all of them are
 /// integers, else `F64`. Only what is written is ever `F32`.
-#[derive(Serialize)]
-#[serde(untagged)]
 enum Numbers {
     F32(Vec<f32>),
     I64(Vec<i64>),
     F64(Vec<f64>),
+}
+
+impl Serialize for Numbers {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            // Few digits, unless there is a number that only has a name.
+            Self::F32(values) if values.iter().all(|value| value.is_finite()) => {
+                values.serialize(serializer)
+            }
+            Self::F32(values) => {
+                serializer.collect_seq(values.iter().copied().map(JsonNumber::from))
+            }
+            Self::I64(values) => values.serialize(serializer),
+            Self::F64(values) => serializer.collect_seq(values.iter().copied().map(JsonNumber)),
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for Numbers {
@@ -178,7 +193,7 @@ impl<'de> Deserialize<'de> for Number {
             type Value = Number;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number")
+                f.write_str("a number, `NaN`, `inf` or `-inf`")
             }
 
             fn visit_i64<E: de::Error>(self, value: i64) -> Result<Number, E> {
@@ -191,6 +206,11 @@ impl<'de> Deserialize<'de> for Number {
 
             fn visit_f64<E: de::Error>(self, value: f64) -> Result<Number, E> {
                 Ok(Number::Float(value))
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Number, E> {
+                let number = not_finite(name).map(Number::Float);
+                number.ok_or_else(|| E::invalid_value(de::Unexpected::Str(name), &self))
             }
         }
 
@@ -209,6 +229,7 @@ mod tests {
             json!({"data": [1, 2], "dtype": "int64"}),
             json!({"data": [1, 2], "dtype": "int64", "shape": [2]}),
             json!({"data": [1.0, 2.5], "dtype": "float32", "shape": [1, 2]}),
+            json!({"data": [0.5, "NaN", "-inf"], "dtype": "float32"}),
             json!({"data": [7], "dtype": "int64", "shape": [2, 3],
                    "sparse_crow_indices": [0, 0, 1], "sparse_col_indices": [2]}),
         ] {
@@ -239,6 +260,7 @@ mod tests {
             (json!([1e30]), "int64"),
             (json!([9_007_199_254_740_993_i64, 1.0]), "int64"),
             (json!([u64::MAX]), "int64"),
+            (json!(["NaN"]), "int64"),
             (json!([1e300]), "float32"),
         ] {
             let error = read(json!({"data": data, "dtype": dtype})).unwrap_err();

@@ -12,8 +12,8 @@ use prost::Message;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tinkrs_types::{
-    InvalidInput, ModelInput, PromptAltTokens, SampleOutput, SampledSequence, SamplingParams,
-    SamplingSessionId, StopReason, TOPK_FILLER_LOGPROB, TensorData, TopkLogprobs,
+    InvalidInput, JsonNumber, ModelInput, PromptAltTokens, SampleOutput, SampledSequence,
+    SamplingParams, SamplingSessionId, StopReason, TOPK_FILLER_LOGPROB, TensorData, TopkLogprobs,
 };
 
 /// Samples from a model.
@@ -224,21 +224,20 @@ pub fn encode_json_result(output: &SampleOutput) -> Value {
             json!({
                 "stop_reason": sequence.stop_reason,
                 "tokens": sequence.tokens,
-                "logprobs": sequence.logprobs,
+                "logprobs": sequence.logprobs.as_deref().map(numbers),
             })
         })
         .collect();
     let prompt_logprobs = output.prompt_logprobs.as_ref().map(|logprobs| {
-        // NaN has no JSON form; null is what it means.
-        logprobs
-            .iter()
-            .map(|p| (!p.is_nan()).then_some(*p))
-            .collect::<Vec<_>>()
+        // NaN means that none was computed, and so does null.
+        let computed = |p: &f32| (!p.is_nan()).then_some(JsonNumber::from(*p));
+        logprobs.iter().map(computed).collect::<Vec<_>>()
     });
     let topk = output.topk_prompt_logprobs.as_ref().map(|topk| {
         let row = |position| {
-            topk.row(position)
-                .map(|cells| cells.collect::<Vec<(u32, f32)>>())
+            let cells = topk.row(position)?;
+            let cells = cells.map(|(token, logprob)| (token, JsonNumber::from(logprob)));
+            Some(cells.collect::<Vec<_>>())
         };
         (0..topk.len()).map(row).collect::<Vec<_>>()
     });
@@ -250,26 +249,32 @@ pub fn encode_json_result(output: &SampleOutput) -> Value {
     })
 }
 
+fn numbers(values: &[f32]) -> Vec<JsonNumber> {
+    values.iter().copied().map(JsonNumber::from).collect()
+}
+
 /// A row of the likeliest tokens; `None` where nothing was computed.
-type TopkRow = Option<Vec<(u32, f32)>>;
+type TopkRow = Option<Vec<(u32, JsonNumber)>>;
 
 fn decode_json(body: &[u8]) -> Result<SampleOutput, DecodeError> {
     #[derive(Deserialize)]
     struct Json {
         sequences: Vec<JsonSequence>,
-        prompt_logprobs: Option<Vec<Option<f32>>>,
+        prompt_logprobs: Option<Vec<Option<JsonNumber>>>,
         topk_prompt_logprobs: Option<Vec<TopkRow>>,
     }
     #[derive(Deserialize)]
     struct JsonSequence {
         stop_reason: StopReason,
         tokens: Vec<u32>,
-        logprobs: Option<Vec<f32>>,
+        logprobs: Option<Vec<JsonNumber>>,
     }
     let json: Json = serde_json::from_slice(body)?;
     let sequence = |json: JsonSequence| {
         let mut sequence = SampledSequence::new(json.tokens, json.stop_reason);
-        sequence.logprobs = json.logprobs;
+        sequence.logprobs = json
+            .logprobs
+            .map(|l| l.into_iter().map(|p| p.0 as f32).collect());
         sequence
     };
     let mut output = SampleOutput::default();
@@ -277,7 +282,7 @@ fn decode_json(body: &[u8]) -> Result<SampleOutput, DecodeError> {
     output.prompt_logprobs = json.prompt_logprobs.map(|logprobs| {
         logprobs
             .into_iter()
-            .map(|p| p.unwrap_or(f32::NAN))
+            .map(|p| p.map_or(f32::NAN, |p| p.0 as f32))
             .collect()
     });
     output.topk_prompt_logprobs = match json.topk_prompt_logprobs {
@@ -305,7 +310,7 @@ fn topk_from_rows(rows: &[TopkRow]) -> Result<Option<TopkLogprobs>, InvalidInput
         row.as_deref()
             .unwrap_or_default()
             .iter()
-            .copied()
+            .map(|(token, logprob)| (*token, logprob.0 as f32))
             .chain(filler.clone())
             .take(k)
     });
@@ -320,9 +325,9 @@ mod tests {
     #[test]
     fn a_result_survives_the_json_of_older_clients() {
         let body = json!({
-            "sequences": [{"stop_reason": "length", "tokens": [1, 2], "logprobs": [-0.5, -0.25]}],
-            "prompt_logprobs": [null, -0.5],
-            "topk_prompt_logprobs": [null, [[5, -0.125], [9, -2.0]]],
+            "sequences": [{"stop_reason": "length", "tokens": [1, 2], "logprobs": [-0.5, "NaN"]}],
+            "prompt_logprobs": [null, -0.5, "-inf"],
+            "topk_prompt_logprobs": [null, [[5, -0.125], [9, -2.0]], [[5, 0.0], [9, "-inf"]]],
             "type": "sample",
         });
         let output = decode_result("application/json", body.to_string().into()).unwrap();
@@ -332,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_long_row_among_many_empty_ones_is_refused_rather_than_padded() {
-        let row = vec![(1, -0.5); 1 << 14];
+        let row = vec![(1, JsonNumber(-0.5)); 1 << 14];
         let mut rows: Vec<TopkRow> = vec![None; 1 << 14];
         rows.push(Some(row));
         let error = topk_from_rows(&rows).unwrap_err();

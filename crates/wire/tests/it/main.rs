@@ -1,6 +1,8 @@
 //! Tests of the wire form as a whole.
 
+mod arbitrary;
 mod decoders;
 mod generated;
 mod golden;
 mod hostile;
+mod properties;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use tinkrs_types::{
-    BatchedTensor, Datum, ForwardBackwardOutput, InvalidInput, LossConfigValue, LossFn, Metrics,
+    BatchedTensor, Datum, ForwardBackwardOutput, InvalidInput, JsonNumber, LossConfigValue, LossFn,
     ModelId, ModelInput, OutputRecord, TensorData, TensorValues,
 };
 
@@ -91,7 +91,13 @@ pub fn encode_json_result(output: &ForwardBackwardOutput) -> Value {
         for datum in 0..record.datums() {
             let fields = record.fields().iter().map(|(name, field)| {
                 let data = match field.values() {
-                    TensorValues::F32(_) => json!(field.f32(datum)),
+                    TensorValues::F32(_) => {
+                        let values = field.f32(datum).unwrap_or_default();
+                        values
+                            .iter()
+                            .map(|value| json!(JsonNumber::from(*value)))
+                            .collect()
+                    }
                     TensorValues::I64(_) => json!(field.i64(datum)),
                 };
                 let dtype = field.values().dtype();
@@ -103,10 +109,12 @@ pub fn encode_json_result(output: &ForwardBackwardOutput) -> Value {
             outputs.push(Value::Object(fields.collect::<Map<_, _>>()));
         }
     }
+    let metrics = output.metrics.iter();
+    let metrics = metrics.map(|(name, value)| (name.clone(), json!(JsonNumber(*value))));
     json!({
         "loss_fn_output_type": output.output_type,
         "loss_fn_outputs": outputs,
-        "metrics": output.metrics,
+        "metrics": metrics.collect::<Map<_, _>>(),
     })
 }
 
@@ -118,7 +126,7 @@ pub(super) fn decode_result(body: &[u8]) -> Result<ForwardBackwardOutput, Decode
         loss_fn_output_type: String,
         loss_fn_outputs: Vec<BTreeMap<String, TensorData>>,
         #[serde(default)]
-        metrics: Metrics,
+        metrics: BTreeMap<String, JsonNumber>,
     }
     let json: Json = serde_json::from_slice(body)?;
     let record = |outputs: BTreeMap<String, TensorData>| {
@@ -143,7 +151,11 @@ pub(super) fn decode_result(body: &[u8]) -> Result<ForwardBackwardOutput, Decode
             .into_iter()
             .map(record)
             .collect::<Result<_, _>>()?,
-        metrics: json.metrics,
+        metrics: json
+            .metrics
+            .into_iter()
+            .map(|(name, value)| (name, value.0))
+            .collect(),
     })
 }
 
@@ -163,6 +175,20 @@ mod tests {
         });
         let output = decode_result(body.to_string().as_bytes()).unwrap();
         assert_eq!(output.logprobs(1), Some(&[-3.0][..]));
+        assert_eq!(encode_json_result(&output), body);
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_reach_older_clients_by_name() {
+        let body = json!({
+            "loss_fn_output_type": "x",
+            "loss_fn_outputs": [
+                {"logprobs": {"data": [-0.5, "-inf"], "dtype": "float32", "shape": [2]}},
+            ],
+            "metrics": {"loss:sum": "NaN"},
+        });
+        let output = decode_result(body.to_string().as_bytes()).unwrap();
+        assert!(output.loss().unwrap().is_nan());
         assert_eq!(encode_json_result(&output), body);
     }
 

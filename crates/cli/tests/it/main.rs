@@ -1,0 +1,53 @@
+//! The binary as a user meets it: in an empty home, without an environment.
+
+use std::process::{Command, Output};
+
+fn tinkrs(arguments: &[&str]) -> Output {
+    let home = tempfile::tempdir().unwrap();
+    Command::new(env!("CARGO_BIN_EXE_tinkrs"))
+        .args(arguments)
+        .current_dir(home.path())
+        .env_clear()
+        .env("HOME", home.path())
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn the_version_goes_to_stdout() {
+    let output = tinkrs(&["version"]);
+    assert!(output.status.success());
+    let expected = format!("tinkrs {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(text(&output.stdout), expected);
+}
+
+#[test]
+fn a_model_that_is_not_there_is_an_error_with_causes_and_a_hint() {
+    let output = tinkrs(&["serve", "--model", "tiny=no-such-folder", "--threads", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stdout), "");
+    assert_eq!(
+        text(&output.stderr),
+        "error: could not load model `tiny` from no-such-folder\n  \
+         caused by: could not read no-such-folder/config.json\n  \
+         caused by: No such file or directory (os error 2)\n\n\
+         hint: a model is a Hugging Face folder with config.json and safetensors, or a GGUF file\n"
+    );
+}
+
+#[test]
+fn wrong_usage_has_an_exit_code_of_its_own() {
+    for arguments in [
+        &["serve"][..],
+        &["serve", "--model", "tiny"],
+        &["no-such-command"],
+    ] {
+        let output = tinkrs(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(!output.stderr.is_empty(), "{arguments:?}");
+    }
+}

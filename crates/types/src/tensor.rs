@@ -8,7 +8,10 @@ use crate::error::elements;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+mod csr;
 mod json;
+
+pub use csr::CsrIndices;
 
 /// The element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -82,15 +85,6 @@ impl From<Vec<i64>> for TensorValues {
     fn from(values: Vec<i64>) -> Self {
         Self::I64(values)
     }
-}
-
-/// Where the listed values of a sparse tensor stand.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CsrIndices {
-    /// Row pointers: one more than there are rows, from 0 to the number of listed values.
-    pub crow: Vec<i64>,
-    /// The column of each listed value.
-    pub col: Vec<i64>,
 }
 
 /// A tensor: flat values, an optional shape, and indices if it is sparse.
@@ -188,7 +182,7 @@ impl TensorData {
         shape: [usize; 2],
     ) -> Result<Self, InvalidInput> {
         let values = values.into();
-        check_csr(values.len(), &indices, shape)?;
+        csr::check(values.len(), &indices, shape)?;
         Ok(Self {
             values,
             shape: Some(shape.to_vec()),
@@ -211,29 +205,21 @@ impl TensorData {
         let dense = Self::with_shape(values, shape)?;
         let [rows, columns] = shape;
         let listed: Vec<usize> = match &dense.values {
-            TensorValues::F32(values) => listed_cells(values, pad as f32),
-            TensorValues::I64(values) => listed_cells(values, pad),
+            TensorValues::F32(values) => csr::listed_cells(values, pad as f32),
+            TensorValues::I64(values) => csr::listed_cells(values, pad),
         };
         let cells = rows * columns;
         if cells > Self::MAX_SPARSE_CELLS || rows + 1 + 2 * listed.len() >= cells {
             return Ok(dense);
         }
-        let mut crow = vec![0; rows + 1];
-        for cell in &listed {
-            crow[cell / columns + 1] += 1;
-        }
-        for row in 0..rows {
-            crow[row + 1] += crow[row];
-        }
-        let col = listed.iter().map(|cell| (cell % columns) as i64).collect();
         let values = match &dense.values {
-            TensorValues::F32(values) => pick(values, &listed).into(),
-            TensorValues::I64(values) => pick(values, &listed).into(),
+            TensorValues::F32(values) => csr::pick(values, &listed).into(),
+            TensorValues::I64(values) => csr::pick(values, &listed).into(),
         };
         Ok(Self {
             values,
             shape: dense.shape,
-            csr: Some(CsrIndices { crow, col }),
+            csr: Some(csr::of_cells(&listed, shape)),
         })
     }
 
@@ -305,8 +291,8 @@ impl TensorData {
             return self;
         };
         let values = match &self.values {
-            TensorValues::F32(values) => scatter(values, csr, shape, pad as f32).into(),
-            TensorValues::I64(values) => scatter(values, csr, shape, pad).into(),
+            TensorValues::F32(values) => csr::scatter(values, csr, shape, pad as f32).into(),
+            TensorValues::I64(values) => csr::scatter(values, csr, shape, pad).into(),
         };
         Self {
             values,
@@ -367,74 +353,6 @@ fn cell_count(shape: &[usize]) -> Result<usize, InvalidInput> {
         })
 }
 
-fn listed_cells<T: PartialEq + Copy>(values: &[T], pad: T) -> Vec<usize> {
-    (0..values.len())
-        .filter(|cell| values[*cell] != pad)
-        .collect()
-}
-
-fn pick<T: Copy>(values: &[T], cells: &[usize]) -> Vec<T> {
-    cells.iter().map(|cell| values[*cell]).collect()
-}
-
-fn scatter<T: Copy>(values: &[T], csr: &CsrIndices, shape: &[usize], pad: T) -> Vec<T> {
-    let (rows, columns) = (shape[0], shape[1]);
-    let mut dense = vec![pad; rows * columns];
-    for row in 0..rows {
-        for listed in csr.crow[row] as usize..csr.crow[row + 1] as usize {
-            dense[row * columns + csr.col[listed] as usize] = values[listed];
-        }
-    }
-    dense
-}
-
-/// Checks what every reader of a sparse tensor relies on, so that none has to check again.
-fn check_csr(listed: usize, indices: &CsrIndices, shape: [usize; 2]) -> Result<(), InvalidInput> {
-    let [rows, columns] = shape;
-    if cell_count(&shape)? > TensorData::MAX_SPARSE_CELLS {
-        let allowed = format!("at most {} cells", TensorData::MAX_SPARSE_CELLS);
-        return Err(InvalidInput::new(
-            "shape",
-            format_args!("{shape:?}"),
-            allowed,
-        ));
-    }
-    let CsrIndices { crow, col } = indices;
-    if crow.len() != rows + 1 {
-        return Err(InvalidInput::new(
-            "sparse_crow_indices",
-            elements(crow.len()),
-            format!("{}, one more than there are rows", rows + 1),
-        ));
-    }
-    if col.len() != listed {
-        return Err(InvalidInput::new(
-            "sparse_col_indices",
-            elements(col.len()),
-            format!("{listed}, one for each listed value"),
-        ));
-    }
-    if crow[0] != 0 || crow[rows] != listed as i64 || crow.windows(2).any(|pair| pair[0] > pair[1])
-    {
-        return Err(InvalidInput::new(
-            "sparse_crow_indices",
-            "row pointers out of order",
-            format!("rising from 0 to {listed}, the number of listed values"),
-        ));
-    }
-    match col
-        .iter()
-        .find(|column| !(0..columns as i64).contains(*column))
-    {
-        Some(column) => Err(InvalidInput::new(
-            "sparse_col_indices",
-            format_args!("column {column}"),
-            format!("0 to {}", columns.saturating_sub(1)),
-        )),
-        None => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -459,59 +377,9 @@ mod tests {
     }
 
     #[test]
-    fn a_sparse_tensor_that_does_not_fit_together_is_refused_by_name() {
-        let sparse = |crow: &[i64], col: &[i64]| {
-            let indices = CsrIndices {
-                crow: crow.to_vec(),
-                col: col.to_vec(),
-            };
-            TensorData::sparse(vec![1_i64, 2], indices, [2, 3])
-        };
-        assert!(sparse(&[0, 1, 2], &[0, 2]).is_ok());
-        let cases: [(&[i64], &[i64], &str); 6] = [
-            (&[0, 2], &[0, 1], "sparse_crow_indices"),
-            (&[0, 1, 2], &[0], "sparse_col_indices"),
-            (&[1, 1, 2], &[0, 1], "sparse_crow_indices"),
-            (&[0, 2, 1], &[0, 1], "sparse_crow_indices"),
-            (&[0, 1, 2], &[0, 3], "sparse_col_indices"),
-            (&[0, 1, 2], &[-1, 0], "sparse_col_indices"),
-        ];
-        for (crow, col, field) in cases {
-            assert_eq!(
-                sparse(crow, col).unwrap_err().field(),
-                field,
-                "{crow:?} {col:?}"
-            );
-        }
-    }
-
-    #[test]
     fn a_shape_whose_size_overflows_is_refused() {
         assert!(TensorData::with_shape(vec![1.0_f32], [usize::MAX, 2]).is_err());
         let no_size_at_all = TensorData::with_shape(Vec::<f32>::new(), [usize::MAX, 0]);
         assert_eq!(no_size_at_all.unwrap_err().field(), "shape");
-    }
-
-    #[test]
-    fn a_sparse_tensor_of_absurd_size_is_refused_before_it_is_made_dense() {
-        let empty = |rows: usize, shape| {
-            let indices = CsrIndices {
-                crow: vec![0; rows],
-                col: vec![],
-            };
-            TensorData::sparse(Vec::<i64>::new(), indices, shape)
-        };
-        assert!(empty(2, [1, TensorData::MAX_SPARSE_CELLS]).is_ok());
-        for (rows, shape) in [
-            (2, [1, TensorData::MAX_SPARSE_CELLS + 1]),
-            (2, [1, usize::MAX]),
-            (0, [usize::MAX, 0]),
-        ] {
-            assert_eq!(
-                empty(rows, shape).unwrap_err().field(),
-                "shape",
-                "{shape:?}"
-            );
-        }
     }
 }

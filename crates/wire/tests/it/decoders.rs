@@ -15,7 +15,7 @@ use tinkrs_types::{
     SessionInfo, SessionSearch, SessionSearchPage, StorageUsage, TelemetryBatch, TinkerPath,
     TopkLogprobs, TraceExport, TrainingRun, TrainingRunPage, WeightsInfo, WhoAmI,
 };
-use tinkrs_wire::op::forward_backward::ForwardBackwardRequest;
+use tinkrs_wire::op::forward_backward::{Address, ForwardBackwardRequest};
 use tinkrs_wire::op::{
     asample, assign_session_project, auth_token, cancel_future, client_config, copy_weights,
     create_custom_loss, create_model, create_sampling_session, create_session, finish_session,
@@ -185,6 +185,9 @@ pub(crate) const OTHER_JSON: &[(&str, Decoder)] = &[
         use_output(&output);
         Ok(forward_backward::encode_json_result(&output))
     }),
+    ("address", |bytes| {
+        Ok(Address::of_json(bytes)?.model_id.into())
+    }),
     ("reply", |bytes| {
         let reply = retrieve_future::Reply::decode(header::JSON, copy(bytes))?;
         Ok(format!("{reply:?}").into())
@@ -198,6 +201,7 @@ pub(crate) const OTHER_JSON: &[(&str, Decoder)] = &[
 /// The protobuf messages, by name.
 pub(crate) const MESSAGES: &[(&str, Decoder)] = &[
     ("ForwardBackwardRequest", |bytes| {
+        Address::of_message(copy(bytes))?;
         let request = ForwardBackwardRequest::decode(copy(bytes))?;
         use_request(&request);
         let written = request.encode().expect("what was read can be written");

@@ -6,6 +6,7 @@ use axum::http::header;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use http_body_util::LengthLimitError;
 use serde_json::Value;
 use tinkrs_wire::op::forward_backward::Address;
 use tinkrs_wire::{Body, compress, header as names};
@@ -98,7 +99,7 @@ async fn read(body: HttpBody) -> Result<Bytes, Refusal> {
     axum::body::to_bytes(body, BODY_BYTES)
         .await
         .map_err(|error| match std::error::Error::source(&error) {
-            Some(source) if source.to_string().contains("length limit") => {
+            Some(source) if source.is::<LengthLimitError>() => {
                 Refusal::too_large(format!("the body has more than {BODY_BYTES} bytes"))
             }
             _ => Refusal::bad_request("the body could not be read to its end"),

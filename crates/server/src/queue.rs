@@ -59,10 +59,11 @@ impl Server {
         }
         let fills_gap = place == Place::Next && run.order.has_gap();
         let base = Arc::clone(&run.base);
-        let permit = Arc::clone(&base.operations).try_acquire_owned();
-        if permit.is_err() && !fills_gap {
-            return Err(Refusal::busy("too many training operations are waiting"));
-        }
+        let permit = match base.operation_permit() {
+            Ok(permit) => Some(permit),
+            Err(_) if fills_gap => None,
+            Err(refusal) => return Err(refusal),
+        };
 
         let answer = self.inner().futures.promise();
         let id = answer.id().clone();
@@ -80,7 +81,7 @@ impl Server {
                     model_id: model_id.clone(),
                     operation,
                     answer,
-                    permit: permit.ok(),
+                    permit,
                 })
             }
             Err(refusal) => {

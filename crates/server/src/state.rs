@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use tinkrs_engine::Model;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::checkpoints::Checkpoints;
 use crate::error::Refusal;
@@ -116,12 +116,26 @@ pub(crate) struct Base {
     pub(crate) name: String,
     pub(crate) model: Arc<Model>,
     pub(crate) tokenizer: Option<String>,
-    pub(crate) operations: Arc<Semaphore>,
-    pub(crate) samples: Arc<Semaphore>,
+    operations: Arc<Semaphore>,
+    samples: Arc<Semaphore>,
     commands: Sender<Command>,
 }
 
 impl Base {
+    /// Takes a place in the queue of training operations.
+    pub(crate) fn operation_permit(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        Arc::clone(&self.operations)
+            .try_acquire_owned()
+            .map_err(|_| Refusal::busy("too many training operations are waiting"))
+    }
+
+    /// Takes a place in the queue of samples.
+    pub(crate) fn sample_permit(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        Arc::clone(&self.samples)
+            .try_acquire_owned()
+            .map_err(|_| Refusal::busy("too many samples are waiting"))
+    }
+
     /// Hands something to the thread. If that is gone, what is sent fails by being dropped.
     pub(crate) fn send(&self, command: Command) {
         let _ = self.commands.send(command);

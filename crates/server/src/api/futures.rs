@@ -84,3 +84,31 @@ fn encode(outcome: Outcome, as_message: bool) -> Response {
         Outcome::Sample(output) => Plain(asample::encode_json_result(&output)).into_response(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tinkrs_engine::weights::{Dtype, RandomWeights};
+    use tinkrs_engine::{Model, ModelConfig, Precision, Threads};
+
+    use super::*;
+    use crate::{BaseModel, Settings};
+
+    #[tokio::test]
+    async fn a_server_that_stops_answers_the_polls_that_wait() {
+        let weights = RandomWeights::new(ModelConfig::tiny_llama(), 1, Dtype::F32).unwrap();
+        let threads = Threads::new(1).unwrap();
+        let model = Model::load(&weights, Precision::Stored, &threads).unwrap();
+        let data = tempfile::tempdir().unwrap();
+        let base = BaseModel::new("tiny", Arc::new(model));
+        let server = Server::start(vec![base], Settings::new(data.path())).unwrap();
+        let answer = server.inner().futures.promise();
+        let request = RetrieveFutureRequest {
+            request_id: answer.id().clone(),
+            allow_metadata_only: true,
+        };
+        let (lookup, ()) = tokio::join!(server.wait(&request), async { server.close() });
+        assert!(matches!(lookup, Lookup::Pending(_)), "{lookup:?}");
+    }
+}

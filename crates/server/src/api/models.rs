@@ -5,10 +5,10 @@ use std::sync::Arc;
 use axum::extract::State;
 use serde_json::{Map, Value};
 use tinkrs_types::{
-    InvalidInput, LoraConfig, ModelData, ModelId, ModelInfo, OptimizerConfig, Promise, UserMetadata,
+    InvalidInput, LoraConfig, ModelData, ModelId, ModelInfo, OptimizerConfig, Promise, RequestId,
+    UserMetadata,
 };
 use tinkrs_wire::op::create_model::CreateModelRequest;
-use tinkrs_wire::op::forward_backward::Address;
 use tinkrs_wire::op::get_info::GetInfoRequest;
 use tinkrs_wire::op::unload_model::UnloadModelRequest;
 
@@ -40,12 +40,7 @@ pub(crate) async fn unload(
     State(server): State<Server>,
     Decoded(request): Decoded<UnloadModelRequest>,
 ) -> Result<Plain<Promise>, Refusal> {
-    let address = Address {
-        model_id: request.model_id.into_string(),
-        seq_id: 0,
-    };
-    let unload = |_: &mut _| Ok(Operation::Unload);
-    server.submit(&address, unload).map(Plain)
+    server.unload_model(request.model_id).map(Plain)
 }
 
 impl Server {
@@ -65,15 +60,9 @@ impl Server {
         let session = registry.open_session(&request.session_id)?;
         let model_id = ModelId::in_session(&request.session_id, request.model_seq_id);
         if let Some(id) = session.models.get(&request.model_seq_id) {
-            return Ok(Promise {
-                request_id: id.clone(),
-                model_id: Some(model_id),
-                sample_sequence_ids: None,
-            });
+            return Ok(promise(id.clone(), model_id));
         }
-        let permit = Arc::clone(&base.operations).try_acquire_owned();
-        let permit =
-            permit.map_err(|_| Refusal::busy("too many training operations are waiting"))?;
+        let permit = base.operation_permit()?;
         let answer = self.inner().futures.promise();
         let request_id = answer.id().clone();
         session
@@ -92,11 +81,24 @@ impl Server {
             answer,
             permit: Some(permit),
         }));
-        Ok(Promise {
-            request_id,
-            model_id: Some(model_id),
-            sample_sequence_ids: None,
-        })
+        Ok(promise(request_id, model_id))
+    }
+
+    /// Frees a model after what is queued now. Older clients do this without a number, so it has no
+    /// place in the model's order.
+    fn unload_model(&self, model_id: ModelId) -> Result<Promise, Refusal> {
+        let mut registry = self.registry();
+        let base = &registry.open_run(&model_id)?.base;
+        let permit = base.operation_permit()?;
+        let answer = self.inner().futures.promise();
+        let request_id = answer.id().clone();
+        base.send(Command::Train(TrainJob {
+            model_id: model_id.clone(),
+            operation: Operation::Unload,
+            answer,
+            permit: Some(permit),
+        }));
+        Ok(promise(request_id, model_id))
     }
 
     fn model_info(&self, id: ModelId) -> Result<ModelInfo, Refusal> {
@@ -112,6 +114,14 @@ impl Server {
         info.lora_rank = Some(run.lora.rank);
         info.model_name = Some(run.base.name.clone());
         Ok(info)
+    }
+}
+
+fn promise(request_id: RequestId, model_id: ModelId) -> Promise {
+    Promise {
+        request_id,
+        model_id: Some(model_id),
+        sample_sequence_ids: None,
     }
 }
 

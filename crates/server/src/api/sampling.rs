@@ -138,8 +138,7 @@ impl Server {
             }
             (None, None) => unreachable!("without a session there are weights"),
         };
-        let permit = Arc::clone(&weights.base.samples).try_acquire_owned();
-        let permit = permit.map_err(|_| Refusal::busy("too many samples are waiting"))?;
+        let permit = weights.base.sample_permit()?;
         let answer = self.inner().futures.promise();
         let id = answer.id().clone();
         if let (Some(sampler), Some(number)) = (sampler, seq_id) {

@@ -1,5 +1,6 @@
 //! A server for one test, and a client that sends exactly what it is told to.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,11 +13,13 @@ use tinkrs_engine::{Model, ModelConfig, Precision, Threads};
 use tinkrs_server::{BaseModel, Server, Settings};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 /// A server that stops when it is dropped.
 pub(crate) struct TestServer {
-    address: std::net::SocketAddr,
-    _stop: oneshot::Sender<()>,
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<std::io::Result<()>>,
     _data: tempfile::TempDir,
 }
 
@@ -55,14 +58,21 @@ impl TestServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        tokio::spawn(tinkrs_server::serve(listener, server, async {
+        let serving = tokio::spawn(tinkrs_server::serve(listener, server, async {
             let _ = stopped.await;
         }));
         Self {
             address,
-            _stop: stop,
+            stop,
+            serving,
             _data: data,
         }
+    }
+
+    /// Tells the server to stop, and waits until it has.
+    pub(crate) async fn stop(self) {
+        self.stop.send(()).unwrap();
+        self.serving.await.unwrap().unwrap();
     }
 
     /// Sends a request with a key.
@@ -73,29 +83,7 @@ impl TestServer {
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> Answer {
-        let stream = TcpStream::connect(self.address).await.unwrap();
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .unwrap();
-        tokio::spawn(connection);
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("/api/v1{path}"))
-            .header("host", self.address.to_string());
-        if !headers.iter().any(|(name, _)| *name == "x-api-key") {
-            request = request.header("x-api-key", "tml-test");
-        }
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let request = request.body(Full::new(body.into())).unwrap();
-        let response = sender.send_request(request).await.unwrap();
-        let (parts, body) = response.into_parts();
-        Answer {
-            status: parts.status,
-            headers: parts.headers,
-            body: body.collect().await.unwrap().to_bytes(),
-        }
+        send(self.address, method, path, headers, body).await
     }
 
     /// Posts JSON.
@@ -179,6 +167,39 @@ impl TestServer {
         let result = self.result(request_id).await;
         assert_eq!(result["category"], "user", "{result}");
         result["error"].as_str().expect("a message").to_owned()
+    }
+}
+
+/// Sends a request on a connection of its own.
+async fn send(
+    address: SocketAddr,
+    method: Method,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: impl Into<Bytes>,
+) -> Answer {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let mut request = Request::builder()
+        .method(method)
+        .uri(format!("/api/v1{path}"))
+        .header("host", address.to_string());
+    if !headers.iter().any(|(name, _)| *name == "x-api-key") {
+        request = request.header("x-api-key", "tml-test");
+    }
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::new(body.into())).unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    Answer {
+        status: parts.status,
+        headers: parts.headers,
+        body: body.collect().await.unwrap().to_bytes(),
     }
 }
 

@@ -98,3 +98,24 @@ async fn training_goes_on_beside_a_long_sample_until_that_is_cancelled() {
         .ok("/cancel_future", json!({"request_id": "none"}))
         .await;
 }
+
+#[tokio::test]
+async fn an_unloaded_model_has_no_weights() {
+    let server = TestServer::start().await;
+    let model = server.model().await;
+    let id = server
+        .promise("/unload_model", json!({"model_id": model}))
+        .await;
+    assert_eq!(server.result(&id).await["model_id"], model);
+    let pass = server.forward_backward(&model, 1).await;
+    let error = server.user_error(&pass).await;
+    assert!(error.contains("unloaded"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_stops_when_told_to_whatever_still_waits() {
+    let server = TestServer::start().await;
+    let model = server.model().await;
+    server.forward_backward(&model, 2).await;
+    server.stop().await;
+}

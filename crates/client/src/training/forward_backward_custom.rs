@@ -6,6 +6,7 @@
 //! go out.
 
 use super::chunk;
+use super::client::Inner;
 use super::custom_loss::{self, CustomLoss};
 use super::forward_backward::{Pass, check, fetch_chunks, submit_chunks};
 use super::request::{Operation, Request};
@@ -14,7 +15,7 @@ use crate::future::Pending;
 use crate::{Error, TrainingClient};
 use std::fmt;
 use std::sync::Arc;
-use tinkrs_types::{Datum, ForwardBackwardOutput, LossFn};
+use tinkrs_types::{Datum, ForwardBackwardOutput, LossFn, Metrics};
 
 const NAME: &str = "forward_backward_custom";
 
@@ -98,31 +99,10 @@ impl Operation for ForwardBackwardCustom {
             .inner
             .queue
             .submit(NAME, slots, move |first_seq_id| async move {
-                let forward = Pass {
-                    operation: NAME,
-                    loss: LossFn::CrossEntropy,
-                    forward_only: true,
-                };
-                let submitted = submit_chunks(&inner, &forward, chunks, first_seq_id).await?;
-                let output = fetch_chunks(Arc::clone(&inner), forward, submitted).await?;
-
-                let evaluate = move || evaluate(batch, &output, loss);
-                let evaluated = inner
-                    .session
-                    .connection
-                    .runtime
-                    .spawn_blocking(evaluate)
-                    .await;
-                // The function panicked, or the runtime is gone.
-                let failed = |error: tokio::task::JoinError| Error::CustomLoss(error.into());
-                let (batch, custom) = evaluated.map_err(failed)??;
-
-                let CustomLoss {
-                    loss,
-                    gradients,
-                    metrics,
-                } = custom;
-                let surrogate = custom_loss::surrogate_data(batch, gradients)?;
+                let first = first_pass(&inner, batch, chunks, first_seq_id, loss).await;
+                // Without a second pass its numbers are not used.
+                let (surrogate, loss, metrics) =
+                    first.inspect_err(|_| inner.queue.give_back(sizes.len() as i32))?;
                 let backward = Pass {
                     operation: NAME,
                     loss: LossFn::CrossEntropy,
@@ -138,6 +118,33 @@ impl Operation for ForwardBackwardCustom {
                 })
             })
     }
+}
+
+/// Computes the log-probabilities and the caller's loss of them. The result is the data of the
+/// second pass, and what to report of the first.
+async fn first_pass(
+    inner: &Arc<Inner>,
+    batch: Vec<Datum>,
+    chunks: Vec<Vec<Datum>>,
+    first_seq_id: i32,
+    loss: LossFunction,
+) -> Result<(Vec<Datum>, f64, Metrics), Error> {
+    let forward = Pass {
+        operation: NAME,
+        loss: LossFn::CrossEntropy,
+        forward_only: true,
+    };
+    let submitted = submit_chunks(inner, &forward, chunks, first_seq_id).await?;
+    let output = fetch_chunks(Arc::clone(inner), forward, submitted).await?;
+
+    let evaluate = move || evaluate(batch, &output, loss);
+    let runtime = &inner.session.connection.runtime;
+    let evaluated = runtime.spawn_blocking(evaluate).await;
+    // The function panicked, or the runtime is gone.
+    let failed = |error: tokio::task::JoinError| Error::CustomLoss(error.into());
+    let (batch, custom) = evaluated.map_err(failed)??;
+    let surrogate = custom_loss::surrogate_data(batch, custom.gradients)?;
+    Ok((surrogate, custom.loss, custom.metrics))
 }
 
 fn evaluate(
@@ -158,4 +165,39 @@ fn cut(data: Vec<Datum>, sizes: &[usize]) -> Vec<Vec<Datum>> {
         .iter()
         .map(|size| data.by_ref().take(*size).collect())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AdamParams, ServiceClient};
+    use tinkrs_testkit::ScriptedServer;
+    use tinkrs_testkit::scripted::{API_KEY, BASE_MODEL};
+
+    #[tokio::test]
+    async fn a_loss_that_fails_leaves_no_gap_that_a_server_would_wait_for() {
+        let server = ScriptedServer::start().await;
+        let service = ServiceClient::builder()
+            .base_url(server.url())
+            .api_key(API_KEY)
+            .telemetry(false)
+            .build();
+        let client = service
+            .create_lora_training_client(BASE_MODEL)
+            .await
+            .unwrap();
+        let batch = || vec![Datum::supervised(vec![1_u32], [2], [1.0]).unwrap()];
+        let failing = client.forward_backward_custom(batch(), |_, _| Err("no such column"));
+        let failing = failing.submit();
+        let panicking = client.forward_backward_custom(batch(), |_, _| -> Result<_, BoxError> {
+            panic!("a fault of the caller's")
+        });
+        let panicking = panicking.submit();
+        let update = client.optim_step(AdamParams::new(1e-4)).submit();
+        assert!(matches!(failing.await, Err(Error::CustomLoss(_))));
+        assert!(matches!(panicking.await, Err(Error::CustomLoss(_))));
+        update.await.unwrap();
+        let numbers: Vec<_> = server.executions().iter().map(|e| e.seq_id).collect();
+        assert_eq!(numbers, [1, 2, 3]);
+    }
 }

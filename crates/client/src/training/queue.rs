@@ -3,13 +3,16 @@
 //! A call takes its sequence numbers and enters the queue under one lock, so the queue is in
 //! their order. One task takes jobs from the queue and submits them one at a time; it waits for
 //! the server to take a request, not for its result. A job that fails, or that nobody waits for
-//! any more, ends its turn like any other, so that later ones go out.
+//! any more, ends its turn like any other, so that later ones go out. A job that needs fewer
+//! numbers than it took gives the rest back in its turn, and later ones move up: a server may
+//! wait for a number that never comes.
 
 use crate::Error;
 use crate::future::Pending;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tinkrs_types::RequestId;
 use tokio::runtime::Handle;
@@ -27,6 +30,8 @@ pub(crate) struct Submitted {
 #[derive(Debug)]
 pub(crate) struct Queue {
     entrance: Mutex<Entrance>,
+    /// How many numbers were given back. Only the job whose turn it is reads or changes it.
+    given_back: Arc<AtomicI32>,
     runtime: Handle,
 }
 
@@ -50,6 +55,7 @@ impl Queue {
                 last_seq_id: 0,
                 jobs,
             }),
+            given_back: Arc::default(),
             runtime: runtime.clone(),
         }
     }
@@ -62,7 +68,7 @@ impl Queue {
         &self,
         operation: &'static str,
         slots: i32,
-        job: impl FnOnce(i32) -> S,
+        job: impl FnOnce(i32) -> S + Send + 'static,
     ) -> Pending<T>
     where
         T: Send + 'static,
@@ -75,10 +81,11 @@ impl Queue {
             let message = "the model has no sequence numbers left".to_owned();
             return Pending::ready(operation, Err(Error::Setup { message }));
         };
-        let submission = job(entrance.last_seq_id + 1);
-        let runtime = self.runtime.clone();
+        let first_seq_id = entrance.last_seq_id + 1;
+        let (given_back, runtime) = (Arc::clone(&self.given_back), self.runtime.clone());
         let job = async move {
-            match submission.await {
+            let first_seq_id = first_seq_id - given_back.load(Ordering::Acquire);
+            match job(first_seq_id).await {
                 // A caller who is gone does not want to know.
                 Err(error) => drop(sender.send(Err(error))),
                 Ok(result) => {
@@ -91,6 +98,11 @@ impl Queue {
         // `pending` is dropped with the job, which reads as "closed".
         let _ = entrance.jobs.send(Box::pin(job));
         pending
+    }
+
+    /// Gives back the last `slots` numbers of the job whose turn it is, which were not sent.
+    pub(crate) fn give_back(&self, slots: i32) {
+        self.given_back.fetch_add(slots, Ordering::AcqRel);
     }
 }
 

@@ -104,6 +104,10 @@ impl QueueObserver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{BackpressureScope, ServiceClient};
+    use std::sync::{Arc, PoisonError};
+    use tinkrs_testkit::ScriptedServer;
+    use tinkrs_testkit::scripted::{API_KEY, BASE_MODEL, Reply, not_yet};
 
     #[test]
     fn warnings_come_once_a_minute_at_most() {
@@ -112,5 +116,37 @@ mod tests {
         assert!(observer.may_warn(start));
         assert!(!observer.may_warn(start + Duration::from_secs(59)));
         assert!(observer.may_warn(start + Duration::from_secs(60)));
+    }
+    /// Creates a model whose first poll is answered like this, and returns what the listener heard.
+    async fn hears(answer: Reply, panics: bool) -> Vec<QueueState> {
+        let server = ScriptedServer::start().await;
+        server.on("retrieve_future").reply(answer);
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let listener = Arc::clone(&heard);
+        let service = ServiceClient::builder()
+            .base_url(server.url())
+            .api_key(API_KEY)
+            .telemetry(false)
+            .backpressure(BackpressureScope::Client)
+            .on_queue_state(move |notice| {
+                listener.lock().unwrap().push(notice.state);
+                assert!(!panics, "a fault of the caller's");
+            })
+            .build();
+        let created = service.create_lora_training_client(BASE_MODEL).await;
+        assert!(created.is_ok());
+        std::mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    #[tokio::test]
+    async fn a_listener_that_panics_does_not_cost_the_result() {
+        let answer = not_yet("paused_capacity", "busy");
+        assert_eq!(hears(answer, true).await, [QueueState::PausedCapacity]);
+    }
+
+    #[tokio::test]
+    async fn not_yet_without_a_state_or_a_reason_is_no_news() {
+        let answer = Reply::json(&serde_json::json!({"type": "try_again"}));
+        assert_eq!(hears(answer, false).await, []);
     }
 }

@@ -331,20 +331,24 @@ impl Connection {
             Counters::add(&self.counters.bytes_sent, body.len());
         }
         let silence = self.timeout(call);
-        let mut response = within(silence, lease.client.execute(request)).await?;
-        if let Some(elsewhere) = redirected(&call.method, &response) {
-            let request = self.transport.elsewhere().get(elsewhere);
-            response = within(silence, request.send()).await?;
-        }
-        let (status, headers) = (response.status(), response.headers().clone());
-        let body = read_body(response.bytes_stream(), silence, MAX_ANSWER_BYTES);
-        let body = body.await.map_err(|stopped| match stopped {
-            Stopped::Broken(fault) => fault,
-            Stopped::TooLong => {
-                let message = format!("more than {MAX_ANSWER_BYTES} bytes");
-                Fault::Local(Error::answer(call.operation, message))
+        let exchange = async {
+            let mut response = within(silence, lease.client.execute(request)).await?;
+            if let Some(elsewhere) = redirected(&call.method, &response) {
+                let request = self.transport.elsewhere().get(elsewhere);
+                response = within(silence, request.send()).await?;
             }
-        })?;
+            let (status, headers) = (response.status(), response.headers().clone());
+            let body = read_body(response.bytes_stream(), silence, MAX_ANSWER_BYTES);
+            let body = body.await.map_err(|stopped| match stopped {
+                Stopped::Broken(fault) => fault,
+                Stopped::TooLong => {
+                    let message = format!("more than {MAX_ANSWER_BYTES} bytes");
+                    Fault::Local(Error::answer(call.operation, message))
+                }
+            })?;
+            Ok((status, headers, body))
+        };
+        let (status, headers, body) = clients.paced(exchange).await?;
         Counters::add(&self.counters.bytes_received, body.len());
         log_deprecation(call.operation, &headers);
         if status.is_success() {

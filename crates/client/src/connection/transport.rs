@@ -3,18 +3,28 @@
 //! Two things matter. A large upload gets a connection of its own, so it never holds up others:
 //! uploads use HTTP/1.1. And a server bounds the requests of one HTTP/2 connection, so thousands
 //! of long polls need many: a pool opens another client for every fifty requests under way.
+//!
+//! Requests start in small groups. Without that, thousands of samples that are submitted at once
+//! would open a connection each before the first answer arrives, and connections cost far more
+//! than requests. A request that the server holds makes room for others after a moment, so long
+//! polls do not wait for each other.
 
 use crate::Error;
 use reqwest::redirect;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 const MAX_REDIRECTS: usize = 10;
 /// How many requests one HTTP/2 client serves at a time.
 const REQUESTS_PER_CLIENT: usize = 50;
+/// How many requests may be in their first moment at a time.
+const STARTING: usize = 32;
+/// How long that moment is: a server that answers at once does so within it.
+const START: Duration = Duration::from_millis(10);
 /// How many empty 400s a pool takes for broken connections before it believes them.
 const RESET_BUDGET: usize = 16;
 
@@ -72,6 +82,7 @@ pub(crate) struct Clients {
     http1_only: bool,
     per_client: usize,
     open: Mutex<Vec<Slot>>,
+    starting: Semaphore,
     reset_budget: AtomicUsize,
 }
 
@@ -101,6 +112,7 @@ impl Clients {
             http1_only,
             per_client,
             open: Mutex::default(),
+            starting: Semaphore::new(STARTING),
             reset_budget: AtomicUsize::new(RESET_BUDGET),
         };
         // Building the first one now shows a bad proxy setting at once, and as an error.
@@ -135,6 +147,19 @@ impl Clients {
             client: slot.client,
             requests: slot.requests,
         }
+    }
+
+    /// Runs a request when it is its turn to start.
+    pub(crate) async fn paced<T>(&self, request: impl Future<Output = T>) -> T {
+        let starting = self.starting.acquire().await;
+        let starting = starting.expect("the semaphore is never closed");
+        tokio::pin!(request);
+        tokio::select! {
+            biased;
+            output = &mut request => return output,
+            () = tokio::time::sleep(START) => drop(starting),
+        }
+        request.await
     }
 
     /// Takes note of a success, which restores trust in the connections.
@@ -263,6 +288,25 @@ mod tests {
                 .iter()
                 .all(|slot| slot.requests.load(Ordering::Acquire) == 0)
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_start_in_groups_and_those_that_are_held_make_room() {
+        let transport = Transport::new(&"http://localhost".parse().unwrap()).unwrap();
+        let pool = transport.pool(Pool::Shared);
+        let started = AtomicUsize::new(0);
+        let held = || async {
+            started.fetch_add(1, Ordering::AcqRel);
+            std::future::pending::<()>().await;
+        };
+        let requests = (0..3 * STARTING).map(|_| pool.paced(held()));
+        let mut requests = Box::pin(futures_util::future::join_all(requests));
+        for groups in 1..=3 {
+            let moment = tokio::time::timeout(START / 2, &mut requests);
+            assert!(moment.await.is_err());
+            assert_eq!(started.load(Ordering::Acquire), groups * STARTING);
+            tokio::time::advance(START / 2).await;
+        }
     }
 
     #[test]

@@ -330,24 +330,9 @@ impl Connection {
         if let Some(body) = request.body().and_then(reqwest::Body::as_bytes) {
             Counters::add(&self.counters.bytes_sent, body.len());
         }
-        let silence = self.timeout(call);
-        let exchange = async {
-            let mut response = within(silence, lease.client.execute(request)).await?;
-            if let Some(elsewhere) = redirected(&call.method, &response) {
-                let request = self.transport.elsewhere().get(elsewhere);
-                response = within(silence, request.send()).await?;
-            }
-            let (status, headers) = (response.status(), response.headers().clone());
-            let body = read_body(response.bytes_stream(), silence, MAX_ANSWER_BYTES);
-            let body = body.await.map_err(|stopped| match stopped {
-                Stopped::Broken(fault) => fault,
-                Stopped::TooLong => {
-                    let message = format!("more than {MAX_ANSWER_BYTES} bytes");
-                    Fault::Local(Error::answer(call.operation, message))
-                }
-            })?;
-            Ok((status, headers, body))
-        };
+        // What an exchange needs while it is under way is a few kilobytes, so it is only set
+        // aside when its turn has come: thousands may wait for theirs.
+        let exchange = || Box::pin(self.exchange(call, &lease.client, request));
         let (status, headers, body) = clients.paced(exchange).await?;
         Counters::add(&self.counters.bytes_received, body.len());
         log_deprecation(call.operation, &headers);
@@ -366,6 +351,31 @@ impl Connection {
             headers,
             body,
         })
+    }
+
+    /// Sends a request and reads the whole answer.
+    async fn exchange(
+        &self,
+        call: &Call,
+        client: &reqwest::Client,
+        request: reqwest::Request,
+    ) -> Result<(StatusCode, HeaderMap, Bytes), Fault> {
+        let silence = self.timeout(call);
+        let mut response = within(silence, client.execute(request)).await?;
+        if let Some(elsewhere) = redirected(&call.method, &response) {
+            let request = self.transport.elsewhere().get(elsewhere);
+            response = within(silence, request.send()).await?;
+        }
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = read_body(response.bytes_stream(), silence, MAX_ANSWER_BYTES);
+        let body = body.await.map_err(|stopped| match stopped {
+            Stopped::Broken(fault) => fault,
+            Stopped::TooLong => {
+                let message = format!("more than {MAX_ANSWER_BYTES} bytes");
+                Fault::Local(Error::answer(call.operation, message))
+            }
+        })?;
+        Ok((status, headers, body))
     }
 
     async fn request(

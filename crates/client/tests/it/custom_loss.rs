@@ -2,7 +2,6 @@
 
 use crate::support::{datum, datums, loss_of, settle, training};
 use anyhow::Result;
-use std::time::Duration;
 use tinkrs::{BoxError, CustomLoss, Datum, Error, key};
 use tinkrs_testkit::ScriptedServer;
 
@@ -135,8 +134,6 @@ async fn nothing_comes_between_the_two_passes() -> Result<()> {
 #[tokio::test]
 async fn a_loss_that_fails_or_panics_is_an_error_of_its_own_call() -> Result<()> {
     let server = ScriptedServer::start().await;
-    // The second pass of a failed loss is never sent.
-    server.skip_gaps_after(Duration::from_millis(50));
     let client = training(&server).await?;
     let failing = client.forward_backward_custom(datums([1]), |_, _| Err("no loss today"));
     let error = failing.await.unwrap_err();

@@ -4,10 +4,14 @@
 //! (`ManualClock`) and moves it: nothing here sleeps.
 
 mod backpressure;
+#[cfg(feature = "blocking")]
+mod blocking;
 mod custom_loss;
+mod downloads;
 mod faults;
 mod feed;
 mod futures;
+mod metrics;
 mod ordering;
 mod rest;
 mod retries;

@@ -219,7 +219,7 @@ async fn samples_that_make_no_progress_are_given_up() -> Result<()> {
 }
 
 #[tokio::test]
-async fn five_thousand_samples_submitted_at_once_complete() -> Result<()> {
+async fn more_samples_than_may_be_under_way_complete() -> Result<()> {
     let server = ScriptedServer::start().await;
     let client = sampling(&server).await?;
     let ask = |n: u32| {
@@ -227,13 +227,13 @@ async fn five_thousand_samples_submitted_at_once_complete() -> Result<()> {
             .sample(vec![n % 100], SamplingParams::new(1))
             .submit()
     };
-    let pending: Vec<_> = (0..5_000).map(ask).collect();
+    let pending: Vec<_> = (0..2_500).map(ask).collect();
     for (n, sample) in pending.into_iter().enumerate() {
         assert_eq!(sample.await?.sequences[0].tokens, [n as u32 % 100 + 1]);
     }
     let requests = server.requests_to("asample");
     let numbers: BTreeSet<_> = requests.iter().map(|request| request.seq_id()).collect();
-    assert_eq!((requests.len(), numbers.len()), (5_000, 5_000));
+    assert_eq!((requests.len(), numbers.len()), (2_500, 2_500));
     Ok(())
 }
 

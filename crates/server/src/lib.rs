@@ -46,6 +46,8 @@ mod queue;
 mod registry;
 mod state;
 
+#[allow(dead_code, reason = "wired in with owners")]
+mod auth;
 mod checkpoints;
 mod error;
 mod extract;

@@ -51,6 +51,8 @@ mod auth;
 mod checkpoints;
 mod error;
 mod extract;
+#[allow(dead_code, unused_imports, reason = "wired in with `--faults`")]
+mod faults;
 mod futures;
 mod order;
 mod recent;

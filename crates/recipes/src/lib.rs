@@ -1,1 +1,10 @@
-//! Training loops for Tinker as library functions. Nothing of it exists yet.
+//! Training loops for Tinker as library functions.
+
+mod error;
+
+pub mod renderer;
+
+#[cfg(test)]
+mod testing;
+
+pub use error::Error;

@@ -1,0 +1,121 @@
+//! What can go wrong in a recipe.
+
+use std::path::{Path, PathBuf};
+use tinkrs::BoxError;
+
+/// Anything that can go wrong in a recipe.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The service or the client refused or failed.
+    #[error(transparent)]
+    Client(#[from] tinkrs::Error),
+
+    /// A value cannot be sent.
+    #[error(transparent)]
+    Invalid(#[from] tinkrs::InvalidInput),
+
+    /// A file could not be read or written.
+    #[error("could not {action} {}", path.display())]
+    File {
+        /// What was tried: `read`, `write`, `create`.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+
+    /// A line of a file does not say what it should.
+    #[error("{}, line {line}: {message}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        message: String,
+    },
+
+    /// The tokenizer lacks a token that the chat format is made of.
+    #[error("the tokenizer has no token `{token}`, which {format} needs: is it the model's own?")]
+    MissingToken {
+        /// The token's spelling.
+        token: String,
+        /// The chat format.
+        format: &'static str,
+    },
+
+    /// A conversation cannot be written in this chat format.
+    #[error("message {}: {problem}", index + 1)]
+    Message {
+        /// The message, counted from 0.
+        index: usize,
+        /// What is wrong with it.
+        problem: String,
+    },
+
+    /// A conversation as a whole cannot be used.
+    #[error("the conversation {problem}")]
+    Conversation {
+        /// What is wrong with it.
+        problem: String,
+    },
+
+    /// A chat template failed.
+    #[error("the chat template failed")]
+    Template(#[source] BoxError),
+
+    /// A text could not be tokenized.
+    #[error("the text could not be tokenized")]
+    Tokenize(#[source] BoxError),
+
+    /// A setting makes no sense.
+    #[error("{setting}: {problem}")]
+    Setting {
+        /// Which setting.
+        setting: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+
+    /// A run folder does not fit the run that wants to go on in it.
+    #[error("the run in {} cannot go on: {problem}", folder.display())]
+    Resume {
+        /// The run folder.
+        folder: PathBuf,
+        /// Why.
+        problem: String,
+    },
+
+    /// The server's answer lacks something that the recipe needs.
+    #[error("the server's answer has no {what}")]
+    Missing {
+        /// What is not there.
+        what: &'static str,
+    },
+
+    /// The caller's own code failed: an environment or a grader.
+    #[error("{what} failed")]
+    Caller {
+        /// Which part of the caller's code.
+        what: &'static str,
+        /// What it says.
+        source: BoxError,
+    },
+}
+
+impl Error {
+    /// Returns a function that wraps an I/O error with what was tried on which file.
+    pub(crate) fn file(
+        action: &'static str,
+        path: impl AsRef<Path>,
+    ) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.as_ref().to_owned();
+        move |source| Self::File {
+            action,
+            path,
+            source,
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Conversations: who said what, in the shape that chat files have.
+
+use super::json::Json;
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Instructions from whoever runs the model. Files may also say `developer`.
+    #[serde(alias = "developer")]
+    System,
+    /// Whoever asks.
+    #[serde(alias = "human")]
+    User,
+    /// The model.
+    #[serde(alias = "gpt")]
+    Assistant,
+    /// The result of a tool call.
+    #[serde(alias = "function", alias = "ipython")]
+    Tool,
+}
+
+impl Role {
+    /// Returns the name that chat formats write.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A function that the assistant wants called.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "ToolCallForm", into = "ToolCallForm")]
+pub struct ToolCall {
+    /// Ties the call to its result, if the source has ids.
+    pub id: Option<String>,
+    /// The function's name.
+    pub name: String,
+    /// Its arguments, usually an object.
+    pub arguments: Json,
+}
+
+impl ToolCall {
+    /// Makes a call without an id.
+    pub fn new(name: impl Into<String>, arguments: Json) -> Self {
+        Self {
+            id: None,
+            name: name.into(),
+            arguments,
+        }
+    }
+}
+
+/// One message of a conversation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// Who speaks.
+    #[serde(alias = "from")]
+    pub role: Role,
+    /// What is said. Lists of text parts are joined when read; `null` reads as nothing.
+    #[serde(default, alias = "value", deserialize_with = "read_content")]
+    pub content: String,
+    /// What the assistant thought before it spoke.
+    #[serde(
+        default,
+        rename = "reasoning_content",
+        alias = "thinking",
+        alias = "reasoning",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub thinking: Option<String>,
+    /// The calls that the assistant makes.
+    #[serde(
+        default,
+        deserialize_with = "null_is_empty",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub tool_calls: Vec<ToolCall>,
+    /// Which call a tool message answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+    /// The name of the tool or the speaker, for formats that write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How much the message counts in training, where its mask lets it count. Default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f32>,
+}
+
+impl Message {
+    /// Makes a message of text.
+    pub fn new(role: Role, content: impl Into<String>) -> Self {
+        Self {
+            role,
+            content: content.into(),
+            thinking: None,
+            tool_calls: Vec::new(),
+            tool_call_id: None,
+            name: None,
+            weight: None,
+        }
+    }
+
+    /// Makes a system message.
+    pub fn system(content: impl Into<String>) -> Self {
+        Self::new(Role::System, content)
+    }
+
+    /// Makes a user's message.
+    pub fn user(content: impl Into<String>) -> Self {
+        Self::new(Role::User, content)
+    }
+
+    /// Makes an assistant's message.
+    pub fn assistant(content: impl Into<String>) -> Self {
+        Self::new(Role::Assistant, content)
+    }
+
+    /// Makes a tool's result.
+    pub fn tool(content: impl Into<String>) -> Self {
+        Self::new(Role::Tool, content)
+    }
+
+    /// Adds what was thought before.
+    #[must_use]
+    pub fn thinking(mut self, thinking: impl Into<String>) -> Self {
+        self.thinking = Some(thinking.into());
+        self
+    }
+
+    /// Adds a tool call.
+    #[must_use]
+    pub fn call(mut self, call: ToolCall) -> Self {
+        self.tool_calls.push(call);
+        self
+    }
+}
+
+/// Messages, and the tools that the assistant may call.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Conversation {
+    /// The messages in order.
+    #[serde(alias = "conversations")]
+    pub messages: Vec<Message>,
+    /// Tool definitions, in the shape `{"type": "function", "function": {"name": …}}`.
+    #[serde(
+        default,
+        deserialize_with = "null_is_empty",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub tools: Vec<Json>,
+}
+
+impl Conversation {
+    /// Returns the conversation up to, but without, its last message and that message, if it is
+    /// the assistant's.
+    pub fn split_last_answer(&self) -> Option<(Self, &Message)> {
+        let (last, before) = self.messages.split_last()?;
+        let context = Self {
+            messages: before.to_vec(),
+            tools: self.tools.clone(),
+        };
+        (last.role == Role::Assistant).then_some((context, last))
+    }
+
+    /// Makes one conversation for each assistant message, ending with it.
+    ///
+    /// Formats that show an answer differently once it is history (Qwen3 drops its thinking) can
+    /// only be trained one answer at a time.
+    pub fn one_per_answer(&self) -> impl Iterator<Item = Self> {
+        let ends = self.messages.iter().enumerate();
+        ends.filter(|(_, message)| message.role == Role::Assistant)
+            .map(|(index, _)| Self {
+                messages: self.messages[..=index].to_vec(),
+                tools: self.tools.clone(),
+            })
+    }
+}
+
+impl From<Vec<Message>> for Conversation {
+    fn from(messages: Vec<Message>) -> Self {
+        Self {
+            messages,
+            tools: Vec::new(),
+        }
+    }
+}
+
+impl<const N: usize> From<[Message; N]> for Conversation {
+    fn from(messages: [Message; N]) -> Self {
+        Vec::from(messages).into()
+    }
+}
+
+/// The forms that a tool call has in files: nested under `function` or flat, with arguments as
+/// an object or as its JSON text.
+#[derive(Serialize, Deserialize)]
+struct ToolCallForm {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    function: Option<FunctionForm>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    arguments: Option<Json>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FunctionForm {
+    name: String,
+    #[serde(default)]
+    arguments: Json,
+}
+
+impl From<ToolCallForm> for ToolCall {
+    fn from(form: ToolCallForm) -> Self {
+        let (name, arguments) = match form.function {
+            Some(function) => (function.name, function.arguments),
+            None => (
+                form.name.unwrap_or_default(),
+                form.arguments.unwrap_or_default(),
+            ),
+        };
+        let arguments = match arguments {
+            Json::Text(text) => Json::parse(&text).unwrap_or(Json::Text(text)),
+            other => other,
+        };
+        Self {
+            id: form.id,
+            name,
+            arguments,
+        }
+    }
+}
+
+impl From<ToolCall> for ToolCallForm {
+    fn from(call: ToolCall) -> Self {
+        Self {
+            id: call.id,
+            kind: Some("function".to_owned()),
+            function: Some(FunctionForm {
+                name: call.name,
+                arguments: call.arguments,
+            }),
+            name: None,
+            arguments: None,
+        }
+    }
+}
+
+fn read_content<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    use serde::de::Error;
+    let part = |part: &Json| match part {
+        Json::Text(text) => Ok(text.clone()),
+        part => match (part.get("type").and_then(Json::as_str), part.get("text")) {
+            (Some("text") | None, Some(Json::Text(text))) => Ok(text.clone()),
+            (kind, _) => Err(D::Error::custom(format!(
+                "a content part of type `{}`: only text can be trained on here",
+                kind.unwrap_or("unknown")
+            ))),
+        },
+    };
+    match Json::deserialize(deserializer)? {
+        Json::Null => Ok(String::new()),
+        Json::Text(text) => Ok(text),
+        Json::List(parts) => parts.iter().map(part).collect(),
+        _ => Err(D::Error::custom(
+            "`content` is neither text nor a list of parts",
+        )),
+    }
+}
+
+fn null_is_empty<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_shapes_of_chat_files_read_the_same() {
+        let nested = r#"{"role":"assistant","content":null,"tool_calls":
+            [{"id":"c1","type":"function","function":{"name":"add","arguments":"{\"a\": 1}"}}]}"#;
+        let flat = r#"{"from":"gpt","value":"","tool_calls":
+            [{"id":"c1","name":"add","arguments":{"a":1}}]}"#;
+        let read = |text: &str| serde_json::from_str::<Message>(text).unwrap();
+        assert_eq!(read(nested), read(flat));
+        assert_eq!(
+            read(nested).tool_calls[0].arguments.to_string(),
+            r#"{"a": 1}"#
+        );
+
+        let parts =
+            r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#;
+        assert_eq!(read(parts), Message::user("ab"));
+        let image = r#"{"role":"user","content":[{"type":"image_url","image_url":"x"}]}"#;
+        let error = serde_json::from_str::<Message>(image).unwrap_err();
+        assert!(error.to_string().contains("image_url"), "{error}");
+    }
+
+    #[test]
+    fn each_answer_can_be_trained_on_its_own() {
+        let chat = Conversation::from([
+            Message::user("1"),
+            Message::assistant("2"),
+            Message::user("3"),
+            Message::assistant("4"),
+        ]);
+        let lengths: Vec<_> = chat.one_per_answer().map(|c| c.messages.len()).collect();
+        assert_eq!(lengths, [2, 4]);
+        assert_eq!(chat.split_last_answer().unwrap().1.content, "4");
+    }
+}

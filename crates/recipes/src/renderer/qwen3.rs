@@ -1,0 +1,76 @@
+//! Qwen3: ChatML with thinking.
+//!
+//! Only answers behind the last question show their thinking; older ones lose it, and the last
+//! answer has a `<think>` block even if nothing was thought. With thinking turned off, the empty
+//! block is part of the prompt, so the model goes straight to its answer.
+
+use super::chatml::{self, START};
+use super::message::{Conversation, Message, Role};
+use super::script::Script;
+
+/// Writes a conversation, and the beginning of an answer if `open`.
+pub(crate) fn write(
+    script: &mut Script<'_>,
+    conversation: &Conversation,
+    open: bool,
+    thinking: bool,
+) {
+    let messages = &conversation.messages;
+    let last_question = last_question(messages);
+    chatml::write_with(script, conversation, |script, index| {
+        let (thought, said) = split(&messages[index]);
+        let last = index + 1 == messages.len();
+        if index > last_question && (last || !thought.is_empty()) {
+            if thinking || !thought.is_empty() {
+                script.answer(Some(index));
+            }
+            chatml::think(script, thought);
+            script
+                .answer(Some(index))
+                .text(said.trim_start_matches('\n'));
+        } else {
+            script.answer(Some(index)).text(said);
+        }
+    });
+    if open {
+        script.tag(START).text("assistant\n");
+        if !thinking {
+            chatml::think(script, "");
+        }
+    }
+}
+
+/// Returns where the last message is that asks something: a user's, unless it only spells out a
+/// tool's result.
+fn last_question(messages: &[Message]) -> usize {
+    let asks = |message: &Message| {
+        let content = &message.content;
+        let result =
+            content.starts_with("<tool_response>") && content.ends_with("</tool_response>");
+        message.role == Role::User && !result
+    };
+    let last = messages.iter().rposition(asks);
+    last.unwrap_or(messages.len().saturating_sub(1))
+}
+
+/// Returns what an answer thinks and what it says, also where both are in its content.
+fn split(message: &Message) -> (&str, &str) {
+    let content = message.content.as_str();
+    match (&message.thinking, content.rsplit_once("</think>")) {
+        (Some(thinking), _) => (thinking, content),
+        (None, None) => ("", content),
+        (None, Some((_, said))) => {
+            let before = content
+                .split_once("</think>")
+                .map_or("", |(before, _)| before);
+            let before = before.trim_end_matches('\n');
+            let thought = before
+                .rsplit_once("<think>")
+                .map_or(before, |(_, thought)| thought);
+            (
+                thought.trim_start_matches('\n'),
+                said.trim_start_matches('\n'),
+            )
+        }
+    }
+}

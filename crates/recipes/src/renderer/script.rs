@@ -1,0 +1,173 @@
+//! A conversation on its way to tokens: control tokens and text, and who makes each.
+//!
+//! What the model itself writes is marked as an answer. Neighbouring text of the same kind is
+//! encoded in one go, as `apply_chat_template` does, but never across the border of an answer:
+//! while sampling, the prompt's tokens are there before the first token of the answer is, so in
+//! training no token may straddle that border either.
+
+use super::vocabulary::Vocabulary;
+use crate::Error;
+
+/// A conversation as tokens, with who made each.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rendered {
+    /// The tokens.
+    pub tokens: Vec<u32>,
+    /// For each token, the message whose answer it is part of; `None` for what the model is
+    /// given rather than writes.
+    pub answer: Vec<Option<usize>>,
+}
+
+/// Builds a [`Rendered`] conversation.
+#[derive(Debug)]
+pub(crate) struct Script<'v> {
+    vocabulary: &'v Vocabulary,
+    parts: Vec<Part>,
+    answer: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Part {
+    what: What,
+    answer: Option<usize>,
+}
+
+#[derive(Debug)]
+enum What {
+    Control(u32),
+    Text(String),
+}
+
+impl<'v> Script<'v> {
+    pub(crate) fn new(vocabulary: &'v Vocabulary) -> Self {
+        Self {
+            vocabulary,
+            parts: Vec::new(),
+            answer: None,
+        }
+    }
+
+    /// Adds text, which never becomes a control token.
+    pub(crate) fn text(&mut self, text: &str) -> &mut Self {
+        if text.is_empty() {
+            return self;
+        }
+        match self.parts.last_mut() {
+            Some(Part {
+                what: What::Text(before),
+                answer,
+            }) if *answer == self.answer => before.push_str(text),
+            _ => self.push(What::Text(text.to_owned())),
+        }
+        self
+    }
+
+    /// Adds text of the format's own, in which spelled control tokens are meant.
+    pub(crate) fn trusted(&mut self, text: &str) -> &mut Self {
+        let mut rest = text;
+        while let Some((start, end, token)) = self.vocabulary.next_control(rest) {
+            self.text(&rest[..start]).token(token);
+            rest = &rest[end..];
+        }
+        self.text(rest)
+    }
+
+    /// Adds a control token, or its spelling if this vocabulary has no such token.
+    pub(crate) fn tag(&mut self, spelling: &str) -> &mut Self {
+        match self.vocabulary.control(spelling) {
+            Some(token) => self.token(token),
+            None => self.text(spelling),
+        }
+    }
+
+    /// Adds a control token by id.
+    pub(crate) fn token(&mut self, token: u32) -> &mut Self {
+        self.push(What::Control(token));
+        self
+    }
+
+    /// Says that what follows is the answer in this message, or is given to the model.
+    pub(crate) fn answer(&mut self, message: Option<usize>) -> &mut Self {
+        self.answer = message;
+        self
+    }
+
+    fn push(&mut self, what: What) {
+        self.parts.push(Part {
+            what,
+            answer: self.answer,
+        });
+    }
+
+    /// Encodes the parts and joins them.
+    pub(crate) fn finish(self) -> Result<Rendered, Error> {
+        let mut rendered = Rendered::default();
+        let control = |part: Option<&Part>| match part?.what {
+            What::Control(token) => self.vocabulary.by_token(token),
+            What::Text(_) => None,
+        };
+        for (index, part) in self.parts.iter().enumerate() {
+            match &part.what {
+                What::Control(token) => rendered.tokens.push(*token),
+                What::Text(text) => {
+                    let before = control(index.checked_sub(1).and_then(|i| self.parts.get(i)));
+                    let after = control(self.parts.get(index + 1));
+                    let mut text = text.as_str();
+                    // Some tokenizers let a control token swallow the white space beside it.
+                    if before.is_some_and(|control| control.rstrip) {
+                        text = text.trim_start();
+                    }
+                    if after.is_some_and(|control| control.lstrip) {
+                        text = text.trim_end();
+                    }
+                    rendered.tokens.extend(self.vocabulary.encode_text(text)?);
+                }
+            }
+            rendered.answer.resize(rendered.tokens.len(), part.answer);
+        }
+        Ok(rendered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn no_token_straddles_the_border_of_an_answer() {
+        let vocabulary = testing::vocabulary();
+        let mut script = Script::new(&vocabulary);
+        script
+            .text("th")
+            .text("e wea")
+            .answer(Some(1))
+            .text("ther")
+            .answer(None)
+            .text("\n");
+        let rendered = script.finish().unwrap();
+        let prompt = vocabulary.encode_text("the wea").unwrap();
+        let answer = vocabulary.encode_text("ther").unwrap();
+        assert_eq!(rendered.tokens[..prompt.len()], prompt);
+        assert_eq!(
+            rendered.tokens[prompt.len()..prompt.len() + answer.len()],
+            answer
+        );
+        let answered = rendered
+            .answer
+            .iter()
+            .filter(|who| **who == Some(1))
+            .count();
+        assert_eq!(answered, answer.len());
+    }
+
+    #[test]
+    fn a_tag_without_a_token_of_its_own_is_text() {
+        let vocabulary = testing::vocabulary();
+        let mut script = Script::new(&vocabulary);
+        script.tag("<|im_end|>").tag("<no_such_tag>");
+        let tokens = script.finish().unwrap().tokens;
+        assert_eq!(tokens[0], vocabulary.control("<|im_end|>").unwrap());
+        assert_eq!(vocabulary.decode(&tokens[1..]).unwrap(), "<no_such_tag>");
+    }
+}

@@ -1,0 +1,352 @@
+//! Any model's own chat template.
+//!
+//! A template is a Jinja program that turns a conversation into one string, the way
+//! `apply_chat_template` of `transformers` runs it. Two things get lost in that string and are
+//! recovered here:
+//!
+//! - **Which control tokens are meant.** Before the template runs, every control token that a
+//!   message spells gets a guard character inside, so whatever is still spelled out afterwards
+//!   was written by the template itself. The guards are taken out before the text is encoded.
+//! - **Which text the model writes.** The template is run again on the beginning of the
+//!   conversation: an answer starts where the prompt for it ends. Where a template rewrites
+//!   history, that prompt is no longer there, and the answer stays unmarked.
+
+use super::json::{self, Json};
+use super::message::{Conversation, Message, Role};
+use super::script::Script;
+use super::vocabulary::{Control, Vocabulary};
+use crate::Error;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Serde};
+use minijinja::{Environment, ErrorKind, Value};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+/// A character that no text contains: Unicode reserves it for uses such as this one.
+const GUARD: char = '\u{FDD0}';
+
+/// A chat template with the values that it may ask for.
+#[derive(Clone, Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    begin: Option<String>,
+    end: Option<String>,
+    variables: BTreeMap<String, Json>,
+}
+
+impl ChatTemplate {
+    /// Compiles a template.
+    ///
+    /// # Errors
+    /// If it is not one.
+    pub fn new(source: impl Into<String>) -> Result<Self, Error> {
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build();
+        environment.set_syntax(syntax.map_err(failed)?);
+        environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+        environment
+            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_filter("tojson", to_json);
+        environment.add_function("raise_exception", |message: String| {
+            Err::<Value, _>(minijinja::Error::new(ErrorKind::InvalidOperation, message))
+        });
+        // Marks what the assistant writes, for tools that read it. We find that out by ourselves.
+        let source = without_generation_marks(&source.into());
+        environment
+            .add_template_owned(NAME, source)
+            .map_err(failed)?;
+        Ok(Self {
+            environment,
+            begin: None,
+            end: None,
+            variables: BTreeMap::new(),
+        })
+    }
+
+    /// Reads the template of a model's folder: `chat_template.jinja`, else the one in
+    /// `tokenizer_config.json`, where the begin and end tokens are too.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be used.
+    pub fn from_folder(folder: impl AsRef<Path>) -> Result<Self, Error> {
+        let folder = folder.as_ref();
+        let path = folder.join("tokenizer_config.json");
+        let text = std::fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+        let config = Json::parse(&text).map_err(failed)?;
+        let own_file = folder.join("chat_template.jinja");
+        let source = match std::fs::read_to_string(&own_file) {
+            Ok(source) => source,
+            Err(_) => from_config(config.get("chat_template"))
+                .ok_or_else(|| failed(format!("{} has no `chat_template`", path.display())))?,
+        };
+        let mut template = Self::new(source)?;
+        template.begin = token(config.get("bos_token"));
+        template.end = token(config.get("eos_token"));
+        Ok(template)
+    }
+
+    /// Sets the text of `bos_token`.
+    #[must_use]
+    pub fn begin_token(mut self, spelling: impl Into<String>) -> Self {
+        self.begin = Some(spelling.into());
+        self
+    }
+
+    /// Sets the text of `eos_token`.
+    #[must_use]
+    pub fn end_token(mut self, spelling: impl Into<String>) -> Self {
+        self.end = Some(spelling.into());
+        self
+    }
+
+    /// Sets a variable that the template knows, such as `enable_thinking`.
+    #[must_use]
+    pub fn variable(mut self, name: impl Into<String>, value: Json) -> Self {
+        self.variables.insert(name.into(), value);
+        self
+    }
+
+    /// Sets the day that a template gets when it asks for today's date, whatever format it asks
+    /// for. Without it such templates fail: what a run trains on must not depend on the day.
+    #[must_use]
+    pub fn today(mut self, date: impl Into<String>) -> Self {
+        let date = date.into();
+        self.environment
+            .add_function("strftime_now", move |_: String| date.clone());
+        self
+    }
+
+    /// Writes a conversation, and the beginning of an answer if `open`.
+    pub(crate) fn write(
+        &self,
+        script: &mut Script<'_>,
+        vocabulary: &Vocabulary,
+        stops: &[u32],
+        conversation: &Conversation,
+        open: bool,
+    ) -> Result<(), Error> {
+        let guarded = guard(conversation, vocabulary)?;
+        let text = self.render(&guarded, guarded.messages.len(), open)?;
+        let mut written = 0;
+        for (message, answer) in self.answers(&guarded, &text, stops, vocabulary) {
+            if answer.start < written {
+                continue;
+            }
+            write_guarded(script, vocabulary, &text[written..answer.start]);
+            script.answer(Some(message));
+            write_guarded(script, vocabulary, &text[answer.clone()]);
+            script.answer(None);
+            written = answer.end;
+        }
+        write_guarded(script, vocabulary, &text[written..]);
+        Ok(())
+    }
+
+    /// Finds the tokens that end an answer: the end token, and what the template writes behind
+    /// an assistant's words.
+    pub(crate) fn stops(&self, vocabulary: &Vocabulary) -> Vec<u32> {
+        let probe = "what the assistant says";
+        let chat = Conversation::from([Message::user("a question"), Message::assistant(probe)]);
+        let rendered = self.render(&chat, 2, false).unwrap_or_default();
+        let behind = rendered.rsplit_once(probe).map_or("", |(_, behind)| behind);
+        let behind = vocabulary.next_control(behind).map(|(_, _, token)| token);
+        let end = self.end.as_deref().and_then(|end| vocabulary.control(end));
+        let mut stops: Vec<u32> = behind.into_iter().chain(end).collect();
+        stops.dedup();
+        stops
+    }
+
+    /// Finds the parts of `text` that the assistant writes, where the template lets it.
+    fn answers(
+        &self,
+        conversation: &Conversation,
+        text: &str,
+        stops: &[u32],
+        vocabulary: &Vocabulary,
+    ) -> Vec<(usize, Range<usize>)> {
+        let stops: Vec<&str> = stops
+            .iter()
+            .filter_map(|token| vocabulary.by_token(*token))
+            .map(|control| control.spelling.as_str())
+            .collect();
+        let count = conversation.messages.len();
+        let find = |index: usize| {
+            let prompt = self.render(conversation, index, true).ok()?;
+            let said = text.strip_prefix(&prompt)?;
+            // Messages cannot spell a stop, so the first one is the template's end of this one.
+            let ends = stops
+                .iter()
+                .filter_map(|stop| Some(said.find(stop)? + stop.len()));
+            let last = (index + 1 == count).then_some(said.len());
+            Some((index, prompt.len()..prompt.len() + ends.min().or(last)?))
+        };
+        let messages = conversation.messages.iter().enumerate();
+        messages
+            .filter(|(_, message)| message.role == Role::Assistant)
+            .filter_map(|(index, _)| find(index))
+            .collect()
+    }
+
+    /// Runs the template on the first `count` messages.
+    fn render(&self, chat: &Conversation, count: usize, open: bool) -> Result<String, Error> {
+        let mut context: BTreeMap<&str, Value> = BTreeMap::from([
+            ("messages", Value::from(Serde(&chat.messages[..count]))),
+            ("add_generation_prompt", Value::from(open)),
+            (
+                "bos_token",
+                Value::from(self.begin.clone().unwrap_or_default()),
+            ),
+            (
+                "eos_token",
+                Value::from(self.end.clone().unwrap_or_default()),
+            ),
+        ]);
+        // Templates ask whether there are tools by asking whether the list is there at all.
+        let tools = (!chat.tools.is_empty()).then_some(&chat.tools);
+        context.insert("tools", Value::from(Serde(tools)));
+        for (name, value) in &self.variables {
+            context.insert(name, Value::from(Serde(value)));
+        }
+        let template = self.environment.get_template(NAME).map_err(failed)?;
+        template.render(context).map_err(failed)
+    }
+}
+
+const NAME: &str = "chat_template";
+
+fn failed(error: impl Into<tinkrs::BoxError>) -> Error {
+    Error::Template(error.into())
+}
+
+/// Returns the text of `json.dumps`, which is what `transformers` makes of this filter.
+fn to_json(value: Value, options: Kwargs) -> Result<String, minijinja::Error> {
+    let indent: Option<usize> = options.get("indent")?;
+    for ignored in ["ensure_ascii", "separators", "sort_keys"] {
+        let _: Option<Value> = options.get(ignored)?;
+    }
+    options.assert_all_used()?;
+    let text = match indent {
+        None => json::to_python_text(&value),
+        Some(width) => json::to_indented_text(&value, width),
+    };
+    text.map_err(|error| minijinja::Error::new(ErrorKind::BadSerialization, error.to_string()))
+}
+
+fn without_generation_marks(source: &str) -> String {
+    let mut source = source.to_owned();
+    for (open, close) in [("{%", "%}"), ("{%-", "%}"), ("{%", "-%}"), ("{%-", "-%}")] {
+        for word in ["generation", "endgeneration"] {
+            let same = format!("{open} if true {close}{open} endif {close}");
+            source = source.replace(&format!("{open} {word} {close}"), &same);
+        }
+    }
+    source
+}
+
+/// Reads the `chat_template` member: one template, or several of which one is the default.
+fn from_config(member: Option<&Json>) -> Option<String> {
+    match member? {
+        Json::Text(source) => Some(source.clone()),
+        Json::List(named) => {
+            let name = |json: &&Json| json.get("name").and_then(Json::as_str) == Some("default");
+            Some(
+                named
+                    .iter()
+                    .find(name)?
+                    .get("template")?
+                    .as_str()?
+                    .to_owned(),
+            )
+        }
+        _ => None,
+    }
+}
+
+/// Reads a special token of the configuration: its text, or an object that has it.
+fn token(member: Option<&Json>) -> Option<String> {
+    let member = member?;
+    member
+        .as_str()
+        .or_else(|| member.get("content")?.as_str())
+        .map(str::to_owned)
+}
+
+fn write_guarded(script: &mut Script<'_>, vocabulary: &Vocabulary, text: &str) {
+    let mut rest = text;
+    while let Some((start, end, token)) = vocabulary.next_control(rest) {
+        script.text(&rest[..start].replace(GUARD, "")).token(token);
+        rest = &rest[end..];
+    }
+    script.text(&rest.replace(GUARD, ""));
+}
+
+/// Breaks the spelling of every control token in what the messages say.
+///
+/// An assistant may write tags that are not special, such as `<think>`: templates look for them.
+fn guard(conversation: &Conversation, vocabulary: &Vocabulary) -> Result<Conversation, Error> {
+    let all = |text: &str| break_spellings(text, vocabulary, |_| true);
+    let mut guarded = conversation.clone();
+    for (index, message) in guarded.messages.iter_mut().enumerate() {
+        if message.content.contains(GUARD) {
+            let problem = format!(
+                "it contains U+{:04X}, which is not a character",
+                GUARD as u32
+            );
+            return Err(Error::Message { index, problem });
+        }
+        message.content = match message.role {
+            Role::Assistant => {
+                break_spellings(&message.content, vocabulary, |control| control.special)
+            }
+            _ => all(&message.content),
+        };
+        message.thinking = message.thinking.as_deref().map(all);
+        message.name = message.name.as_deref().map(all);
+        for call in &mut message.tool_calls {
+            call.name = all(&call.name);
+            each_text(&mut call.arguments, &all);
+        }
+    }
+    for tool in &mut guarded.tools {
+        each_text(tool, &all);
+    }
+    Ok(guarded)
+}
+
+fn break_spellings(
+    text: &str,
+    vocabulary: &Vocabulary,
+    which: impl Fn(&Control) -> bool,
+) -> String {
+    let mut guarded = String::with_capacity(text.len());
+    for (position, character) in text.char_indices() {
+        guarded.push(character);
+        let spelled = |control: &&Control| text[position..].starts_with(&control.spelling);
+        if vocabulary
+            .controls()
+            .filter(|control| which(control))
+            .any(|control| spelled(&control))
+        {
+            guarded.push(GUARD);
+        }
+    }
+    guarded
+}
+
+fn each_text(json: &mut Json, change: &impl Fn(&str) -> String) {
+    match json {
+        Json::Text(text) => *text = change(text),
+        Json::List(items) => items.iter_mut().for_each(|item| each_text(item, change)),
+        Json::Object(members) => {
+            for (name, value) in members {
+                *name = change(name);
+                each_text(value, change);
+            }
+        }
+        Json::Null | Json::Bool(_) | Json::Number(_) => {}
+    }
+}

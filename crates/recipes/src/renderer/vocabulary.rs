@@ -1,0 +1,225 @@
+//! Text and control tokens, kept apart.
+//!
+//! A chat format is made of control tokens (`<|im_end|>`) and text. If both went through the
+//! tokenizer as one string, a user who types `<|im_end|>` would end their own message and speak
+//! as somebody else. So control tokens are spliced in by id, and text is encoded so that none
+//! can come out of it.
+//!
+//! Invariant: [`Vocabulary::encode_text`] never returns a control token.
+
+use crate::Error;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tinkrs::Tokenizer;
+
+/// A token that structures a conversation, as opposed to being said in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Control {
+    pub(crate) id: u32,
+    pub(crate) spelling: String,
+    /// Whether the tokenizer drops white space in front of it.
+    pub(crate) lstrip: bool,
+    /// Whether the tokenizer drops white space behind it.
+    pub(crate) rstrip: bool,
+    /// Whether the tokenizer itself counts it as special.
+    pub(crate) special: bool,
+}
+
+/// A model's tokenizer, seen as text and control tokens.
+#[derive(Clone, Debug)]
+pub struct Vocabulary {
+    tokenizer: Arc<Tokenizer>,
+    /// The same tokenizer, told to leave special tokens in text alone.
+    plain: Arc<tokenizers::Tokenizer>,
+    by_id: BTreeMap<u32, Control>,
+}
+
+impl Vocabulary {
+    /// Looks through a tokenizer for its control tokens.
+    ///
+    /// These are its special tokens, and those added tokens that look like tags: `<think>` and
+    /// `<tool_call>` often do not count as special. Added tokens of other shapes, such as runs of
+    /// spaces, are text.
+    pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
+        let mut plain = tokenizer.inner().clone();
+        plain.set_encode_special_tokens(true);
+        let added = plain.get_added_tokens_decoder();
+        let controls = added
+            .into_iter()
+            .filter(|(_, token)| token.special || looks_like_a_tag(&token.content));
+        let by_id = controls
+            .map(|(id, token)| {
+                let control = Control {
+                    id,
+                    spelling: token.content,
+                    lstrip: token.lstrip,
+                    rstrip: token.rstrip,
+                    special: token.special,
+                };
+                (id, control)
+            })
+            .collect();
+        Self {
+            tokenizer,
+            plain: Arc::new(plain),
+            by_id,
+        }
+    }
+
+    /// Returns the tokenizer itself.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// Returns the control token that is spelled so.
+    pub fn control(&self, spelling: &str) -> Option<u32> {
+        let mut controls = self.by_id.values();
+        controls
+            .find(|control| control.spelling == spelling)
+            .map(|control| control.id)
+    }
+
+    /// Returns whether the token is a control token.
+    pub fn is_control(&self, token: u32) -> bool {
+        self.by_id.contains_key(&token)
+    }
+
+    /// Returns the tokens of a text, none of which is a control token, whatever the text spells.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot encode the text.
+    pub fn encode_text(&self, text: &str) -> Result<Vec<u32>, Error> {
+        let tokens = self.encode_cut(text, |control| !control.special)?;
+        if !tokens.iter().any(|token| self.is_control(*token)) {
+            return Ok(tokens);
+        }
+        // The tokenizer's model itself knows the spelling as one piece.
+        let tokens = self.encode_cut(text, |_| true)?;
+        match tokens.iter().find(|token| self.is_control(**token)) {
+            None => Ok(tokens),
+            Some(token) => {
+                let problem = format!("a text encodes to control token {token} in any way");
+                Err(Error::Tokenize(problem.into()))
+            }
+        }
+    }
+
+    /// Returns the text of tokens, control tokens spelled out.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot put the tokens together.
+    pub fn decode(&self, tokens: &[u32]) -> Result<String, Error> {
+        Ok(self.tokenizer.decode(tokens)?)
+    }
+
+    pub(crate) fn by_token(&self, token: u32) -> Option<&Control> {
+        self.by_id.get(&token)
+    }
+
+    /// Finds the first control token that is spelled in a text: the longest of those that start
+    /// there. The result is where it starts and ends, and the token.
+    pub(crate) fn next_control(&self, text: &str) -> Option<(usize, usize, u32)> {
+        let found = self.controls().filter_map(|control| {
+            let start = text.find(&control.spelling)?;
+            Some((start, start + control.spelling.len(), control.id))
+        });
+        found.min_by_key(|(start, end, _)| (*start, usize::MAX - end))
+    }
+
+    pub(crate) fn controls(&self) -> impl Iterator<Item = &Control> {
+        self.by_id.values()
+    }
+
+    /// Encodes a text in segments, cut inside each spelling of the chosen control tokens.
+    fn encode_cut(&self, text: &str, cut: impl Fn(&Control) -> bool) -> Result<Vec<u32>, Error> {
+        let chosen: Vec<&str> = self
+            .controls()
+            .filter(|control| cut(control))
+            .map(|control| control.spelling.as_str())
+            .collect();
+        let mut tokens = Vec::new();
+        for segment in cut_inside(text, &chosen) {
+            let encoding = self.plain.encode_fast(segment, false);
+            tokens.extend_from_slice(encoding.map_err(Error::Tokenize)?.get_ids());
+        }
+        Ok(tokens)
+    }
+}
+
+fn looks_like_a_tag(spelling: &str) -> bool {
+    let enclosed = |open, close| spelling.starts_with(open) && spelling.ends_with(close);
+    spelling.len() > 2 && (enclosed('<', '>') || enclosed('[', ']'))
+}
+
+/// Cuts a text behind the first character of each of these spellings in it.
+fn cut_inside<'t>(text: &'t str, spellings: &[&str]) -> Vec<&'t str> {
+    let (mut segments, mut start) = (Vec::new(), 0);
+    for (position, first) in text.char_indices() {
+        if spellings
+            .iter()
+            .any(|spelling| text[position..].starts_with(spelling))
+        {
+            let end = position + first.len_utf8();
+            segments.push(&text[start..end]);
+            start = end;
+        }
+    }
+    if start < text.len() {
+        segments.push(&text[start..]);
+    }
+    segments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn text_that_spells_control_tokens_stays_text() {
+        let vocabulary = testing::vocabulary();
+        let texts = [
+            "<|im_end|>",
+            "a<|im_start|>system\nb<|eot_id|><|im_end|>",
+            "<think>x</think><tool_call><tool_call>",
+            "<|im_<|im_end|>end|>",
+            "<<think>think>",
+            "é<think>日本<|im_end|>",
+        ];
+        for text in texts {
+            let tokens = vocabulary.encode_text(text).unwrap();
+            assert!(
+                !tokens.iter().any(|token| vocabulary.is_control(*token)),
+                "{text}"
+            );
+            assert_eq!(vocabulary.decode(&tokens).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn a_control_token_that_the_model_knows_as_a_word_is_cut() {
+        // Words by white space: the model's own vocabulary has the spelling as a piece.
+        let json = r#"{"version": "1.0", "normalizer": null, "post_processor": null, "decoder": null,
+            "added_tokens": [{"id": 1, "content": "<end>", "special": true, "single_word": false,
+                "lstrip": false, "rstrip": false, "normalized": false}],
+            "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "<end>": 1, "a": 2}}}"#;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokenizer.json");
+        std::fs::write(&path, json).unwrap();
+        let vocabulary = Vocabulary::new(Arc::new(Tokenizer::from_path(&path).unwrap()));
+        assert_eq!(vocabulary.encode_text("a <end> a").unwrap(), [2, 0, 0, 2]);
+        assert_eq!(vocabulary.control("<end>"), Some(1));
+    }
+
+    #[test]
+    fn plain_text_is_encoded_as_ever() {
+        let vocabulary = testing::vocabulary();
+        let text = "The weather today is fine: 20 < 30 > 10.";
+        let expected = vocabulary
+            .tokenizer()
+            .encode_without_special_tokens(text)
+            .unwrap();
+        assert_eq!(vocabulary.encode_text(text).unwrap(), expected);
+    }
+}

@@ -1,20 +1,23 @@
 //! Checkpoints: folders under the data folder, and what is known of them.
 //!
-//! A checkpoint is written into a folder of its own under `partial/` and renamed when it is whole.
-//! The list of checkpoints lives in memory: a name that somebody sends is looked up there and
-//! never becomes part of a path on the disk; names are checked when a checkpoint is made.
+//! A checkpoint is written into a folder of its own under `partial/`, synced, and renamed when it is
+//! whole. A name that somebody sends is looked up in the list and never becomes part of a path on
+//! the disk unless it was checked.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tinkrs_types::{Checkpoint, InvalidInput, ModelId, TinkerPath, UserMetadata, WeightsInfo};
 
-use crate::futures::lock;
+use crate::lock::lock;
+use crate::record::{Owner, SavedCheckpoint};
+use crate::store::files::{file_name, remove};
+use crate::store::{Change, Store};
 
 /// The longest name of a checkpoint.
 const NAME_LENGTH: usize = 200;
@@ -36,6 +39,7 @@ pub(crate) enum SaveError {
 /// A checkpoint to be made.
 #[derive(Clone, Debug)]
 pub(crate) struct NewCheckpoint {
+    pub(crate) owner: Owner,
     pub(crate) path: TinkerPath,
     pub(crate) info: WeightsInfo,
     /// Whether a checkpoint of the same name is replaced; `None` where that cannot be asked for.
@@ -44,120 +48,119 @@ pub(crate) struct NewCheckpoint {
     pub(crate) user_metadata: Option<UserMetadata>,
 }
 
-/// A checkpoint that exists.
-#[derive(Clone, Debug)]
-pub(crate) struct Saved {
-    pub(crate) checkpoint: Checkpoint,
-    pub(crate) info: WeightsInfo,
-    pub(crate) folder: PathBuf,
-}
-
 /// All checkpoints.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
-    root: PathBuf,
-    saved: Mutex<BTreeMap<TinkerPath, Saved>>,
+    store: Arc<Store>,
+    saved: Mutex<BTreeMap<TinkerPath, SavedCheckpoint>>,
 }
 
 impl Checkpoints {
-    /// Uses a data folder, which is made if it is not there.
-    pub(crate) fn open(root: &Path) -> io::Result<Self> {
-        for part in ["checkpoints", "samplers", "partial"] {
-            fs::create_dir_all(root.join(part))?;
+    pub(crate) fn new(store: Arc<Store>, saved: Vec<SavedCheckpoint>) -> Self {
+        let saved = saved.into_iter().map(|saved| (saved.path().clone(), saved));
+        Self {
+            store,
+            saved: Mutex::new(saved.collect()),
         }
-        // Whatever an earlier process left half-written is of no use to anybody.
-        for left in fs::read_dir(root.join("partial"))? {
-            fs::remove_dir_all(left?.path())?;
-        }
-        Ok(Self {
-            root: root.to_owned(),
-            saved: Mutex::default(),
-        })
     }
 
-    /// Returns the folder of weights that only one sampling session uses.
-    pub(crate) fn sampler_folder(&self, sampler: &str) -> PathBuf {
-        self.root.join("samplers").join(file_name(sampler))
+    /// Returns the whole path of a folder in the data folder.
+    pub(crate) fn folder(&self, relative: &Path) -> PathBuf {
+        self.store.files().root().join(relative)
     }
 
-    /// Finds a checkpoint that has not expired.
-    pub(crate) fn find(&self, path: &TinkerPath) -> Option<Saved> {
-        self.expire();
-        lock(&self.saved).get(path).cloned()
+    /// Returns the folder, in the data folder, of weights that only one sampling session uses.
+    pub(crate) fn sampler_folder(sampler: &str) -> PathBuf {
+        Path::new("samplers").join(file_name(sampler))
     }
 
-    /// Lists the checkpoints of a run, or of all, newest first.
-    pub(crate) fn list(&self, run: Option<&ModelId>) -> Vec<Checkpoint> {
-        self.expire();
+    /// Finds a checkpoint that this owner may read.
+    pub(crate) fn find(&self, owner: &Owner, path: &TinkerPath) -> Option<SavedCheckpoint> {
+        let saved = lock(&self.saved).get(path).cloned()?;
+        let is_over = is_over(&saved, Timestamp::now());
+        let may_read = saved.owner == *owner || saved.checkpoint.public;
+        (may_read && !is_over).then_some(saved)
+    }
+
+    /// Finds a checkpoint that this owner may change.
+    pub(crate) fn find_own(&self, owner: &Owner, path: &TinkerPath) -> Option<SavedCheckpoint> {
+        self.find(owner, path).filter(|saved| saved.owner == *owner)
+    }
+
+    /// Lists an owner's checkpoints, those of one run or all, newest first.
+    pub(crate) fn list(&self, owner: &Owner, run: Option<&ModelId>) -> Vec<Checkpoint> {
+        let now = Timestamp::now();
         let saved = lock(&self.saved);
         let mut list: Vec<_> = saved
             .values()
-            .filter(|saved| run.is_none_or(|run| saved.checkpoint.tinker_path.run() == run))
+            .filter(|saved| saved.owner == *owner && !is_over(saved, now))
+            .filter(|saved| run.is_none_or(|run| saved.path().run() == run))
             .map(|saved| saved.checkpoint.clone())
             .collect();
         list.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.time));
         list
     }
 
-    /// Makes a checkpoint: `write` fills a new folder, which then appears under its name.
-    pub(crate) fn save(
+    /// Writes the files of a checkpoint: `write` fills a new folder. It appears under its name when
+    /// [`add`](Self::add) is called, after the change was stored.
+    pub(crate) fn fill(
         &self,
         new: NewCheckpoint,
         write: impl FnOnce(&Path) -> Result<(), tinkrs_engine::Error>,
-    ) -> Result<Saved, SaveError> {
-        let exists = self.find(&new.path).is_some();
-        if exists && new.overwrite != Some(true) {
+    ) -> Result<SavedCheckpoint, SaveError> {
+        let exists = lock(&self.saved).get(&new.path).cloned();
+        let now = Timestamp::now();
+        if exists.is_some_and(|saved| !is_over(&saved, now)) && new.overwrite != Some(true) {
             return Err(SaveError::Exists(new.path, new.overwrite.is_some()));
         }
         // A folder of its own for each save: readers of a replaced checkpoint keep theirs whole.
         let name = format!("{}.{:016x}", file_name(new.path.name()), fastrand::u64(..));
-        let folder = self
-            .root
-            .join("checkpoints")
+        let folder = Path::new("checkpoints")
             .join(file_name(new.path.run().as_str()))
             .join(new.path.kind().segment())
             .join(name);
-        let size_bytes = self.fill(&folder, write)?;
+        let size_bytes = self.fill_folder(&folder, write)?;
         let time = Timestamp::now();
         let checkpoint = Checkpoint {
             checkpoint_id: new.path.checkpoint_id(),
             checkpoint_type: new.path.kind(),
             time,
-            tinker_path: new.path.clone(),
+            tinker_path: new.path,
             size_bytes: Some(size_bytes),
             public: false,
             user_metadata: new.user_metadata,
             expires_at: new.ttl.and_then(|ttl| time.checked_add(ttl).ok()),
         };
-        let saved = Saved {
+        Ok(SavedCheckpoint {
+            owner: new.owner,
             checkpoint,
             info: new.info,
             folder,
-        };
-        if let Some(old) = lock(&self.saved).insert(new.path, saved.clone()) {
-            remove(&old.folder);
-        }
-        Ok(saved)
+        })
     }
 
     /// Fills a new folder and moves it to its place. Returns its size.
-    pub(crate) fn fill(
+    pub(crate) fn fill_folder(
         &self,
         folder: &Path,
         write: impl FnOnce(&Path) -> Result<(), tinkrs_engine::Error>,
     ) -> Result<u64, SaveError> {
+        let root = self.store.files().root();
+        let folder = root.join(folder);
         let name = format!("{:016x}", fastrand::u64(..));
-        let partial = self.root.join("partial").join(name);
+        let partial = root.join("partial").join(name);
         let fill = || {
             fs::create_dir_all(&partial)?;
             write(&partial)?;
             let mut size_bytes = 0;
             for file in fs::read_dir(&partial)? {
-                size_bytes += file?.metadata()?.len();
+                let file = fs::File::open(file?.path())?;
+                file.sync_all()?;
+                size_bytes += file.metadata()?.len();
             }
-            let parent = folder.parent().unwrap_or(&self.root);
+            let parent = folder.parent().unwrap_or(root);
             fs::create_dir_all(parent)?;
-            fs::rename(&partial, folder)?;
+            fs::rename(&partial, &folder)?;
             sync(parent)?;
             Ok(size_bytes)
         };
@@ -168,18 +171,64 @@ impl Checkpoints {
         result
     }
 
-    /// Deletes what has outlived its time.
-    fn expire(&self) {
-        let now = Timestamp::now();
-        let is_over = |saved: &Saved| saved.checkpoint.expires_at.is_some_and(|end| end <= now);
-        lock(&self.saved).retain(|_, saved| {
-            let over = is_over(saved);
-            if over {
-                remove(&saved.folder);
-            }
-            !over
-        });
+    /// Returns what has to be stored for a checkpoint to appear.
+    pub(crate) fn change(&self, saved: &SavedCheckpoint) -> Change {
+        let all = lock(&self.saved);
+        let replaced = all.get(saved.path()).map(|old| old.folder.clone());
+        let replaced = replaced.filter(|folder| *folder != saved.folder);
+        Change::Checkpoint {
+            saved: saved.clone(),
+            replaced: replaced.filter(|folder| users(&all, folder) == 1),
+        }
     }
+
+    /// Lists a checkpoint, whose change was stored.
+    pub(crate) fn add(&self, saved: SavedCheckpoint) {
+        lock(&self.saved).insert(saved.path().clone(), saved);
+    }
+
+    /// Takes checkpoints off the list, and returns what has to be stored.
+    pub(crate) fn take(&self, is_over: impl Fn(&SavedCheckpoint) -> bool) -> Vec<Change> {
+        let mut all = lock(&self.saved);
+        let over: Vec<_> = all
+            .values()
+            .filter(|saved| is_over(saved))
+            .cloned()
+            .collect();
+        let mut changes = Vec::new();
+        for saved in over {
+            let path = saved.path().clone();
+            let is_last = users(&all, &saved.folder) == 1;
+            all.remove(&path);
+            let folder = is_last.then_some(saved.folder);
+            changes.push(Change::CheckpointGone { path, folder });
+        }
+        changes
+    }
+
+    /// Deletes what has outlived its time.
+    pub(crate) fn expire(&self) {
+        let now = Timestamp::now();
+        for change in self.take(|saved| is_over(saved, now)) {
+            self.store.note(change);
+        }
+    }
+
+    /// Counts an owner's checkpoints and their bytes.
+    pub(crate) fn totals(&self, owner: &Owner) -> (u64, u64) {
+        let list = self.list(owner, None);
+        let bytes = list.iter().filter_map(|checkpoint| checkpoint.size_bytes);
+        (list.len() as u64, bytes.sum())
+    }
+}
+
+fn is_over(saved: &SavedCheckpoint, now: Timestamp) -> bool {
+    saved.checkpoint.expires_at.is_some_and(|end| end <= now)
+}
+
+/// Counts the checkpoints that share a folder: a copy has no files of its own.
+fn users(all: &BTreeMap<TinkerPath, SavedCheckpoint>, folder: &Path) -> usize {
+    all.values().filter(|saved| saved.folder == folder).count()
 }
 
 /// Checks the name that a checkpoint is to be saved under.
@@ -196,15 +245,6 @@ pub(crate) fn check_name(name: &str) -> Result<(), InvalidInput> {
     Ok(())
 }
 
-/// Removes a folder. What cannot be removed is only lost space, and nobody's request fails for it.
-pub(crate) fn remove(folder: &Path) {
-    if let Err(error) = fs::remove_dir_all(folder)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        tracing::warn!(folder = %folder.display(), %error, "could not remove a folder");
-    }
-}
-
 /// Makes the names in a folder durable.
 fn sync(folder: &Path) -> io::Result<()> {
     if cfg!(unix) {
@@ -213,17 +253,17 @@ fn sync(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Ids have colons, which some file systems do not take.
-fn file_name(id: &str) -> String {
-    id.replace(':', ".")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn owner() -> Owner {
+        Owner::new("me")
+    }
+
     fn new(name: &str, overwrite: Option<bool>) -> NewCheckpoint {
         NewCheckpoint {
+            owner: owner(),
             path: format!("tinker://s:train:0/weights/{name}")
                 .parse()
                 .unwrap(),
@@ -247,6 +287,23 @@ mod tests {
             fs::write(folder.join("state"), text).unwrap();
             Ok(())
         }
+    }
+
+    fn save(
+        checkpoints: &Checkpoints,
+        new: NewCheckpoint,
+        text: &'static str,
+    ) -> Result<SavedCheckpoint, SaveError> {
+        let saved = checkpoints.fill(new, write(text))?;
+        let change = checkpoints.change(&saved);
+        checkpoints.store.write_blocking(change).unwrap();
+        checkpoints.add(saved.clone());
+        Ok(saved)
+    }
+
+    fn open(root: &Path) -> Checkpoints {
+        let (store, loaded) = Store::open(root).unwrap();
+        Checkpoints::new(Arc::new(store), loaded.checkpoints)
     }
 
     #[test]
@@ -274,15 +331,14 @@ mod tests {
     #[test]
     fn a_name_is_taken_once_unless_it_is_overwritten() {
         let root = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints::open(root.path()).unwrap();
-        let first = checkpoints.save(new("a", Some(false)), write("1")).unwrap();
-        let refused = checkpoints
-            .save(new("a", Some(false)), write("2"))
-            .unwrap_err();
+        let checkpoints = open(root.path());
+        let first = save(&checkpoints, new("a", Some(false)), "1").unwrap();
+        let refused = save(&checkpoints, new("a", Some(false)), "2").unwrap_err();
         assert!(refused.to_string().contains("overwrite"), "{refused}");
-        let second = checkpoints.save(new("a", Some(true)), write("22")).unwrap();
+        let second = save(&checkpoints, new("a", Some(true)), "22").unwrap();
         assert_eq!(second.checkpoint.size_bytes, Some(2));
-        assert!(!first.folder.exists() && second.folder.exists());
+        let exists = |saved: &SavedCheckpoint| checkpoints.folder(&saved.folder).exists();
+        assert!(!exists(&first) && exists(&second));
         assert_eq!(
             fs::read_dir(root.path().join("partial")).unwrap().count(),
             0
@@ -290,20 +346,47 @@ mod tests {
     }
 
     #[test]
+    fn checkpoints_are_there_after_a_restart_and_half_written_ones_are_not() {
+        let root = tempfile::tempdir().unwrap();
+        let checkpoints = open(root.path());
+        let saved = save(&checkpoints, new("a", None), "1").unwrap();
+        let unsaved = checkpoints.fill(new("b", None), write("2")).unwrap();
+        drop(checkpoints);
+        let checkpoints = open(root.path());
+        assert!(checkpoints.find(&owner(), saved.path()).is_some());
+        assert!(checkpoints.folder(&saved.folder).exists());
+        assert!(!checkpoints.folder(&unsaved.folder).exists());
+    }
+
+    #[test]
     fn an_expired_checkpoint_and_its_files_are_gone() {
         let root = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints::open(root.path()).unwrap();
+        let checkpoints = open(root.path());
         let ttl = Some(Duration::ZERO);
-        let saved = checkpoints
-            .save(
-                NewCheckpoint {
-                    ttl,
-                    ..new("a", None)
-                },
-                write("1"),
-            )
-            .unwrap();
-        assert!(checkpoints.find(&saved.checkpoint.tinker_path).is_none());
-        assert!(!saved.folder.exists());
+        let new = NewCheckpoint {
+            ttl,
+            ..new("a", None)
+        };
+        let saved = save(&checkpoints, new, "1").unwrap();
+        assert!(checkpoints.find(&owner(), saved.path()).is_none());
+        checkpoints.expire();
+        checkpoints.store.write_blocking(Change::Nothing).unwrap();
+        assert!(!checkpoints.folder(&saved.folder).exists());
+    }
+
+    #[test]
+    fn a_folder_goes_with_the_last_checkpoint_that_shares_it() {
+        let root = tempfile::tempdir().unwrap();
+        let checkpoints = open(root.path());
+        let saved = save(&checkpoints, new("a", None), "1").unwrap();
+        let mut copy = saved.clone();
+        copy.checkpoint.tinker_path = "tinker://t:train:0/weights/a".parse().unwrap();
+        checkpoints.add(copy.clone());
+        for (gone, still_there) in [(&saved, true), (&copy, false)] {
+            for change in checkpoints.take(|saved| saved.path() == gone.path()) {
+                checkpoints.store.write_blocking(change).unwrap();
+            }
+            assert_eq!(checkpoints.folder(&saved.folder).exists(), still_there);
+        }
     }
 }

@@ -5,6 +5,8 @@ use axum::response::{IntoResponse, Response};
 use tinkrs_types::InvalidInput;
 use tinkrs_wire::{DecodeError, ErrorBody};
 
+use crate::store::WriteError;
+
 /// A request that is not taken, and what its sender should know.
 ///
 /// Operations that were taken and then fail are not refusals: their failure is a result.
@@ -57,6 +59,26 @@ impl Refusal {
         Self::new(StatusCode::TOO_MANY_REQUESTS, detail)
     }
 
+    /// The server cannot do this now, through no fault of the request.
+    pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+
+    /// The owner may not do this.
+    pub(crate) fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, detail)
+    }
+
+    /// Things are already as the sender wants them, or stand in the way.
+    pub(crate) fn conflict(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, detail)
+    }
+
+    /// Whether it is the server that failed.
+    pub(crate) fn is_unavailable(&self) -> bool {
+        self.status == StatusCode::SERVICE_UNAVAILABLE
+    }
+
     /// Returns what the sender is told.
     pub(crate) fn detail(&self) -> &str {
         &self.detail
@@ -78,6 +100,11 @@ impl IntoResponse for Refusal {
             let second = HeaderValue::from_static("1");
             response.headers_mut().insert(header::RETRY_AFTER, second);
         }
+        if self.status == StatusCode::CONFLICT {
+            // The official client repeats conflicts, and none of ours goes away by itself.
+            let no = HeaderValue::from_static("false");
+            response.headers_mut().insert("x-should-retry", no);
+        }
         response
     }
 }
@@ -85,6 +112,12 @@ impl IntoResponse for Refusal {
 impl From<InvalidInput> for Refusal {
     fn from(error: InvalidInput) -> Self {
         Self::bad_request(error.to_string())
+    }
+}
+
+impl From<WriteError> for Refusal {
+    fn from(error: WriteError) -> Self {
+        Self::unavailable(error.to_string())
     }
 }
 

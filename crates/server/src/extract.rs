@@ -1,23 +1,38 @@
 //! What handlers are given: checked credentials and decoded bodies.
 
 use axum::body::Body as HttpBody;
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::header;
+use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body_util::LengthLimitError;
-use serde_json::Value;
 use tinkrs_wire::op::forward_backward::Address;
 use tinkrs_wire::{Body, compress, header as names};
 
 use crate::error::Refusal;
-use crate::unknown;
+use crate::queue::digest;
+use crate::record::Owner;
+use crate::request::{Kind, read_json};
 
 /// The largest body that is read, as sent.
 const BODY_BYTES: usize = 64 << 20;
 /// The largest body after decompression.
 const PLAIN_BYTES: usize = 256 << 20;
+
+/// Whoever sent a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller(pub(crate) Owner);
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        let caller = parts.extensions.get::<Self>().cloned();
+        caller.ok_or_else(|| Refusal::unauthorized("`X-API-Key` is missing"))
+    }
+}
 
 /// A JSON body whose every member is known.
 pub(crate) struct Decoded<T>(pub(crate) T);
@@ -26,40 +41,29 @@ impl<T: Body, S: Send + Sync> FromRequest<S> for Decoded<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
-        decode(&read(request.into_body()).await?).map(Self)
+        read_json(&read(request.into_body()).await?).map(Self)
     }
 }
 
-/// A JSON body that has a place in a model's order, whatever else is wrong with it.
-pub(crate) struct Numbered<T> {
-    pub(crate) address: Address,
-    pub(crate) request: Result<T, Refusal>,
-}
+/// A JSON body as it was sent.
+pub(crate) struct Json(pub(crate) Bytes);
 
-impl<T: Body, S: Send + Sync> FromRequest<S> for Numbered<T> {
+impl<S: Send + Sync> FromRequest<S> for Json {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
-        let bytes = read(request.into_body()).await?;
-        let request = decode(&bytes);
-        match (Address::of_json(&bytes), request) {
-            (Ok(address), request) => Ok(Self { address, request }),
-            (Err(_), Err(refusal)) => Err(refusal),
-            (Err(_), Ok(_)) => Err(Refusal::bad_request(
-                "`model_id` is missing: this server implements the operation for a model that \
-                 exists, not for one to be created",
-            )),
-        }
+        read(request.into_body()).await.map(Self)
     }
 }
 
-fn decode<T: Body>(bytes: &[u8]) -> Result<T, Refusal> {
-    let body = T::decode(bytes)?;
-    let sent: Value = serde_json::from_slice(bytes).unwrap_or_default();
-    let known = serde_json::to_value(&body).unwrap_or_default();
-    match unknown::member(&sent, &known) {
-        None => Ok(body),
-        Some(name) => Err(Refusal::unknown(&name)),
+impl Json {
+    /// Returns the body's place in a model's order, whatever else is wrong with it. If it has none,
+    /// the refusal tells what is wrong with a body of this kind.
+    pub(crate) fn address(&self, kind: Kind) -> Result<Address, Refusal> {
+        Address::of_json(&self.0).map_err(|error| match kind.read(&self.0) {
+            Err(refusal) => refusal,
+            Ok(_) => error.into(),
+        })
     }
 }
 
@@ -106,22 +110,31 @@ async fn read(body: HttpBody) -> Result<Bytes, Refusal> {
         })
 }
 
-/// Lets requests with a well-formed credential pass.
+/// Lets requests with a well-formed credential pass, and notes whose they are.
 ///
-/// Any key is accepted: the server listens on this machine only, and has one owner.
-pub(crate) async fn require_key(request: Request, next: Next) -> Response {
+/// Any key is accepted, and each is an owner of its own: the server listens on this machine only.
+pub(crate) async fn require_key(mut request: Request, next: Next) -> Response {
     let key = request.headers().get(names::API_KEY);
     let is_key = key.is_some_and(|key| {
         let key = key.as_bytes();
         let rest = key.strip_prefix(b"tml-").or(key.strip_prefix(b"eyJ"));
         rest.is_some_and(|rest| !rest.is_empty())
     });
-    if is_key {
-        return next.run(request).await;
+    match key {
+        Some(key) if is_key => {
+            let digest = digest(key.as_bytes());
+            let hex: String = digest[..8]
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            request
+                .extensions_mut()
+                .insert(Caller(Owner::new(format!("owner-{hex}"))));
+            next.run(request).await
+        }
+        Some(_) => {
+            Refusal::unauthorized("`X-API-Key` must start with `tml-` or `eyJ`").into_response()
+        }
+        None => Refusal::unauthorized("`X-API-Key` is missing").into_response(),
     }
-    let detail = match key {
-        None => "`X-API-Key` is missing",
-        Some(_) => "`X-API-Key` must start with `tml-` or `eyJ`",
-    };
-    Refusal::unauthorized(detail).into_response()
 }

@@ -44,6 +44,8 @@ mod api;
 
 mod queue;
 mod registry;
+mod request;
+mod shared;
 mod state;
 
 #[allow(dead_code, reason = "wired in with owners")]
@@ -53,9 +55,16 @@ mod error;
 mod extract;
 #[allow(dead_code, unused_imports, reason = "wired in with `--faults`")]
 mod faults;
-mod futures;
+mod feed;
+mod housekeeping;
+mod lock;
 mod order;
+mod outcome;
 mod recent;
+mod record;
+mod recovery;
+mod results;
+mod store;
 mod unknown;
 mod worker;
 

@@ -26,6 +26,13 @@ impl<K: Clone + Eq + Hash, V> Recent<K, V> {
         self.values.get(key)
     }
 
+    /// Forgets an entry.
+    pub(crate) fn remove(&mut self, key: &K) {
+        if self.values.remove(key).is_some() {
+            self.order.retain(|known| known != key);
+        }
+    }
+
     /// Adds an entry, and returns the one that was forgotten for it.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
         if self.values.insert(key.clone(), value).is_none() {

@@ -1,19 +1,18 @@
 //! What the server knows of sessions, models and samplers.
+//!
+//! Everything has an owner; whoever asks for another owner's things is told that they do not exist.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::time::Instant;
 
 use jiff::Timestamp;
-use tinkrs_types::{
-    FinishReason, LoraConfig, ModelId, RequestId, SamplingSessionId, SessionId, TinkerPath,
-    UserMetadata, WeightsInfo,
-};
+use tinkrs_types::{ModelId, RequestId, SamplingSessionId, SessionId, SessionStatus};
 
 use crate::error::Refusal;
 use crate::order::Order;
 use crate::recent::Recent;
-use crate::state::Base;
+use crate::record::{Owner, RunRecord, SamplerRecord, SessionRecord};
+use crate::store::Digest;
 use crate::worker::TrainJob;
 
 /// How many operations of a model are remembered, to recognise a repeated one.
@@ -29,137 +28,170 @@ pub(crate) struct Registry {
     pub(crate) samplers: HashMap<SamplingSessionId, Sampler>,
 }
 
+/// A request that was promised a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Promised {
+    pub(crate) id: RequestId,
+    pub(crate) digest: Digest,
+}
+
 /// One client's work.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) finished: Option<FinishReason>,
-    /// The requests that created its models, by their numbers.
-    pub(crate) models: HashMap<u64, RequestId>,
+    pub(crate) record: SessionRecord,
+    /// When its client was last heard of.
+    pub(crate) seen: Instant,
+    /// The requests that uploaded losses, by their numbers.
+    pub(crate) losses: HashMap<u64, Promised>,
+}
+
+impl Session {
+    pub(crate) fn new(record: SessionRecord) -> Self {
+        Self {
+            record,
+            seen: Instant::now(),
+            losses: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.record.status == SessionStatus::Active
+    }
 }
 
 /// A model in training.
 #[derive(Debug)]
 pub(crate) struct Run {
-    pub(crate) session: SessionId,
-    pub(crate) base: Arc<Base>,
-    pub(crate) lora: LoraConfig,
-    pub(crate) user_metadata: Option<UserMetadata>,
-    pub(crate) last_request_time: Timestamp,
+    pub(crate) record: RunRecord,
+    pub(crate) last_request: Timestamp,
     pub(crate) order: Order<TrainJob>,
-    pub(crate) requests: Recent<i64, RequestId>,
+    /// Since when operations wait for one that has not come.
+    pub(crate) gap_since: Option<Instant>,
+    pub(crate) requests: Recent<i64, Promised>,
+    /// The highest number that a request has taken.
+    highest: i64,
 }
 
 impl Run {
-    pub(crate) fn new(
-        session: SessionId,
-        base: Arc<Base>,
-        lora: LoraConfig,
-        user_metadata: Option<UserMetadata>,
-    ) -> Self {
+    pub(crate) fn new(record: RunRecord, next: i64) -> Self {
         Self {
-            session,
-            base,
-            lora,
-            user_metadata,
-            last_request_time: Timestamp::now(),
-            order: Order::default(),
+            last_request: record.created_at,
+            record,
+            order: Order::new(next),
+            gap_since: None,
             requests: Recent::new(REMEMBERED_OPERATIONS),
+            highest: next - 1,
         }
     }
 
-    /// Describes the weights that the run trains.
-    pub(crate) fn weights_info(&self) -> WeightsInfo {
-        WeightsInfo {
-            base_model: self.base.name.clone(),
-            is_lora: true,
-            optimizer_config: tinkrs_types::OptimizerConfig::AdamW,
-            lora_rank: Some(self.lora.rank),
-            train_unembed: Some(self.lora.train_unembed),
-            train_mlp: Some(self.lora.train_mlp),
-            train_attn: Some(self.lora.train_attn),
-        }
+    /// Returns the first number after all that have been taken.
+    pub(crate) fn end(&self) -> i64 {
+        self.order.end().max(self.highest.saturating_add(1))
     }
-}
 
-/// What is sampled from.
-#[derive(Clone, Debug)]
-pub(crate) struct Weights {
-    pub(crate) base: Arc<Base>,
-    /// The folder of an adapter; `None` for the base model itself.
-    pub(crate) adapter: Option<PathBuf>,
-    /// The checkpoint that the adapter is, if it has a name.
-    pub(crate) path: Option<TinkerPath>,
+    /// Notes that a request has taken a number.
+    pub(crate) fn promise(&mut self, number: i64, promised: Promised) {
+        self.highest = self.highest.max(number);
+        self.requests.insert(number, promised);
+    }
+
+    /// Takes an operation, or the news that there is nothing to run under its number, and returns
+    /// what may run now, in order.
+    pub(crate) fn insert(&mut self, number: i64, job: Option<TrainJob>) -> Vec<TrainJob> {
+        let before = self.order.next();
+        let ready = self.order.insert(number, job);
+        if !self.order.has_gap() {
+            self.gap_since = None;
+        } else if self.gap_since.is_none() || self.order.next() != before {
+            self.gap_since = Some(Instant::now());
+        }
+        ready
+    }
 }
 
 /// A sampling session.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    pub(crate) session: SessionId,
-    pub(crate) weights: Weights,
-    /// The requests by their numbers, with their numbers of samples.
-    pub(crate) requests: Recent<u64, (RequestId, u32)>,
+    pub(crate) record: SamplerRecord,
+    pub(crate) requests: Recent<u64, Promised>,
 }
 
 impl Sampler {
-    pub(crate) fn new(session: SessionId, weights: Weights) -> Self {
+    pub(crate) fn new(record: SamplerRecord) -> Self {
         Self {
-            session,
-            weights,
+            record,
             requests: Recent::new(REMEMBERED_SAMPLES),
-        }
-    }
-
-    /// Returns the folder of an adapter that nobody else uses.
-    pub(crate) fn own_folder(&self) -> Option<PathBuf> {
-        match self.weights.path {
-            None => self.weights.adapter.clone(),
-            Some(_) => None,
         }
     }
 }
 
 impl Registry {
     /// Finds a session, finished or not.
-    pub(crate) fn session(&mut self, id: &SessionId) -> Result<&mut Session, Refusal> {
-        self.sessions
-            .get_mut(id)
+    pub(crate) fn session(
+        &mut self,
+        owner: &Owner,
+        id: &SessionId,
+    ) -> Result<&mut Session, Refusal> {
+        let session = self.sessions.get_mut(id);
+        session
+            .filter(|session| session.record.owner == *owner)
             .ok_or_else(|| Refusal::not_found(format!("there is no session `{id}`")))
     }
 
-    /// Finds a session in which things can still be done.
-    pub(crate) fn open_session(&mut self, id: &SessionId) -> Result<&mut Session, Refusal> {
-        let session = self.session(id)?;
-        match session.finished {
-            None => Ok(session),
-            Some(_) => Err(Refusal::bad_request(format!("session `{id}` is finished"))),
+    /// Finds a session in which things can still be done, and notes that its client is there.
+    pub(crate) fn open_session(
+        &mut self,
+        owner: &Owner,
+        id: &SessionId,
+    ) -> Result<&mut Session, Refusal> {
+        let session = self.session(owner, id)?;
+        if !session.is_open() {
+            return Err(Refusal::bad_request(format!("session `{id}` is finished")));
         }
+        session.seen = Instant::now();
+        Ok(session)
     }
 
     /// Finds a model.
-    pub(crate) fn run(&mut self, id: &ModelId) -> Result<&mut Run, Refusal> {
-        self.runs
-            .get_mut(id)
+    pub(crate) fn run(&mut self, owner: &Owner, id: &ModelId) -> Result<&mut Run, Refusal> {
+        let run = self.runs.get_mut(id);
+        run.filter(|run| run.record.owner == *owner)
             .ok_or_else(|| Refusal::not_found(format!("there is no model `{id}`")))
     }
 
-    /// Finds a model whose session is not finished.
-    pub(crate) fn open_run(&mut self, id: &ModelId) -> Result<&mut Run, Refusal> {
-        let session = self.run(id)?.session.clone();
-        self.open_session(&session)?;
-        self.run(id)
+    /// Finds a model that can be trained.
+    pub(crate) fn open_run(&mut self, owner: &Owner, id: &ModelId) -> Result<&mut Run, Refusal> {
+        let session = self.run(owner, id)?.record.session.clone();
+        self.open_session(owner, &session)?;
+        let run = self.run(owner, id)?;
+        match &run.record.closed {
+            None => Ok(run),
+            Some(why) => Err(Refusal::bad_request(format!(
+                "model `{id}` cannot be trained: {why}"
+            ))),
+        }
     }
 
     /// Finds a sampling session.
-    pub(crate) fn sampler(&mut self, id: &SamplingSessionId) -> Result<&mut Sampler, Refusal> {
-        self.samplers
-            .get_mut(id)
+    pub(crate) fn sampler(
+        &mut self,
+        owner: &Owner,
+        id: &SamplingSessionId,
+    ) -> Result<&mut Sampler, Refusal> {
+        let sampler = self.samplers.get_mut(id);
+        sampler
+            .filter(|sampler| sampler.record.owner == *owner)
             .ok_or_else(|| Refusal::not_found(format!("there is no sampling session `{id}`")))
     }
 
     /// Finds a sampling session whose session is not finished.
-    pub(crate) fn open_sampler(&mut self, id: &SamplingSessionId) -> Result<&mut Sampler, Refusal> {
-        let session = self.sampler(id)?.session.clone();
-        self.open_session(&session)?;
-        self.sampler(id)
+    pub(crate) fn open_sampler(
+        &mut self,
+        owner: &Owner,
+        id: &SamplingSessionId,
+    ) -> Result<&mut Sampler, Refusal> {
+        let session = self.sampler(owner, id)?.record.session.clone();
+        self.open_session(owner, &session)?;
+        self.sampler(owner, id)
     }
 }

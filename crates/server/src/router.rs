@@ -34,15 +34,18 @@ pub fn router(server: Server) -> Router {
             route::SAVE_WEIGHTS_FOR_SAMPLER,
             post(weights::save_for_sampler),
         )
+        .route(route::SAVE_WEIGHTS_EXTERNAL, post(weights::save_external))
         .route(route::LOAD_WEIGHTS, post(weights::load))
         .route(route::WEIGHTS_INFO, post(weights::info))
         .route(
             route::CREATE_SAMPLING_SESSION,
             post(sampling::create_session),
         )
+        .route(route::JOIN_SAMPLING_SESSION, post(sampling::join_session))
         .route(route::SAMPLER, get(sampling::info))
         .route(route::ASAMPLE, post(sampling::asample))
         .route(route::RETRIEVE_FUTURE, post(futures::retrieve))
+        .route(route::RETRIEVE_FUTURES, post(futures::retrieve_many))
         .route(route::CANCEL_FUTURE, post(futures::cancel))
         .route(route::TRAINING_RUNS, get(listings::training_runs))
         .route(route::TRAINING_RUN, get(listings::training_run))

@@ -9,8 +9,9 @@ use crate::{Server, router};
 
 /// Answers requests on `listener` until `shutdown` completes.
 ///
-/// Polls that wait for a result are then answered with "not yet", and the call returns when the
-/// last request under way has its answer. Operations that have not run by then are lost.
+/// Polls that wait for a result are then answered with "not yet". The call returns when the last
+/// request under way has its answer, the operation under way has ended, and everything is stored.
+/// Operations that have not begun by then wait in the data folder for the next server.
 ///
 /// # Errors
 ///
@@ -20,12 +21,15 @@ pub async fn serve(
     server: Server,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
+    server.keep_house();
     let stopping = server.clone();
     let shutdown = async move {
         shutdown.await;
         stopping.close();
     };
-    axum::serve(listener, router(server))
+    let served = axum::serve(listener, router(server.clone()))
         .with_graceful_shutdown(shutdown)
-        .await
+        .await;
+    tokio::task::spawn_blocking(move || server.stop()).await?;
+    served
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tinkrs_engine::Model;
@@ -11,8 +12,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::checkpoints::Checkpoints;
 use crate::error::Refusal;
-use crate::futures::{Futures, lock};
+use crate::lock::lock;
 use crate::registry::Registry;
+use crate::results::Results;
+use crate::shared::Shared;
+use crate::store::{OpenError, Store};
 use crate::worker::{self, Command};
 
 /// A model that clients can train and sample.
@@ -41,7 +45,7 @@ impl BaseModel {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Where checkpoints are written.
+    /// Where everything is kept that survives the server.
     pub data: PathBuf,
     /// How many training operations of a base model may wait. Default 1024.
     pub queued_operations: usize,
@@ -51,6 +55,18 @@ pub struct Settings {
     pub gap_patience: Duration,
     /// How long a poll waits for a result. Default 30 seconds; clients hang up after 45.
     pub poll_patience: Duration,
+    /// How long a session lives without a sign of its client. Default five minutes.
+    pub session_patience: Duration,
+    /// How long a result is kept after it was fetched. Default five minutes.
+    pub keep_fetched: Duration,
+    /// How long a result is kept that nobody fetches. Default a day.
+    pub keep_unfetched: Duration,
+    /// Results of more bytes are announced before they are sent, to clients that want to know.
+    /// Default a mebibyte.
+    pub inline_bytes: u64,
+    /// A run's state is saved when its operations since the last time took this long, or were this
+    /// many: what a restart has to repeat. Default five seconds or 64 operations.
+    pub snapshot_after: (Duration, u32),
 }
 
 impl Settings {
@@ -62,6 +78,11 @@ impl Settings {
             queued_samples: 4096,
             gap_patience: Duration::from_secs(60),
             poll_patience: Duration::from_secs(30),
+            session_patience: Duration::from_secs(300),
+            keep_fetched: Duration::from_secs(300),
+            keep_unfetched: Duration::from_secs(24 * 3600),
+            inline_bytes: 1 << 20,
+            snapshot_after: (Duration::from_secs(5), 64),
         }
     }
 }
@@ -84,7 +105,7 @@ pub enum StartError {
         /// The folder.
         folder: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
 
     /// The system refused a thread.
@@ -102,12 +123,10 @@ pub struct Server {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) settings: Settings,
+    shared: Arc<Shared>,
     pub(crate) bases: BTreeMap<String, Arc<Base>>,
-    pub(crate) checkpoints: Arc<Checkpoints>,
-    pub(crate) futures: Futures,
-    registry: Mutex<Registry>,
     closing: watch::Sender<bool>,
+    workers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// A base model with its queues and the way to its thread.
@@ -136,59 +155,68 @@ impl Base {
             .map_err(|_| Refusal::busy("too many samples are waiting"))
     }
 
-    /// Hands something to the thread. If that is gone, what is sent fails by being dropped.
+    /// Hands something to the thread. If that is gone, so is the server.
     pub(crate) fn send(&self, command: Command) {
         let _ = self.commands.send(command);
     }
 }
 
 impl Server {
-    /// Starts a thread for each model.
+    /// Opens the data folder, starts a thread for each model, and takes up the work that an earlier
+    /// server left there.
     ///
     /// # Errors
     ///
-    /// When there is no model or two of the same name, or the system refuses a folder or a thread.
+    /// When there is no model or two of the same name, when the data folder cannot be used or
+    /// another server uses it, or when the system refuses a thread.
     pub fn start(models: Vec<BaseModel>, settings: Settings) -> Result<Self, StartError> {
         if models.is_empty() {
             return Err(StartError::NoModel);
         }
-        let checkpoints = Checkpoints::open(&settings.data).map_err(|source| StartError::Data {
-            folder: settings.data.clone(),
-            source,
+        let (store, mut loaded) = Store::open(&settings.data).map_err(|source| match source {
+            OpenError::Io(source) => data_error(&settings, source),
+            source => data_error(&settings, source),
         })?;
-        let checkpoints = Arc::new(checkpoints);
+        let store = Arc::new(store);
+        let results = Results::new(Arc::clone(&store), loaded.epoch);
+        let saved = std::mem::take(&mut loaded.checkpoints);
+        let checkpoints = Checkpoints::new(Arc::clone(&store), saved);
+        let registry = Registry::default();
+        let shared = Shared::new(settings, store, results, checkpoints, registry);
+        let shared = Arc::new(shared);
         let mut bases = BTreeMap::new();
+        let mut workers = Vec::new();
         for base in models {
             let BaseModel {
                 name,
                 model,
                 tokenizer,
             } = base;
-            let (queued, threads) = (settings.queued_samples, Arc::clone(&checkpoints));
-            let commands = worker::spawn(&name, Arc::clone(&model), threads, queued)
-                .map_err(StartError::Thread)?;
+            let worker = worker::spawn(&name, Arc::clone(&model), Arc::clone(&shared));
+            let (commands, worker) = worker.map_err(StartError::Thread)?;
+            workers.push(worker);
             let base = Arc::new(Base {
                 name: name.clone(),
                 model,
                 tokenizer,
-                operations: Arc::new(Semaphore::new(settings.queued_operations)),
-                samples: Arc::new(Semaphore::new(settings.queued_samples)),
+                operations: Arc::new(Semaphore::new(shared.settings.queued_operations)),
+                samples: Arc::new(Semaphore::new(shared.settings.queued_samples)),
                 commands,
             });
             if bases.insert(name.clone(), base).is_some() {
                 return Err(StartError::SameName(name));
             }
         }
-        Ok(Self {
+        let server = Self {
             inner: Arc::new(Inner {
-                settings,
+                shared,
                 bases,
-                checkpoints,
-                futures: Futures::new(),
-                registry: Mutex::default(),
                 closing: watch::Sender::new(false),
+                workers: Mutex::new(workers),
             }),
-        })
+        };
+        server.recover(loaded);
+        Ok(server)
     }
 
     /// Answers all waiting polls, so that a server can stop.
@@ -203,12 +231,28 @@ impl Server {
         let _ = closing.wait_for(|closing| *closing).await;
     }
 
-    pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
-        lock(&self.inner.registry)
+    /// Lets every thread finish the operation that it is at, stores what there is to store, and
+    /// releases the data folder. What has not begun waits there for the next server.
+    pub(crate) fn stop(&self) {
+        for base in self.inner.bases.values() {
+            base.send(Command::Stop);
+        }
+        for worker in lock(&self.inner.workers).drain(..) {
+            let _ = worker.join();
+        }
+        self.inner.shared.store.close();
     }
 
-    pub(crate) fn inner(&self) -> &Inner {
-        &self.inner
+    pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.inner.shared.registry()
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.inner.shared
+    }
+
+    pub(crate) fn bases(&self) -> &BTreeMap<String, Arc<Base>> {
+        &self.inner.bases
     }
 
     pub(crate) fn downgrade(&self) -> Weak<Inner> {
@@ -224,6 +268,16 @@ impl Server {
                 names.join(", ")
             ))
         })
+    }
+}
+
+fn data_error(
+    settings: &Settings,
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> StartError {
+    StartError::Data {
+        folder: settings.data.clone(),
+        source: source.into(),
     }
 }
 

@@ -1,30 +1,39 @@
 //! Results: waiting for them, and giving up on them.
 
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
-use tinkrs_types::QueueStatus;
+use tinkrs_types::{Completion, QueueStatus};
 use tinkrs_wire::header as names;
 use tinkrs_wire::op::cancel_future::CancelFutureRequest;
-use tinkrs_wire::op::retrieve_future::{RetrieveFutureRequest, encode_try_again};
-use tinkrs_wire::op::{asample, forward_backward};
+use tinkrs_wire::op::retrieve_future::{RetrieveFutureRequest, encode_metadata, encode_try_again};
+use tinkrs_wire::op::retrieve_futures::{
+    FuturesTarget, RetrieveFuturesRequest, RetrieveFuturesResponse,
+};
 
 use super::{Plain, json};
 use crate::Server;
 use crate::error::Refusal;
-use crate::extract::Decoded;
-use crate::futures::{Lookup, Outcome};
+use crate::extract::{Caller, Decoded};
+use crate::feed::Feed;
+use crate::outcome::{Outcome, OutcomeKind};
+use crate::record::Owner;
+use crate::results::Lookup;
 use crate::worker::Command;
 
 pub(crate) async fn retrieve(
     State(server): State<Server>,
+    Caller(owner): Caller,
     headers: HeaderMap,
     Decoded(request): Decoded<RetrieveFutureRequest>,
 ) -> Result<Response, Refusal> {
     let id = &request.request_id;
-    match server.wait(&request).await {
-        Lookup::Done(outcome) => Ok(encode(outcome, takes_messages(&headers))),
+    match server.wait(&owner, &request).await {
+        Lookup::Done(outcome) => encode(outcome, takes_messages(&headers)),
+        Lookup::Large(size) => Ok(Plain(encode_metadata(size)).into_response()),
         Lookup::Pending(status) => {
             let body = Plain(encode_try_again(id, &status));
             Ok((StatusCode::REQUEST_TIMEOUT, body).into_response())
@@ -33,30 +42,99 @@ pub(crate) async fn retrieve(
             "the result of request `{id}` was fetched before, and is not kept any longer"
         ))),
         Lookup::Unknown => Err(Refusal::not_found(format!("there is no request `{id}`"))),
+        Lookup::Unreadable(error) => Err(Refusal::unavailable(format!(
+            "could not read the result of request `{id}`: {error}"
+        ))),
     }
+}
+
+pub(crate) async fn retrieve_many(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    Decoded(request): Decoded<RetrieveFuturesRequest>,
+) -> Result<Plain<RetrieveFuturesResponse>, Refusal> {
+    server.completions(&owner, request).await.map(Plain)
 }
 
 pub(crate) async fn cancel(
     State(server): State<Server>,
+    Caller(owner): Caller,
     Decoded(request): Decoded<CancelFutureRequest>,
 ) -> Plain<Map<String, Value>> {
-    server.cancel(&request);
+    server.cancel(owner, &request);
     Plain(Map::new())
 }
 
 impl Server {
-    async fn wait(&self, request: &RetrieveFutureRequest) -> Lookup {
-        let patience = self.inner().settings.poll_patience;
+    async fn wait(&self, owner: &Owner, request: &RetrieveFutureRequest) -> Lookup {
+        let settings = &self.shared().settings;
+        let inline = match request.allow_metadata_only {
+            true => settings.inline_bytes,
+            false => u64::MAX,
+        };
+        let results = &self.shared().results;
+        let id = &request.request_id;
         tokio::select! {
-            lookup = self.inner().futures.wait(&request.request_id, patience) => lookup,
+            lookup = results.wait(owner, id, settings.poll_patience, inline) => lookup,
             () = self.closing() => Lookup::Pending(QueueStatus::default()),
         }
     }
 
-    /// Gives up on a sample. Requests that are unknown, finished or of another kind are not harmed.
-    fn cancel(&self, request: &CancelFutureRequest) {
-        for base in self.inner().bases.values() {
-            base.send(Command::Cancel(request.request_id.clone()));
+    /// Waits for requests of a sampling client to end.
+    async fn completions(
+        &self,
+        owner: &Owner,
+        request: RetrieveFuturesRequest,
+    ) -> Result<RetrieveFuturesResponse, Refusal> {
+        let FuturesTarget::SamplingSession {
+            sampling_session_id,
+            cloned_sampler_id,
+        } = request.target;
+        self.registry().sampler(owner, &sampling_session_id)?;
+        let patience = self.shared().settings.poll_patience;
+        let patience = match request.timeout {
+            None => patience,
+            Some(timeout) => Duration::try_from_secs_f64(timeout)
+                .map_err(|_| {
+                    Refusal::bad_request(format!(
+                        "`timeout`: found {timeout}, expected seconds, 0 or more"
+                    ))
+                })?
+                .min(patience),
+        };
+        let results = &self.shared().results;
+        results.release(owner, &request.retrieved_request_ids);
+        let feed = Feed {
+            sampler: sampling_session_id,
+            clone: cloned_sampler_id,
+        };
+        let (completions, cursor) = tokio::select! {
+            news = results.feeds.after(&feed, request.prev_cursor, patience) => news,
+            () = self.closing() => (Vec::new(), request.prev_cursor),
+        };
+        let completion = |completion: crate::feed::Completion| match completion.size {
+            Some(size) => Completion::Finished {
+                request_id: completion.request_id,
+                response_payload_uncompressed_size: Some(size),
+            },
+            None => Completion::Failed {
+                request_id: completion.request_id,
+            },
+        };
+        Ok(RetrieveFuturesResponse {
+            completions: completions.into_iter().map(completion).collect(),
+            cursor,
+        })
+    }
+
+    /// Gives up on a sample. Requests that are unknown, finished, of another kind or of somebody
+    /// else are not harmed.
+    fn cancel(&self, owner: Owner, request: &CancelFutureRequest) {
+        for base in self.bases().values() {
+            base.send(Command::Cancel {
+                owner: owner.clone(),
+                id: request.request_id.clone(),
+            });
         }
     }
 }
@@ -68,20 +146,17 @@ fn takes_messages(headers: &HeaderMap) -> bool {
     accepts.any(|value| value.contains(names::PROTOBUF))
 }
 
-fn encode(outcome: Outcome, as_message: bool) -> Response {
-    let message =
-        |bytes: Vec<u8>| ([(header::CONTENT_TYPE, names::PROTOBUF)], bytes).into_response();
-    match outcome {
-        Outcome::Json(bytes) => json(bytes),
-        Outcome::Failed(failure) => Plain(failure).into_response(),
-        Outcome::Pass(output) if as_message => {
-            message(forward_backward::encode_result((*output).clone()))
+fn encode(outcome: Outcome, as_message: bool) -> Result<Response, Refusal> {
+    match outcome.kind {
+        OutcomeKind::Pass | OutcomeKind::Sample if as_message => {
+            let content_type = [(header::CONTENT_TYPE, names::PROTOBUF)];
+            Ok((content_type, outcome.bytes).into_response())
         }
-        Outcome::Pass(output) => {
-            Plain(forward_backward::encode_json_result(&output)).into_response()
+        _ => {
+            let bytes = outcome.to_json();
+            let bytes = bytes.map_err(|error| Refusal::unavailable(error.to_string()))?;
+            Ok(json(bytes))
         }
-        Outcome::Sample(output) if as_message => message(asample::encode_result((*output).clone())),
-        Outcome::Sample(output) => Plain(asample::encode_json_result(&output)).into_response(),
     }
 }
 
@@ -103,12 +178,13 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let base = BaseModel::new("tiny", Arc::new(model));
         let server = Server::start(vec![base], Settings::new(data.path())).unwrap();
-        let answer = server.inner().futures.promise();
+        let owner = Owner::new("me");
+        let answer = server.shared().results.promise(owner.clone(), None);
         let request = RetrieveFutureRequest {
             request_id: answer.id().clone(),
             allow_metadata_only: true,
         };
-        let (lookup, ()) = tokio::join!(server.wait(&request), async { server.close() });
+        let (lookup, ()) = tokio::join!(server.wait(&owner, &request), async { server.close() });
         assert!(matches!(lookup, Lookup::Pending(_)), "{lookup:?}");
     }
 }

@@ -7,10 +7,9 @@ use tinkrs_types::{CheckpointKind, CheckpointPage, Cursor, ModelId, TrainingRun,
 use super::Plain;
 use crate::Server;
 use crate::error::Refusal;
+use crate::extract::Caller;
+use crate::record::Owner;
 use crate::registry::Run;
-
-/// The owner of everything, until there are several.
-const OWNER: &str = "local";
 
 /// Which part of a list to show.
 #[derive(Debug, Deserialize)]
@@ -36,6 +35,7 @@ impl Page {
 
 pub(crate) async fn training_runs(
     State(server): State<Server>,
+    Caller(owner): Caller,
     Query(page): Query<Page>,
 ) -> Result<Plain<TrainingRunPage>, Refusal> {
     if let Some(project) = &page.project_id {
@@ -43,7 +43,7 @@ pub(crate) async fn training_runs(
             "`project_id`: found `{project}`, but this server has no projects"
         )));
     }
-    let (training_runs, cursor) = page.cut(server.training_runs(), 20);
+    let (training_runs, cursor) = page.cut(server.training_runs(&owner), 20);
     Ok(Plain(TrainingRunPage {
         training_runs,
         cursor,
@@ -52,30 +52,33 @@ pub(crate) async fn training_runs(
 
 pub(crate) async fn training_run(
     State(server): State<Server>,
+    Caller(owner): Caller,
     Path(run_id): Path<String>,
 ) -> Result<Plain<TrainingRun>, Refusal> {
     let id = ModelId::new(run_id);
     let mut registry = server.registry();
-    Ok(Plain(server.describe(&id, registry.run(&id)?)))
+    Ok(Plain(server.describe(registry.run(&owner, &id)?)))
 }
 
 pub(crate) async fn run_checkpoints(
     State(server): State<Server>,
+    Caller(owner): Caller,
     Path(run_id): Path<String>,
 ) -> Result<Plain<CheckpointPage>, Refusal> {
     let id = ModelId::new(run_id);
-    server.registry().run(&id)?;
+    server.registry().run(&owner, &id)?;
     Ok(Plain(CheckpointPage {
-        checkpoints: server.inner().checkpoints.list(Some(&id)),
+        checkpoints: server.shared().checkpoints.list(&owner, Some(&id)),
         cursor: None,
     }))
 }
 
 pub(crate) async fn checkpoints(
     State(server): State<Server>,
+    Caller(owner): Caller,
     Query(page): Query<Page>,
 ) -> Plain<CheckpointPage> {
-    let (checkpoints, cursor) = page.cut(server.inner().checkpoints.list(None), 100);
+    let (checkpoints, cursor) = page.cut(server.shared().checkpoints.list(&owner, None), 100);
     Plain(CheckpointPage {
         checkpoints,
         cursor: Some(cursor),
@@ -83,32 +86,35 @@ pub(crate) async fn checkpoints(
 }
 
 impl Server {
-    /// Lists the training runs, the one used last first.
-    fn training_runs(&self) -> Vec<TrainingRun> {
+    /// Lists an owner's training runs, the one used last first.
+    fn training_runs(&self, owner: &Owner) -> Vec<TrainingRun> {
         let registry = self.registry();
-        let describe = |(id, run): (&ModelId, &Run)| self.describe(id, run);
-        let mut runs: Vec<_> = registry.runs.iter().map(describe).collect();
+        let runs = registry.runs.values();
+        let own = runs.filter(|run| run.record.owner == *owner);
+        let mut runs: Vec<_> = own.map(|run| self.describe(run)).collect();
         runs.sort_by_key(|run| std::cmp::Reverse(run.last_request_time));
         runs
     }
 
-    fn describe(&self, id: &ModelId, run: &Run) -> TrainingRun {
-        let checkpoints = self.inner().checkpoints.list(Some(id));
+    fn describe(&self, run: &Run) -> TrainingRun {
+        let record = &run.record;
+        let checkpoints = &self.shared().checkpoints;
+        let checkpoints = checkpoints.list(&record.owner, Some(&record.id));
         let newest = |kind: CheckpointKind| {
             let mut checkpoints = checkpoints.iter();
             checkpoints.find(|c| c.checkpoint_type == kind).cloned()
         };
         TrainingRun {
-            training_run_id: id.clone(),
-            base_model: run.base.name.clone(),
-            model_owner: OWNER.to_owned(),
+            training_run_id: record.id.clone(),
+            base_model: record.base_model.clone(),
+            model_owner: record.owner.to_string(),
             is_lora: true,
-            corrupted: false,
-            lora_rank: Some(run.lora.rank),
-            last_request_time: run.last_request_time,
+            corrupted: record.corrupted,
+            lora_rank: Some(record.lora.rank),
+            last_request_time: run.last_request,
             last_checkpoint: newest(CheckpointKind::Training),
             last_sampler_checkpoint: newest(CheckpointKind::Sampler),
-            user_metadata: run.user_metadata.clone(),
+            user_metadata: record.user_metadata.clone(),
         }
     }
 }

@@ -1,51 +1,78 @@
 //! Models in training: creating them, and what is known of them.
 
-use std::sync::Arc;
-
 use axum::extract::State;
+use bytes::Bytes;
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tinkrs_types::{
-    InvalidInput, LoraConfig, ModelData, ModelId, ModelInfo, OptimizerConfig, Promise, RequestId,
+    InvalidInput, LoraConfig, ModelData, ModelId, ModelInfo, OptimizerConfig, Promise, SessionId,
     UserMetadata,
 };
 use tinkrs_wire::op::create_model::CreateModelRequest;
 use tinkrs_wire::op::get_info::GetInfoRequest;
-use tinkrs_wire::op::unload_model::UnloadModelRequest;
 
 use super::Plain;
 use crate::Server;
 use crate::error::Refusal;
-use crate::extract::Decoded;
-use crate::registry::Run;
-use crate::worker::{Command, Operation, TrainJob};
+use crate::extract::{Caller, Decoded, Json};
+use crate::queue::{NewOperation, Numbered, Taken, digest, same};
+use crate::record::{Owner, RunRecord};
+use crate::registry::{Promised, Run};
+use crate::request::{Kind, read_json};
+use crate::store::Change;
+use crate::worker::Operation;
 
 /// The largest rank of an adapter.
 const RANK: u32 = 1024;
 
 pub(crate) async fn create(
     State(server): State<Server>,
-    Decoded(request): Decoded<CreateModelRequest>,
+    Caller(owner): Caller,
+    Json(body): Json,
 ) -> Result<Plain<Promise>, Refusal> {
-    server.create_model(request).map(Plain)
+    let request = read_json(&body)?;
+    server.create_model(owner, request, body).await.map(Plain)
 }
 
 pub(crate) async fn info(
     State(server): State<Server>,
+    Caller(owner): Caller,
     Decoded(request): Decoded<GetInfoRequest>,
 ) -> Result<Plain<ModelInfo>, Refusal> {
-    server.model_info(request.model_id).map(Plain)
+    server.model_info(&owner, request.model_id).map(Plain)
 }
 
+/// Frees a model after what is queued now. Older clients do this without a number, so it takes the
+/// next one.
 pub(crate) async fn unload(
     State(server): State<Server>,
-    Decoded(request): Decoded<UnloadModelRequest>,
+    Caller(owner): Caller,
+    body: Json,
 ) -> Result<Plain<Promise>, Refusal> {
-    server.unload_model(request.model_id).map(Plain)
+    let address = body.address(Kind::UnloadModel)?;
+    let promise = server.submit(owner, Kind::UnloadModel, &address, body.0);
+    promise.await.map(Plain)
+}
+
+/// A model to be created.
+pub(super) struct NewRun {
+    pub(super) session: SessionId,
+    pub(super) number: u64,
+    pub(super) base_model: String,
+    pub(super) lora: LoraConfig,
+    pub(super) user_metadata: Option<UserMetadata>,
+    pub(super) kind: Kind,
+    pub(super) operation: Operation,
 }
 
 impl Server {
-    fn create_model(&self, request: CreateModelRequest) -> Result<Promise, Refusal> {
-        let base = Arc::clone(self.base(&request.base_model)?);
+    async fn create_model(
+        &self,
+        owner: Owner,
+        request: CreateModelRequest,
+        body: Bytes,
+    ) -> Result<Promise, Refusal> {
+        self.base(&request.base_model)?;
         let lora = check_lora(request.lora_config)?;
         if request.optimizer_config != OptimizerConfig::AdamW {
             return Err(Refusal::bad_request(format!(
@@ -54,74 +81,96 @@ impl Server {
                 request.optimizer_config.name()
             )));
         }
-        let user_metadata = request.user_metadata.map(read_metadata).transpose()?;
+        let new = NewRun {
+            session: request.session_id,
+            number: request.model_seq_id,
+            base_model: request.base_model,
+            operation: Operation::Create(lora.clone()),
+            lora,
+            user_metadata: request.user_metadata.map(read_metadata).transpose()?,
+            kind: Kind::CreateModel,
+        };
+        self.create_run(owner, new, body).await
+    }
 
+    /// Creates a model, unless it was created before. Its creation is the operation number 0.
+    pub(super) async fn create_run(
+        &self,
+        owner: Owner,
+        new: NewRun,
+        body: Bytes,
+    ) -> Result<Promise, Refusal> {
+        let numbered = Numbered {
+            kind: new.kind,
+            model_id: ModelId::in_session(&new.session, new.number),
+            number: 0,
+            digest: digest(&body),
+            body,
+            owner,
+        };
+        let taken = self.take_model(&numbered, new)?;
+        self.accept(numbered, taken).await
+    }
+
+    fn take_model(&self, numbered: &Numbered, new: NewRun) -> Result<Taken, Refusal> {
+        let Numbered {
+            owner, model_id, ..
+        } = numbered;
         let mut registry = self.registry();
-        let session = registry.open_session(&request.session_id)?;
-        let model_id = ModelId::in_session(&request.session_id, request.model_seq_id);
-        if let Some(id) = session.models.get(&request.model_seq_id) {
-            return Ok(promise(id.clone(), model_id));
+        registry.open_session(owner, &new.session)?;
+        if let Ok(run) = registry.run(owner, model_id) {
+            // A creation that was forgotten can only be an old one.
+            return match run.requests.get(&0) {
+                Some(known) => same(known, numbered).map(Taken::Before),
+                None => Err(Refusal::bad_request(format!(
+                    "`model_seq_id`: there is a model `{model_id}` already"
+                ))),
+            };
         }
-        let permit = base.operation_permit()?;
-        let answer = self.inner().futures.promise();
-        let request_id = answer.id().clone();
-        session
-            .models
-            .insert(request.model_seq_id, request_id.clone());
-        let run = Run::new(
-            request.session_id,
-            Arc::clone(&base),
-            lora.clone(),
-            user_metadata,
-        );
+        let permit = self.base(&new.base_model)?.operation_permit()?;
+        let answer = self.shared().results.promise(owner.clone(), None);
+        let record = RunRecord {
+            id: model_id.clone(),
+            owner: owner.clone(),
+            session: new.session,
+            base_model: new.base_model,
+            lora: new.lora,
+            user_metadata: new.user_metadata,
+            created_at: Timestamp::now(),
+            closed: None,
+            corrupted: false,
+        };
+        let mut run = Run::new(record.clone(), 0);
+        let promised = Promised {
+            id: answer.id().clone(),
+            digest: numbered.digest,
+        };
+        run.promise(0, promised);
         registry.runs.insert(model_id.clone(), run);
-        base.send(Command::Train(TrainJob {
-            model_id: model_id.clone(),
-            operation: Operation::Create(lora),
+        let is_new = true;
+        Ok(Taken::New(Box::new(NewOperation {
             answer,
+            operation: Ok(new.operation),
             permit: Some(permit),
-        }));
-        Ok(promise(request_id, model_id))
+            also: vec![Change::Run { record, is_new }],
+        })))
     }
 
-    /// Frees a model after what is queued now. Older clients do this without a number, so it has no
-    /// place in the model's order.
-    fn unload_model(&self, model_id: ModelId) -> Result<Promise, Refusal> {
+    fn model_info(&self, owner: &Owner, id: ModelId) -> Result<ModelInfo, Refusal> {
         let mut registry = self.registry();
-        let base = &registry.open_run(&model_id)?.base;
-        let permit = base.operation_permit()?;
-        let answer = self.inner().futures.promise();
-        let request_id = answer.id().clone();
-        base.send(Command::Train(TrainJob {
-            model_id: model_id.clone(),
-            operation: Operation::Unload,
-            answer,
-            permit: Some(permit),
-        }));
-        Ok(promise(request_id, model_id))
-    }
-
-    fn model_info(&self, id: ModelId) -> Result<ModelInfo, Refusal> {
-        let mut registry = self.registry();
-        let run = registry.run(&id)?;
+        let record = &registry.run(owner, &id)?.record;
+        let base = self.bases().get(&record.base_model);
+        let arch = base.map(|base| format!("{:?}", base.model.config().architecture));
         let data = ModelData {
-            arch: Some(format!("{:?}", run.base.model.config().architecture).to_lowercase()),
-            model_name: Some(run.base.name.clone()),
-            tokenizer_id: run.base.tokenizer.clone(),
+            arch: arch.map(|arch| arch.to_lowercase()),
+            model_name: Some(record.base_model.clone()),
+            tokenizer_id: base.and_then(|base| base.tokenizer.clone()),
         };
         let mut info = ModelInfo::new(id, data);
         info.is_lora = Some(true);
-        info.lora_rank = Some(run.lora.rank);
-        info.model_name = Some(run.base.name.clone());
+        info.lora_rank = Some(record.lora.rank);
+        info.model_name = Some(record.base_model.clone());
         Ok(info)
-    }
-}
-
-fn promise(request_id: RequestId, model_id: ModelId) -> Promise {
-    Promise {
-        request_id,
-        model_id: Some(model_id),
-        sample_sequence_ids: None,
     }
 }
 
@@ -147,7 +196,7 @@ fn check_lora(config: Option<LoraConfig>) -> Result<LoraConfig, InvalidInput> {
 }
 
 /// Reads labels, which listings show as texts.
-fn read_metadata(members: Map<String, Value>) -> Result<UserMetadata, InvalidInput> {
+pub(super) fn read_metadata(members: Map<String, Value>) -> Result<UserMetadata, InvalidInput> {
     let text = |(name, value): (String, Value)| match value {
         Value::String(text) => Ok((name, text)),
         other => Err(InvalidInput::new(

@@ -1,71 +1,149 @@
 //! Sampling sessions and samples.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
+use bytes::Bytes;
+use jiff::Timestamp;
 use tinkrs_engine::sample;
 use tinkrs_types::{
     CheckpointKind, InvalidInput, ModelInput, Promise, RequestId, SampleOptions, SamplerInfo,
-    SamplingSessionId, SequenceId, TinkerPath,
+    SamplingSessionId, SequenceId, SessionId, TinkerPath,
 };
 use tinkrs_wire::op::asample::SampleRequest;
 use tinkrs_wire::op::create_sampling_session::{
     CreateSamplingSessionRequest, CreateSamplingSessionResponse,
 };
+use tinkrs_wire::op::join_sampling_session::{
+    JoinSamplingSessionRequest, JoinSamplingSessionResponse,
+};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Plain, Tagged};
 use crate::Server;
 use crate::error::Refusal;
-use crate::extract::Decoded;
-use crate::registry::{Sampler, Weights};
+use crate::extract::{Caller, Decoded, Json};
+use crate::feed::Feed;
+use crate::outcome::Outcome;
+use crate::queue::digest;
+use crate::record::{Owner, SamplerRecord};
+use crate::registry::{Promised, Registry, Sampler};
+use crate::request::{Kind, read_json};
+use crate::results::Answer;
+use crate::state::Base;
+use crate::store::{Change, Digest, NewRequest};
 use crate::worker::{Command, SampleJob};
 
 pub(crate) async fn create_session(
     State(server): State<Server>,
+    Caller(owner): Caller,
     Decoded(request): Decoded<CreateSamplingSessionRequest>,
 ) -> Result<Tagged<CreateSamplingSessionResponse>, Refusal> {
-    let sampling_session_id = server.create_sampling_session(&request)?;
+    let sampling_session_id = server.create_sampling_session(owner, &request).await?;
     Ok(Tagged(CreateSamplingSessionResponse {
         sampling_session_id,
     }))
 }
 
+pub(crate) async fn join_session(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    Decoded(request): Decoded<JoinSamplingSessionRequest>,
+) -> Result<Tagged<JoinSamplingSessionResponse>, Refusal> {
+    let id = &request.sampling_session_id;
+    let client_counter = server.join_sampling_session(&owner, id).await?;
+    Ok(Tagged(JoinSamplingSessionResponse { client_counter }))
+}
+
 pub(crate) async fn info(
     State(server): State<Server>,
+    Caller(owner): Caller,
     Path(sampler_id): Path<String>,
 ) -> Result<Plain<SamplerInfo>, Refusal> {
-    server.sampler_info(sampler_id.into()).map(Plain)
+    server.sampler_info(&owner, sampler_id.into()).map(Plain)
 }
 
 pub(crate) async fn asample(
     State(server): State<Server>,
-    Decoded(request): Decoded<SampleRequest>,
+    Caller(owner): Caller,
+    Json(body): Json,
 ) -> Result<Plain<Promise>, Refusal> {
-    server.sample(request).map(Plain)
+    let request = read_json(&body)?;
+    server.sample(owner, request, body).await.map(Plain)
+}
+
+/// What is sampled from.
+struct Weights {
+    base: Arc<Base>,
+    /// In the data folder; `None` for the base model itself.
+    adapter: Option<PathBuf>,
+    path: Option<TinkerPath>,
+    session: Option<SessionId>,
 }
 
 impl Server {
-    fn create_sampling_session(
+    async fn create_sampling_session(
         &self,
+        owner: Owner,
         request: &CreateSamplingSessionRequest,
     ) -> Result<SamplingSessionId, Refusal> {
-        let weights = self.weights(request.base_model.as_deref(), request.model_path.as_deref())?;
-        let mut registry = self.registry();
-        registry.open_session(&request.session_id)?;
+        let (name, path) = (request.base_model.as_deref(), request.model_path.as_deref());
+        let weights = self.weights(&owner, name, path)?;
         let number = request.sampling_session_seq_id;
         let id = SamplingSessionId::in_session(&request.session_id, number);
-        let session = request.session_id.clone();
-        // A repeated request gets the session that the first one opened.
-        registry
-            .samplers
-            .entry(id.clone())
-            .or_insert_with(|| Sampler::new(session, weights));
+        let change = {
+            let mut registry = self.registry();
+            registry.open_session(&owner, &request.session_id)?;
+            if registry.sampler(&owner, &id).is_ok() {
+                // A repeated request gets the session that the first one opened.
+                Change::Nothing
+            } else {
+                let record = SamplerRecord {
+                    id: id.clone(),
+                    owner,
+                    session: request.session_id.clone(),
+                    base_model: weights.base.name.clone(),
+                    adapter: weights.adapter,
+                    path: weights.path,
+                    clones: 0,
+                };
+                let sampler = Sampler::new(record.clone());
+                registry.samplers.insert(id.clone(), sampler);
+                Change::Sampler(record)
+            }
+        };
+        let is_new = matches!(change, Change::Sampler(_));
+        if let Err(error) = self.shared().store.write(change).await {
+            if is_new {
+                self.registry().samplers.remove(&id);
+            }
+            return Err(error.into());
+        }
         Ok(id)
+    }
+
+    /// Gives another client of a sampling session its own block of numbers.
+    async fn join_sampling_session(
+        &self,
+        owner: &Owner,
+        id: &SamplingSessionId,
+    ) -> Result<u64, Refusal> {
+        let record = {
+            let mut registry = self.registry();
+            let sampler = registry.open_sampler(owner, id)?;
+            sampler.record.clones += 1;
+            sampler.record.clone()
+        };
+        let clone = u64::from(record.clones);
+        self.shared().store.write(Change::Sampler(record)).await?;
+        Ok(clone)
     }
 
     /// Finds what is to be sampled from, by one of its two names.
     fn weights(
         &self,
+        owner: &Owner,
         base_model: Option<&str>,
         model_path: Option<&str>,
     ) -> Result<Weights, Refusal> {
@@ -74,11 +152,12 @@ impl Server {
                 base: Arc::clone(self.base(name)?),
                 adapter: None,
                 path: None,
+                session: None,
             }),
             (base_model, Some(path)) => {
                 let path: TinkerPath = path.parse()?;
                 path.require(CheckpointKind::Sampler)?;
-                let saved = self.checkpoint(&path)?;
+                let saved = self.checkpoint(owner, &path)?;
                 if base_model.is_some_and(|name| name != saved.info.base_model) {
                     return Err(Refusal::bad_request(format!(
                         "`base_model`: `{path}` belongs to `{}`",
@@ -89,6 +168,7 @@ impl Server {
                     base: Arc::clone(self.base(&saved.info.base_model)?),
                     adapter: Some(saved.folder),
                     path: Some(path),
+                    session: None,
                 })
             }
             (None, None) => Err(Refusal::bad_request(
@@ -97,60 +177,182 @@ impl Server {
         }
     }
 
-    fn sampler_info(&self, sampler_id: SamplingSessionId) -> Result<SamplerInfo, Refusal> {
+    /// Finds what a request is to be sampled from.
+    fn weights_for(
+        &self,
+        registry: &mut Registry,
+        owner: &Owner,
+        request: &SampleRequest,
+    ) -> Result<Weights, Refusal> {
+        let (name, path) = (request.base_model.as_deref(), request.model_path.as_deref());
+        match &request.sampling_session_id {
+            None => self.weights(owner, name, path),
+            Some(_) if name.is_some() || path.is_some() => Err(Refusal::bad_request(
+                "`base_model` and `model_path` do not go with `sampling_session_id`",
+            )),
+            Some(id) => {
+                let record = &registry.open_sampler(owner, id)?.record;
+                Ok(Weights {
+                    base: Arc::clone(self.base(&record.base_model)?),
+                    adapter: record.adapter.clone(),
+                    path: record.path.clone(),
+                    session: Some(record.session.clone()),
+                })
+            }
+        }
+    }
+
+    fn sampler_info(
+        &self,
+        owner: &Owner,
+        sampler_id: SamplingSessionId,
+    ) -> Result<SamplerInfo, Refusal> {
         let mut registry = self.registry();
-        let weights = &registry.sampler(&sampler_id)?.weights;
+        let record = &registry.sampler(owner, &sampler_id)?.record;
         Ok(SamplerInfo {
-            base_model: weights.base.name.clone(),
-            model_path: weights.path.clone(),
+            base_model: record.base_model.clone(),
+            model_path: record.path.clone(),
             sampler_id,
         })
     }
 
     /// Queues a request for samples, unless it was queued before.
-    fn sample(&self, request: SampleRequest) -> Result<Promise, Refusal> {
+    async fn sample(
+        &self,
+        owner: Owner,
+        request: SampleRequest,
+        body: Bytes,
+    ) -> Result<Promise, Refusal> {
         let count = request.num_samples;
-        let session = request.sampling_session_id.clone();
-        let seq_id = request.seq_id;
-        let stateless = match &session {
-            Some(_) if request.base_model.is_some() || request.model_path.is_some() => {
-                return Err(Refusal::bad_request(
-                    "`base_model` and `model_path` do not go with `sampling_session_id`",
-                ));
-            }
-            Some(_) => None,
-            None => {
-                Some(self.weights(request.base_model.as_deref(), request.model_path.as_deref())?)
-            }
-        };
-        let request = read_request(request)?;
-
-        let mut registry = self.registry();
-        let (weights, sampler) = match (stateless, &session) {
-            (Some(weights), _) => (weights, None),
-            (None, Some(id)) => {
-                let sampler = registry.open_sampler(id)?;
-                let known = seq_id.and_then(|number| sampler.requests.get(&number));
-                if let Some((id, count)) = known {
-                    return Ok(promise(id.clone(), *count));
-                }
-                (sampler.weights.clone(), Some(sampler))
-            }
-            (None, None) => unreachable!("without a session there are weights"),
-        };
-        let permit = weights.base.sample_permit()?;
-        let answer = self.inner().futures.promise();
-        let id = answer.id().clone();
-        if let (Some(sampler), Some(number)) = (sampler, seq_id) {
-            sampler.requests.insert(number, (id.clone(), count));
+        let sampler = request.sampling_session_id.clone();
+        let number = request.seq_id.filter(|_| sampler.is_some());
+        let digest = digest(&body);
+        let seed = fastrand::u64(..);
+        if let (Some(id), Some(number)) = (&sampler, number)
+            && let Some(id) = self.sampled_before(&owner, id, number, digest)?
+        {
+            self.shared().store.write(Change::Nothing).await?;
+            return Ok(promise(id, count));
         }
+        let (answer, job) = {
+            let mut registry = self.registry();
+            let weights = self.weights_for(&mut registry, &owner, &request)?;
+            let request = read_request(request, seed)?;
+            let permit = weights.base.sample_permit()?;
+            let feed = sampler.as_ref().zip(number);
+            let feed = feed.map(|(sampler, number)| Feed::of_request(sampler, number));
+            let answer = self.shared().results.promise(owner.clone(), feed);
+            if let (Some(id), Some(number)) = (&sampler, number) {
+                if registry
+                    .sampler(&owner, id)?
+                    .requests
+                    .get(&number)
+                    .is_some()
+                {
+                    // It came twice at the same moment; a repeat finds the first one.
+                    return Err(Refusal::busy("the same request is being accepted"));
+                }
+                let promised = Promised {
+                    id: answer.id().clone(),
+                    digest,
+                };
+                registry
+                    .sampler(&owner, id)?
+                    .requests
+                    .insert(number, promised);
+            }
+            (answer, (weights, request, permit))
+        };
+        let id = answer.id().clone();
+        let change = Change::Request(Box::new(NewRequest {
+            id: id.clone(),
+            owner: owner.clone(),
+            kind: Kind::Sample.name(),
+            subject: sampler
+                .as_ref()
+                .map_or_else(String::new, ToString::to_string),
+            number: number.map(u64::cast_signed),
+            digest,
+            seed,
+            accepted: Timestamp::now(),
+            body,
+            outcome: None,
+            also: Vec::new(),
+        }));
+        let server = self.clone();
+        // Goes on if the client hangs up: the number is taken.
+        let accepting = tokio::spawn(async move {
+            if let Err(error) = server.shared().store.write(change).await {
+                if let (Some(id), Some(number)) = (&sampler, number)
+                    && let Ok(sampler) = server.registry().sampler(&owner, id)
+                {
+                    sampler.requests.remove(&number);
+                }
+                server.shared().results.withdraw(answer.id());
+                return Err(Refusal::from(error));
+            }
+            let (weights, request, permit) = job;
+            server.send_sample(owner, weights, request, answer, Some(permit));
+            Ok(())
+        });
+        let accepted = accepting.await;
+        accepted.map_err(|_| Refusal::unavailable("the server is stopping"))??;
+        Ok(promise(id, count))
+    }
+
+    /// Finds the request that has a number already, if it is the same request.
+    fn sampled_before(
+        &self,
+        owner: &Owner,
+        sampler: &SamplingSessionId,
+        number: u64,
+        digest: Digest,
+    ) -> Result<Option<RequestId>, Refusal> {
+        let mut registry = self.registry();
+        match registry.open_sampler(owner, sampler)?.requests.get(&number) {
+            None => Ok(None),
+            Some(known) if known.digest == digest => Ok(Some(known.id.clone())),
+            Some(_) => Err(Refusal::bad_request(format!(
+                "`seq_id`: {number} was used for a request with another body"
+            ))),
+        }
+    }
+
+    fn send_sample(
+        &self,
+        owner: Owner,
+        weights: Weights,
+        request: sample::SampleRequest,
+        answer: Answer,
+        permit: Option<OwnedSemaphorePermit>,
+    ) {
+        let adapter = weights.adapter.as_deref();
         weights.base.send(Command::Sample(SampleJob {
-            adapter: weights.adapter,
+            owner,
+            session: weights.session,
+            adapter: adapter.map(|folder| self.shared().checkpoints.folder(folder)),
             request,
             answer,
             permit,
         }));
-        Ok(promise(id, count))
+    }
+
+    /// Queues a request that was accepted before this process began.
+    pub(crate) fn sample_again(
+        &self,
+        owner: &Owner,
+        request: SampleRequest,
+        seed: u64,
+        answer: Answer,
+    ) {
+        let weights = self.weights_for(&mut self.registry(), owner, &request);
+        let request = weights.and_then(|weights| Ok((weights, read_request(request, seed)?)));
+        match request {
+            Ok((weights, request)) => {
+                self.send_sample(owner.clone(), weights, request, answer, None);
+            }
+            Err(refusal) => answer.finish(Outcome::user_error(refusal.detail())),
+        }
     }
 }
 
@@ -167,7 +369,7 @@ fn promise(request_id: RequestId, count: u32) -> Promise {
 /// The most samples of one request.
 const SAMPLES: u32 = 4096;
 
-fn read_request(request: SampleRequest) -> Result<sample::SampleRequest, InvalidInput> {
+fn read_request(request: SampleRequest, seed: u64) -> Result<sample::SampleRequest, InvalidInput> {
     if !(1..=SAMPLES).contains(&request.num_samples) {
         let allowed = format!("1 to {SAMPLES}");
         return Err(InvalidInput::new(
@@ -205,7 +407,7 @@ fn read_request(request: SampleRequest) -> Result<sample::SampleRequest, Invalid
         num_samples: request.num_samples,
         params: request.sampling_params,
         options,
-        fallback_seed: fastrand::u64(..),
+        fallback_seed: seed,
         ..sample::SampleRequest::new(read_prompt(&request.prompt)?, max_tokens)
     })
 }

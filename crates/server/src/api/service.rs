@@ -47,7 +47,7 @@ pub(crate) async fn telemetry(body: Raw) -> Result<Plain<TelemetryResponse>, Ref
 
 impl Server {
     fn capabilities(&self) -> ServerCapabilities {
-        let models = self.inner().bases.values().map(|base| SupportedModel {
+        let models = self.bases().values().map(|base| SupportedModel {
             model_name: Some(base.name.clone()),
             max_context_length: Some(base.model.config().max_context as u64),
             trainable: Some(true),

@@ -3,47 +3,64 @@
 use std::collections::HashMap;
 
 use axum::extract::{Path, State};
+use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tinkrs_types::{FinishReason, SessionId};
+use tinkrs_types::{SessionId, SessionStatus};
 use tinkrs_wire::op::create_session::{CreateSessionRequest, CreateSessionResponse};
 use tinkrs_wire::op::finish_session::FinishSessionRequest;
 use tinkrs_wire::op::session_heartbeat::{SessionHeartbeatRequest, SessionHeartbeatResponse};
 
+use super::models::read_metadata;
 use super::{Plain, Tagged};
 use crate::Server;
 use crate::error::Refusal;
-use crate::extract::Decoded;
+use crate::extract::{Caller, Decoded};
+use crate::record::{Owner, SessionRecord};
 use crate::registry::Session;
+use crate::store::Change;
 use crate::worker::Command;
 
 pub(crate) async fn create(
     State(server): State<Server>,
+    Caller(owner): Caller,
     Decoded(request): Decoded<CreateSessionRequest>,
 ) -> Result<Tagged<CreateSessionResponse>, Refusal> {
-    server.create_session(&request).map(Tagged)
+    server.create_session(owner, request).await.map(Tagged)
 }
 
 pub(crate) async fn heartbeat(
     State(server): State<Server>,
+    Caller(owner): Caller,
     Decoded(request): Decoded<SessionHeartbeatRequest>,
 ) -> Result<Tagged<SessionHeartbeatResponse>, Refusal> {
-    server.heartbeat(&request.session_id)?;
+    server.heartbeat(&owner, &request.session_id)?;
     Ok(Tagged(SessionHeartbeatResponse {}))
 }
 
 pub(crate) async fn finish(
     State(server): State<Server>,
+    Caller(owner): Caller,
     Path(session_id): Path<String>,
     Decoded(request): Decoded<FinishSessionRequest>,
 ) -> Result<Plain<Map<String, Value>>, Refusal> {
-    server.finish_session(&session_id.into(), request.reason)?;
+    let id = session_id.into();
+    server.registry().session(&owner, &id)?;
+    server.end_session(
+        &id,
+        SessionStatus::ClientFinished {
+            reason: request.reason,
+            detail: request.detail,
+        },
+    );
+    server.shared().store.write(Change::Nothing).await?;
     Ok(Plain(Map::new()))
 }
 
 impl Server {
-    fn create_session(
+    async fn create_session(
         &self,
-        request: &CreateSessionRequest,
+        owner: Owner,
+        request: CreateSessionRequest,
     ) -> Result<CreateSessionResponse, Refusal> {
         if let Some(project) = &request.project_id {
             return Err(Refusal::bad_request(format!(
@@ -51,9 +68,21 @@ impl Server {
             )));
         }
         let session_id = SessionId::new(uuid());
+        let record = SessionRecord {
+            id: session_id.clone(),
+            owner,
+            created_at: Timestamp::now(),
+            tags: request.tags,
+            user_metadata: read_metadata(request.user_metadata.unwrap_or_default())?,
+            display_name: request.display_name,
+            sdk_version: request.sdk_version,
+            status: SessionStatus::Active,
+        };
+        let change = Change::Session(record.clone());
+        self.shared().store.write(change).await?;
         self.registry()
             .sessions
-            .insert(session_id.clone(), Session::default());
+            .insert(session_id.clone(), Session::new(record));
         Ok(CreateSessionResponse {
             session_id,
             info_message: None,
@@ -62,40 +91,52 @@ impl Server {
         })
     }
 
-    fn heartbeat(&self, id: &SessionId) -> Result<(), Refusal> {
-        match self.registry().session(id)?.finished {
-            None => Ok(()),
-            Some(_) => Err(Refusal::gone(format!("session `{id}` is finished"))),
+    fn heartbeat(&self, owner: &Owner, id: &SessionId) -> Result<(), Refusal> {
+        let mut registry = self.registry();
+        match registry.session(owner, id)?.is_open() {
+            true => registry.open_session(owner, id).map(|_| ()),
+            false => Err(Refusal::gone(format!("session `{id}` is finished"))),
         }
     }
 
     /// Ends a session and frees what it held, after the operations that it has queued. The first
-    /// reason counts.
-    fn finish_session(&self, id: &SessionId, reason: FinishReason) -> Result<(), Refusal> {
+    /// end counts.
+    pub(crate) fn end_session(&self, id: &SessionId, status: SessionStatus) {
         let mut registry = self.registry();
-        let session = registry.session(id)?;
-        if session.finished.is_some() {
-            return Ok(());
-        }
-        session.finished = Some(reason);
+        let Some(session) = registry.sessions.get_mut(id).filter(|s| s.is_open()) else {
+            return;
+        };
+        session.record.status = status;
+        let store = &self.shared().store;
+        store.note(Change::Session(session.record.clone()));
         let mut unused = HashMap::<_, (Vec<_>, Vec<_>)>::new();
-        for (model, run) in registry.runs.iter().filter(|(_, run)| run.session == *id) {
-            let (models, _) = unused.entry(run.base.name.clone()).or_default();
+        for (model, run) in &mut registry.runs {
+            if run.record.session != *id || run.record.closed.is_some() {
+                continue;
+            }
+            let (models, _) = unused.entry(run.record.base_model.clone()).or_default();
             models.push(model.clone());
         }
-        for sampler in registry.samplers.values().filter(|s| s.session == *id) {
-            let (_, adapters) = unused.entry(sampler.weights.base.name.clone()).or_default();
-            adapters.extend(sampler.own_folder());
+        let own = |s: &crate::registry::Sampler| {
+            s.record.session == *id && s.record.own_folder().is_some()
+        };
+        for (_, sampler) in registry.samplers.extract_if(|_, sampler| own(sampler)) {
+            let (_, adapters) = unused.entry(sampler.record.base_model.clone()).or_default();
+            let folder = sampler.record.own_folder();
+            adapters.extend(folder.map(|folder| self.shared().checkpoints.folder(folder)));
+            self.shared().results.feeds.forget(&sampler.record.id);
+            store.note(Change::SamplerGone(sampler.record.id));
         }
         for (base, (models, adapters)) in unused {
-            self.base(&base)?.send(Command::Forget { models, adapters });
+            if let Some(base) = self.bases().get(&base) {
+                base.send(Command::Forget { models, adapters });
+            }
         }
-        Ok(())
     }
 }
 
 /// A random UUID.
-fn uuid() -> String {
+pub(super) fn uuid() -> String {
     let bits = fastrand::u128(..) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{bits:032x}");
     let parts = [

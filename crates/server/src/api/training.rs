@@ -4,105 +4,85 @@
 
 use axum::extract::State;
 use tinkrs_types::{InvalidInput, LossFn, OptimizerParams, Promise};
-use tinkrs_wire::DecodeError;
-use tinkrs_wire::op::forward;
 use tinkrs_wire::op::forward_backward::{Address, ForwardBackwardRequest};
 use tinkrs_wire::op::optim_step::OptimStepRequest;
 
 use super::Plain;
 use crate::Server;
 use crate::error::Refusal;
-use crate::extract::{Numbered, Raw};
-use crate::unknown;
+use crate::extract::{Caller, Json, Raw};
+use crate::record::Owner;
+use crate::request::Kind;
 use crate::worker::Operation;
 
 pub(crate) async fn forward_backward(
     State(server): State<Server>,
+    Caller(owner): Caller,
     body: Raw,
 ) -> Result<Plain<Promise>, Refusal> {
-    let (address, request) = if body.is_message {
-        let address = Address::of_message(body.bytes.clone())?;
-        let request = ForwardBackwardRequest::decode(body.bytes);
-        (address, request.map_err(Refusal::from))
-    } else {
-        let read = ForwardBackwardRequest::decode_json;
-        (Address::of_json(&body.bytes)?, decode_json(&body, read))
+    let (kind, address) = match body.is_message {
+        true => (Kind::Pass, Address::of_message(body.bytes.clone())?),
+        false => (Kind::PassJson, Address::of_json(&body.bytes)?),
     };
-    server.pass(&address, request).map(Plain)
+    let promise = server.submit(owner, kind, &address, body.bytes).await?;
+    Ok(Plain(promise))
 }
 
 /// A pass without gradients, as older clients ask for it.
 pub(crate) async fn forward(
     State(server): State<Server>,
+    Caller(owner): Caller,
     body: Raw,
 ) -> Result<Plain<Promise>, Refusal> {
     let address = Address::of_json(&body.bytes)?;
-    let request = decode_json(&body, forward::decode);
-    server.pass(&address, request).map(Plain)
+    let promise = server
+        .submit(owner, Kind::Forward, &address, body.bytes)
+        .await?;
+    Ok(Plain(promise))
 }
 
 pub(crate) async fn optim_step(
     State(server): State<Server>,
-    Numbered { address, request }: Numbered<OptimStepRequest>,
+    Caller(owner): Caller,
+    body: Json,
 ) -> Result<Plain<Promise>, Refusal> {
-    server.optim_step(&address, request).map(Plain)
+    let address = body.address(Kind::OptimStep)?;
+    let promise = server
+        .submit(owner, Kind::OptimStep, &address, body.0)
+        .await?;
+    Ok(Plain(promise))
 }
 
-impl Server {
-    fn pass(
-        &self,
-        address: &Address,
-        request: Result<ForwardBackwardRequest, Refusal>,
-    ) -> Result<Promise, Refusal> {
-        self.submit(address, |_| {
-            let request = request?;
-            if request.data.is_empty() {
-                return Err(InvalidInput::new("data", "no datums", "at least one").into());
-            }
-            if !is_supported(&request.loss_fn) {
-                return Err(InvalidInput::new(
-                    "loss_fn",
-                    request.loss_fn.name(),
-                    "cross_entropy, importance_sampling, ppo, cispo, dro or gspo",
-                )
-                .into());
-            }
-            Ok(Operation::Pass {
-                data: request.data,
-                loss: request.loss_fn,
-                forward_only: request.forward_only,
-            })
-        })
+pub(crate) fn prepare_pass(
+    request: ForwardBackwardRequest,
+    _server: &Server,
+    _owner: &Owner,
+) -> Result<Operation, Refusal> {
+    if request.data.is_empty() {
+        return Err(InvalidInput::new("data", "no datums", "at least one").into());
     }
-
-    fn optim_step(
-        &self,
-        address: &Address,
-        request: Result<OptimStepRequest, Refusal>,
-    ) -> Result<Promise, Refusal> {
-        self.submit(address, |_| {
-            let request = request?;
-            request.params.check()?;
-            match request.params {
-                OptimizerParams::Adam(params) => Ok(Operation::OptimStep(params)),
-                OptimizerParams::Dimuon(_) => Err(wrong_optimizer("dimuon")),
-                OptimizerParams::Other(other) => Err(wrong_optimizer(&other.kind)),
-                _ => Err(wrong_optimizer("another optimizer")),
-            }
-        })
+    if !is_supported(&request.loss_fn) {
+        return Err(InvalidInput::new(
+            "loss_fn",
+            request.loss_fn.name(),
+            "cross_entropy, importance_sampling, ppo, cispo, dro or gspo",
+        )
+        .into());
     }
+    Ok(Operation::Pass {
+        data: request.data,
+        loss: request.loss_fn,
+        forward_only: request.forward_only,
+    })
 }
 
-/// Reads the JSON of an older client, and makes sure that nothing in it goes unread.
-fn decode_json(
-    body: &Raw,
-    read: impl FnOnce(&[u8]) -> Result<ForwardBackwardRequest, DecodeError>,
-) -> Result<ForwardBackwardRequest, Refusal> {
-    let request = read(&body.bytes)?;
-    let sent = serde_json::from_slice(&body.bytes).unwrap_or_default();
-    match unknown::pass_member(&sent) {
-        None => Ok(request),
-        Some(name) => Err(Refusal::unknown(&name)),
+pub(crate) fn prepare_step(request: &OptimStepRequest) -> Result<Operation, Refusal> {
+    request.params.check()?;
+    match &request.params {
+        OptimizerParams::Adam(params) => Ok(Operation::OptimStep(params.clone())),
+        OptimizerParams::Dimuon(_) => Err(wrong_optimizer("dimuon")),
+        OptimizerParams::Other(other) => Err(wrong_optimizer(&other.kind)),
+        _ => Err(wrong_optimizer("another optimizer")),
     }
 }
 

@@ -3,197 +3,295 @@
 use std::time::Duration;
 
 use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
 use tinkrs_types::{
-    CheckpointKind, ModelId, Promise, SamplingSessionId, TinkerPath, UserMetadata, WeightsInfo,
-    check_ttl,
+    CheckpointKind, LoraConfig, ModelId, OptimizerConfig, SamplingSessionId, TinkerPath,
+    UserMetadata, WeightsInfo, check_ttl,
 };
 use tinkrs_wire::op::forward_backward::Address;
 use tinkrs_wire::op::load_weights::LoadWeightsRequest;
 use tinkrs_wire::op::save_weights::SaveWeightsRequest;
+use tinkrs_wire::op::save_weights_external::SaveWeightsExternalRequest;
 use tinkrs_wire::op::save_weights_for_sampler::SaveWeightsForSamplerRequest;
 use tinkrs_wire::op::weights_info::WeightsInfoRequest;
 
 use super::Plain;
+use super::models::{NewRun, read_metadata};
 use crate::Server;
-use crate::checkpoints::{NewCheckpoint, Saved, check_name};
+use crate::checkpoints::{NewCheckpoint, check_name};
 use crate::error::Refusal;
-use crate::extract::{Decoded, Numbered};
-use crate::registry::{Registry, Sampler, Weights};
+use crate::extract::{Caller, Decoded, Json};
+use crate::record::{Owner, SavedCheckpoint};
+use crate::registry::Registry;
+use crate::request::{Kind, read_json};
 use crate::worker::Operation;
 
 pub(crate) async fn save(
-    State(server): State<Server>,
-    Numbered { address, request }: Numbered<SaveWeightsRequest>,
-) -> Result<Plain<Promise>, Refusal> {
-    server.save_weights(&address, request).map(Plain)
+    server: State<Server>,
+    caller: Caller,
+    body: Json,
+) -> Result<Response, Refusal> {
+    submit(server, caller, Kind::SaveWeights, body).await
 }
 
 pub(crate) async fn save_for_sampler(
-    State(server): State<Server>,
-    Numbered { address, request }: Numbered<SaveWeightsForSamplerRequest>,
-) -> Result<Plain<Promise>, Refusal> {
-    server
-        .save_weights_for_sampler(&address, request)
-        .map(Plain)
+    server: State<Server>,
+    caller: Caller,
+    body: Json,
+) -> Result<Response, Refusal> {
+    submit(server, caller, Kind::SaveWeightsForSampler, body).await
 }
 
+pub(crate) async fn save_external(
+    server: State<Server>,
+    caller: Caller,
+    body: Json,
+) -> Result<Response, Refusal> {
+    submit(server, caller, Kind::SaveWeightsExternal, body).await
+}
+
+/// Loads into a model that exists, or into a new one.
 pub(crate) async fn load(
+    server: State<Server>,
+    Caller(owner): Caller,
+    body: Json,
+) -> Result<Response, Refusal> {
+    if Address::of_json(&body.0).is_ok() {
+        return submit(server, Caller(owner), Kind::LoadWeights, body).await;
+    }
+    let request = read_json(&body.0)?;
+    let promise = server
+        .create_from_checkpoint(owner, request, body.0)
+        .await?;
+    Ok(Plain(promise).into_response())
+}
+
+async fn submit(
     State(server): State<Server>,
-    Numbered { address, request }: Numbered<LoadWeightsRequest>,
-) -> Result<Plain<Promise>, Refusal> {
-    server.load_weights(&address, request).map(Plain)
+    Caller(owner): Caller,
+    kind: Kind,
+    body: Json,
+) -> Result<Response, Refusal> {
+    let address = body.address(kind)?;
+    let promise = server.submit(owner, kind, &address, body.0).await?;
+    Ok(Plain(promise).into_response())
 }
 
 pub(crate) async fn info(
     State(server): State<Server>,
+    Caller(owner): Caller,
     Decoded(request): Decoded<WeightsInfoRequest>,
 ) -> Result<Plain<WeightsInfo>, Refusal> {
-    let saved = server.checkpoint(&request.tinker_path.parse()?)?;
+    let saved = server.checkpoint(&owner, &request.tinker_path.parse()?)?;
     Ok(Plain(saved.info))
 }
 
+pub(crate) fn prepare_save(
+    registry: &mut Registry,
+    owner: &Owner,
+    model_id: &ModelId,
+    request: SaveWeightsRequest,
+) -> Result<Operation, Refusal> {
+    // Older clients may leave the name to the server.
+    let name = request.path.unwrap_or_else(|| {
+        let time = Timestamp::now().as_millisecond();
+        format!("checkpoint-{time}")
+    });
+    let checkpoint = new_checkpoint(
+        registry,
+        (owner, model_id),
+        CheckpointKind::Training,
+        &name,
+        request.ttl_seconds,
+        request.user_metadata,
+    )?;
+    Ok(Operation::SaveWeights(NewCheckpoint {
+        overwrite: Some(request.overwrite),
+        ..checkpoint
+    }))
+}
+
+pub(crate) fn prepare_save_for_sampler(
+    registry: &mut Registry,
+    owner: &Owner,
+    model_id: &ModelId,
+    request: SaveWeightsForSamplerRequest,
+) -> Result<Operation, Refusal> {
+    match (request.path, request.sampling_session_seq_id) {
+        (Some(name), None) => new_checkpoint(
+            registry,
+            (owner, model_id),
+            CheckpointKind::Sampler,
+            &name,
+            request.ttl_seconds,
+            request.user_metadata,
+        )
+        .map(Operation::SaveNamedSampler),
+        (None, Some(number)) => {
+            if request.ttl_seconds.is_some() || request.user_metadata.is_some() {
+                return Err(Refusal::bad_request(
+                    "`ttl_seconds` and `user_metadata` need a `path`: weights without a name last \
+                     as long as their session",
+                ));
+            }
+            let session = &registry.run(owner, model_id)?.record.session;
+            let sampler = SamplingSessionId::in_session(session, number);
+            Ok(Operation::SaveSampler(sampler))
+        }
+        _ => Err(Refusal::bad_request(
+            "expected either `path` or `sampling_session_seq_id`",
+        )),
+    }
+}
+
+pub(crate) fn prepare_save_external(
+    registry: &mut Registry,
+    owner: &Owner,
+    model_id: &ModelId,
+    request: SaveWeightsExternalRequest,
+) -> Result<Operation, Refusal> {
+    if request
+        .age_encryption_recipients
+        .is_some_and(|recipients| !recipients.is_empty())
+    {
+        return Err(Refusal::bad_request(
+            "`age_encryption_recipients`: this server does not encrypt checkpoints; leave it out",
+        ));
+    }
+    new_checkpoint(
+        registry,
+        (owner, model_id),
+        CheckpointKind::External,
+        &request.path,
+        request.ttl_seconds,
+        None,
+    )
+    .map(Operation::SaveExternal)
+}
+
 impl Server {
-    /// Finds a checkpoint.
-    pub(crate) fn checkpoint(&self, path: &TinkerPath) -> Result<Saved, Refusal> {
-        let saved = self.inner().checkpoints.find(path);
+    /// Finds a checkpoint that an owner may read.
+    pub(crate) fn checkpoint(
+        &self,
+        owner: &Owner,
+        path: &TinkerPath,
+    ) -> Result<SavedCheckpoint, Refusal> {
+        let saved = self.shared().checkpoints.find(owner, path);
         saved.ok_or_else(|| Refusal::not_found(format!("there is no checkpoint `{path}`")))
     }
 
-    fn save_weights(
-        &self,
-        address: &Address,
-        request: Result<SaveWeightsRequest, Refusal>,
-    ) -> Result<Promise, Refusal> {
-        self.submit(address, |registry| {
-            let request = request?;
-            // Older clients may leave the name to the server.
-            let name = request.path.unwrap_or_else(|| {
-                let time = jiff::Timestamp::now().as_millisecond();
-                format!("checkpoint-{time}")
-            });
-            let checkpoint = new_checkpoint(
-                registry,
-                request.model_id.clone(),
-                CheckpointKind::Training,
-                &name,
-                request.ttl_seconds,
-                request.user_metadata,
-            )?;
-            Ok(Operation::SaveWeights(NewCheckpoint {
-                overwrite: Some(request.overwrite),
-                ..checkpoint
-            }))
-        })
-    }
-
-    fn save_weights_for_sampler(
-        &self,
-        address: &Address,
-        request: Result<SaveWeightsForSamplerRequest, Refusal>,
-    ) -> Result<Promise, Refusal> {
-        self.submit(address, |registry| {
-            let request = request?;
-            match (request.path, request.sampling_session_seq_id) {
-                (Some(name), None) => new_checkpoint(
-                    registry,
-                    request.model_id.clone(),
-                    CheckpointKind::Sampler,
-                    &name,
-                    request.ttl_seconds,
-                    request.user_metadata,
-                )
-                .map(Operation::SaveNamedSampler),
-                (None, Some(number)) => {
-                    if request.ttl_seconds.is_some() || request.user_metadata.is_some() {
-                        return Err(Refusal::bad_request(
-                            "`ttl_seconds` and `user_metadata` need a `path`: weights without a \
-                             name last as long as their session",
-                        ));
-                    }
-                    self.open_own_sampler(registry, &request.model_id, number)
-                }
-                _ => Err(Refusal::bad_request(
-                    "expected either `path` or `sampling_session_seq_id`",
-                )),
-            }
-        })
-    }
-
-    /// Opens a sampling session for weights that only it will use.
-    fn open_own_sampler(
+    pub(crate) fn prepare_load(
         &self,
         registry: &mut Registry,
+        owner: &Owner,
         model_id: &ModelId,
-        number: u64,
+        request: &LoadWeightsRequest,
     ) -> Result<Operation, Refusal> {
-        let run = registry.run(model_id)?;
-        let (session, base) = (run.session.clone(), run.base.clone());
-        let sampler = SamplingSessionId::in_session(&session, number);
-        if registry.samplers.contains_key(&sampler) {
-            return Err(Refusal::bad_request(format!(
-                "`sampling_session_seq_id`: {number} is taken by another sampling session"
-            )));
+        let path = check_load(request)?;
+        let optimizer = request.optimizer;
+        if request.model_id.is_none() {
+            return Ok(Operation::CreateFrom { path, optimizer });
         }
-        let folder = self.inner().checkpoints.sampler_folder(sampler.as_str());
-        let weights = Weights {
-            base,
-            adapter: Some(folder.clone()),
-            path: None,
-        };
-        registry
-            .samplers
-            .insert(sampler.clone(), Sampler::new(session, weights));
-        Ok(Operation::SaveSampler { sampler, folder })
+        if request.session_id.is_some()
+            || request.model_seq_id.is_some()
+            || request.base_model.is_some()
+            || request.user_metadata.is_some()
+            || request.optimizer_config.is_some()
+        {
+            return Err(Refusal::bad_request(
+                "`session_id`, `model_seq_id`, `base_model`, `user_metadata` and \
+                 `optimizer_config` do not go with `model_id`",
+            ));
+        }
+        // The checkpoint may be the result of an operation that has not run yet; what can be known
+        // now is whether it belongs to the same base model.
+        if let Some(saved) = self.shared().checkpoints.find(owner, &path) {
+            let ours = &registry.run(owner, model_id)?.record.base_model;
+            let theirs = &saved.info.base_model;
+            if theirs != ours {
+                return Err(Refusal::bad_request(format!(
+                    "`path`: `{path}` belongs to `{theirs}`, and the model to `{ours}`"
+                )));
+            }
+        }
+        Ok(Operation::LoadWeights { path, optimizer })
     }
 
-    fn load_weights(
+    /// Creates a model as it was when a checkpoint was saved.
+    async fn create_from_checkpoint(
         &self,
-        address: &Address,
-        request: Result<LoadWeightsRequest, Refusal>,
-    ) -> Result<Promise, Refusal> {
-        let model_id = ModelId::new(address.model_id.as_str());
-        self.submit(address, |registry| {
-            let request = request?;
-            if request.weights_access_token.is_some() {
-                return Err(Refusal::bad_request(
-                    "`weights_access_token`: this server has no other accounts",
-                ));
-            }
-            if request.session_id.is_some()
-                || request.model_seq_id.is_some()
-                || request.base_model.is_some()
-                || request.user_metadata.is_some()
-                || request.optimizer_config.is_some()
-            {
-                return Err(Refusal::bad_request(
-                    "`session_id`, `model_seq_id`, `base_model`, `user_metadata` and \
-                     `optimizer_config` do not go with `model_id`",
-                ));
-            }
-            let path: TinkerPath = request.path.parse()?;
-            path.require(CheckpointKind::Training)?;
-            // The checkpoint may be the result of an operation that has not run yet; what can be
-            // known now is whether it belongs to the same base model.
-            if let Some(saved) = self.inner().checkpoints.find(&path) {
-                let (theirs, ours) = (&saved.info.base_model, &registry.run(&model_id)?.base.name);
-                if theirs != ours {
-                    return Err(Refusal::bad_request(format!(
-                        "`path`: `{path}` belongs to `{theirs}`, and the model to `{ours}`"
-                    )));
-                }
-            }
-            Ok(Operation::LoadWeights {
+        owner: Owner,
+        request: LoadWeightsRequest,
+        body: bytes::Bytes,
+    ) -> Result<tinkrs_types::Promise, Refusal> {
+        let path = check_load(&request)?;
+        let (Some(session), Some(number)) = (request.session_id, request.model_seq_id) else {
+            return Err(Refusal::bad_request(
+                "expected `model_id`, or `session_id` with `model_seq_id`",
+            ));
+        };
+        if request.seq_id.is_some() {
+            return Err(Refusal::bad_request(
+                "`seq_id` needs a `model_id`: creating a model has no number",
+            ));
+        }
+        if request
+            .optimizer_config
+            .is_some_and(|config| config != OptimizerConfig::AdamW)
+        {
+            return Err(Refusal::bad_request(
+                "`optimizer_config.type`: expected adamw, the only optimizer of this server",
+            ));
+        }
+        let info = self.checkpoint(&owner, &path)?.info;
+        if request
+            .base_model
+            .is_some_and(|name| name != info.base_model)
+        {
+            return Err(Refusal::bad_request(format!(
+                "`base_model`: `{path}` belongs to `{}`",
+                info.base_model
+            )));
+        }
+        let lora = LoraConfig {
+            rank: info.lora_rank.unwrap_or_default(),
+            seed: Some(0),
+            train_unembed: info.train_unembed.unwrap_or(true),
+            train_mlp: info.train_mlp.unwrap_or(true),
+            train_attn: info.train_attn.unwrap_or(true),
+        };
+        let new = NewRun {
+            session,
+            number,
+            base_model: info.base_model,
+            lora,
+            user_metadata: request.user_metadata.map(read_metadata).transpose()?,
+            kind: Kind::LoadWeights,
+            operation: Operation::CreateFrom {
                 path,
                 optimizer: request.optimizer,
-            })
-        })
+            },
+        };
+        self.create_run(owner, new, body).await
     }
+}
+
+fn check_load(request: &LoadWeightsRequest) -> Result<TinkerPath, Refusal> {
+    if request.weights_access_token.is_some() {
+        return Err(Refusal::bad_request(
+            "`weights_access_token`: this server has no accounts; publish the checkpoint instead",
+        ));
+    }
+    let path: TinkerPath = request.path.parse()?;
+    path.require(CheckpointKind::Training)?;
+    Ok(path)
 }
 
 /// Checks what a checkpoint is to be called and how long it is to live.
 fn new_checkpoint(
     registry: &mut Registry,
-    model_id: ModelId,
+    (owner, model_id): (&Owner, &ModelId),
     kind: CheckpointKind,
     name: &str,
     ttl_seconds: Option<u64>,
@@ -201,9 +299,10 @@ fn new_checkpoint(
 ) -> Result<NewCheckpoint, Refusal> {
     check_name(name)?;
     ttl_seconds.map(check_ttl).transpose()?;
-    let info = registry.run(&model_id)?.weights_info();
+    let info = registry.run(owner, model_id)?.record.weights_info();
     Ok(NewCheckpoint {
-        path: TinkerPath::new(model_id, kind, name)?,
+        owner: owner.clone(),
+        path: TinkerPath::new(model_id.clone(), kind, name)?,
         info,
         overwrite: None,
         ttl: ttl_seconds.map(Duration::from_secs),

@@ -11,22 +11,26 @@
 
 mod adapters;
 mod sampling;
+mod snapshots;
 mod training;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tinkrs_engine::Model;
 use tinkrs_engine::sample::SampleRequest;
-use tinkrs_types::{ErrorCategory, FailedRequest, ModelId, RequestId};
+use tinkrs_types::{ErrorCategory, ModelId, RequestId, SessionId};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::checkpoints::Checkpoints;
 use crate::error::chain;
-use crate::futures::{Answer, Outcome};
+use crate::outcome::Outcome;
+use crate::record::Owner;
+use crate::results::Answer;
+use crate::shared::Shared;
 pub(crate) use training::Operation;
 
 /// Something for the worker to do.
@@ -34,10 +38,16 @@ pub(crate) use training::Operation;
 pub(crate) enum Command {
     /// An operation of a training run.
     Train(TrainJob),
+    /// A run goes on from a snapshot, or from nothing if that cannot be read.
+    Restore {
+        model_id: ModelId,
+        lora: tinkrs_types::LoraConfig,
+        number: i64,
+    },
     /// A request for samples.
     Sample(SampleJob),
     /// Nobody waits for this request any more.
-    Cancel(RequestId),
+    Cancel { owner: Owner, id: RequestId },
     /// These will not be used again.
     Forget {
         /// Training runs.
@@ -45,45 +55,55 @@ pub(crate) enum Command {
         /// Folders of adapters, which are deleted.
         adapters: Vec<PathBuf>,
     },
+    /// The server stops: what has not begun waits for the next start.
+    Stop,
 }
 
 /// An operation of a training run, with its place in the queue.
 #[derive(Debug)]
 pub(crate) struct TrainJob {
     pub(crate) model_id: ModelId,
+    pub(crate) owner: Owner,
+    pub(crate) session: SessionId,
+    pub(crate) number: i64,
     pub(crate) operation: Operation,
-    pub(crate) answer: Answer,
+    /// `None` if the result was stored before: the operation is repeated for what it does to the
+    /// run.
+    pub(crate) answer: Option<Answer>,
     pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
 /// A request for samples, with its place in the queue.
 #[derive(Debug)]
 pub(crate) struct SampleJob {
+    pub(crate) owner: Owner,
+    pub(crate) session: Option<SessionId>,
     /// The adapter to sample with; `None` for the base model.
     pub(crate) adapter: Option<PathBuf>,
     /// What to sample. Its `weights` are filled in by the worker.
     pub(crate) request: SampleRequest,
     pub(crate) answer: Answer,
-    pub(crate) permit: OwnedSemaphorePermit,
+    /// `None` for a request that was accepted before this process began.
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
 /// Starts the thread of a model. It ends when the sender is dropped.
 pub(crate) fn spawn(
     name: &str,
     model: Arc<Model>,
-    checkpoints: Arc<Checkpoints>,
-    queued_samples: usize,
-) -> std::io::Result<Sender<Command>> {
+    shared: Arc<Shared>,
+) -> std::io::Result<(Sender<Command>, JoinHandle<()>)> {
     let (sender, commands) = channel();
+    let queued_samples = shared.settings.queued_samples;
     let mut worker = Worker {
-        training: training::Training::new(name, Arc::clone(&model), Arc::clone(&checkpoints)),
-        sampling: sampling::Sampling::new(model, queued_samples),
+        sampling: sampling::Sampling::new(name, Arc::clone(&model), queued_samples),
+        training: training::Training::new(name, model, shared)?,
         queue: VecDeque::new(),
     };
-    std::thread::Builder::new()
+    let thread = std::thread::Builder::new()
         .name("tinkrs-worker".to_owned())
         .spawn(move || worker.run(&commands))?;
-    Ok(sender)
+    Ok((sender, thread))
 }
 
 struct Worker {
@@ -100,7 +120,9 @@ impl Worker {
                 let Ok(command) = commands.recv() else {
                     return;
                 };
-                self.take(command);
+                if !self.take(command) {
+                    return;
+                }
             }
             if !self.take_all(commands) {
                 return;
@@ -109,29 +131,40 @@ impl Worker {
             let start = Instant::now();
             while !self.sampling.is_idle() {
                 self.sampling.step();
-                if start.elapsed() >= training_time || !self.take_all(commands) {
+                if !self.take_all(commands) {
+                    return;
+                }
+                if start.elapsed() >= training_time {
                     break;
                 }
             }
         }
     }
 
-    /// Takes what has arrived. Returns whether more can.
+    /// Takes what has arrived. Returns whether to go on.
     fn take_all(&mut self, commands: &Receiver<Command>) -> bool {
         loop {
             match commands.try_recv() {
-                Ok(command) => self.take(command),
+                Ok(command) => {
+                    if !self.take(command) {
+                        return false;
+                    }
+                }
                 Err(error) => return error == std::sync::mpsc::TryRecvError::Empty,
             }
         }
     }
 
-    fn take(&mut self, command: Command) {
+    fn take(&mut self, command: Command) -> bool {
         match command {
             Command::Sample(job) => self.sampling.submit(job),
-            Command::Cancel(id) => self.sampling.cancel(&id),
-            Command::Train(_) | Command::Forget { .. } => self.queue.push_back(command),
+            Command::Cancel { owner, id } => self.sampling.cancel(&owner, &id),
+            Command::Train(_) | Command::Restore { .. } | Command::Forget { .. } => {
+                self.queue.push_back(command);
+            }
+            Command::Stop => return false,
         }
+        true
     }
 
     /// Does one thing of the queue, and returns how long it took.
@@ -144,6 +177,11 @@ impl Worker {
                     self.sampling.adopt(folder, adapter);
                 }
             }
+            Some(Command::Restore {
+                model_id,
+                lora,
+                number,
+            }) => self.training.restore(model_id, &lora, number),
             Some(Command::Forget { models, adapters }) => {
                 self.training.forget(&models);
                 self.sampling.forget(&adapters);
@@ -160,8 +198,5 @@ fn failure(error: &tinkrs_engine::Error) -> Outcome {
         true => ErrorCategory::User,
         false => ErrorCategory::Server,
     };
-    Outcome::Failed(FailedRequest {
-        error: chain(error),
-        category,
-    })
+    Outcome::failed(chain(error), category)
 }

@@ -7,16 +7,20 @@ use std::sync::Arc;
 
 use tinkrs_engine::sample::{Event, Sampler, SamplerSettings, Ticket, WeightsId};
 use tinkrs_engine::{Adapter, Model};
-use tinkrs_types::RequestId;
+use tinkrs_types::{RequestId, SampleOutput, SessionId};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::adapters::Adapters;
 use super::{SampleJob, failure};
-use crate::checkpoints;
-use crate::futures::{Answer, Outcome};
+use crate::outcome::Outcome;
+use crate::record::Owner;
+use crate::results::{Answer, Ending};
+use crate::store::files;
+use crate::store::{Usage, UsageKind};
 
 /// The sampler of one base model, and who waits for what.
 pub(super) struct Sampling {
+    base_model: String,
     model: Arc<Model>,
     settings: SamplerSettings,
     sampler: Sampler,
@@ -26,17 +30,22 @@ pub(super) struct Sampling {
 
 struct Waiting {
     answer: Answer,
-    _permit: OwnedSemaphorePermit,
+    owner: Owner,
+    session: Option<SessionId>,
+    prompt_tokens: u64,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Sampling {
-    pub(super) fn new(model: Arc<Model>, queued_samples: usize) -> Self {
-        // The server's queue is the one that can be full; this one must never be.
+    pub(super) fn new(base_model: &str, model: Arc<Model>, queued_samples: usize) -> Self {
+        // The server's queue is the one that can be full; this one must never be. After a restart it
+        // holds what the queue held before, besides what comes.
         let settings = SamplerSettings {
-            queued_requests: queued_samples,
+            queued_requests: queued_samples.saturating_mul(2),
             ..SamplerSettings::default()
         };
         Self {
+            base_model: base_model.to_owned(),
             sampler: Sampler::new(Arc::clone(&model), settings),
             model,
             settings,
@@ -51,6 +60,8 @@ impl Sampling {
 
     pub(super) fn submit(&mut self, job: SampleJob) {
         let SampleJob {
+            owner,
+            session,
             adapter,
             mut request,
             answer,
@@ -60,21 +71,29 @@ impl Sampling {
             None => Ok(WeightsId::BASE),
             Some(folder) => self.adapters.find(&folder, &self.model, &mut self.sampler),
         };
+        let prompt_tokens = request.prompt.len() as u64;
         let ticket = weights.and_then(|weights| {
             request.weights = weights;
             self.sampler.submit(request)
         });
         match ticket {
             Ok(ticket) => {
-                let _permit = permit;
-                self.waiting.insert(ticket, Waiting { answer, _permit });
+                let waiting = Waiting {
+                    answer,
+                    owner,
+                    session,
+                    prompt_tokens,
+                    _permit: permit,
+                };
+                self.waiting.insert(ticket, waiting);
             }
             Err(error) => answer.finish(failure(&error)),
         }
     }
 
-    pub(super) fn cancel(&mut self, id: &RequestId) {
-        let found = self.waiting.iter().find(|(_, w)| w.answer.id() == id);
+    pub(super) fn cancel(&mut self, owner: &Owner, id: &RequestId) {
+        let mut waiting = self.waiting.iter();
+        let found = waiting.find(|(_, w)| w.answer.id() == id && w.owner == *owner);
         if let Some(ticket) = found.map(|(ticket, _)| *ticket) {
             self.sampler.cancel(ticket);
             self.finish(ticket, Outcome::user_error("the request was cancelled"));
@@ -91,7 +110,7 @@ impl Sampling {
     pub(super) fn forget(&mut self, folders: &[PathBuf]) {
         for folder in folders {
             self.adapters.forget(folder, &mut self.sampler);
-            checkpoints::remove(folder);
+            files::remove(folder);
         }
     }
 
@@ -110,12 +129,40 @@ impl Sampling {
         for event in events {
             match event {
                 Event::Finished { ticket, output } => {
-                    self.finish(ticket, Outcome::Sample(Arc::new(*output)));
+                    self.finish_sample(ticket, *output);
                 }
                 Event::Failed { ticket, error } => self.finish(ticket, failure(&error)),
                 _ => {}
             }
         }
+    }
+
+    fn finish_sample(&mut self, ticket: Ticket, output: SampleOutput) {
+        let Some(waiting) = self.waiting.remove(&ticket) else {
+            return;
+        };
+        let cached = u64::from(output.prompt_cache_hit_tokens);
+        let sampled: usize = output.sequences.iter().map(|s| s.tokens.len()).sum();
+        let usage = [
+            (UsageKind::CachedPrefill, cached),
+            (
+                UsageKind::Prefill,
+                waiting.prompt_tokens.saturating_sub(cached),
+            ),
+            (UsageKind::Sampling, sampled as u64),
+        ];
+        let usage = usage.into_iter().filter(|(_, tokens)| *tokens > 0);
+        let usage = usage.map(|(kind, tokens)| Usage {
+            owner: waiting.owner.clone(),
+            base_model: self.base_model.clone(),
+            session: waiting.session.clone(),
+            kind,
+            tokens,
+        });
+        waiting.answer.finish(Ending {
+            usage: usage.collect(),
+            ..Outcome::sample(output).into()
+        });
     }
 
     fn finish(&mut self, ticket: Ticket, outcome: Outcome) {

@@ -4,22 +4,28 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
-use bytes::Bytes;
-use serde::Serialize;
 use tinkrs_engine::{Adapter, Model, TrainState, TrainingRun, peft};
-use tinkrs_types::{AdamParams, Datum, LoraConfig, LossFn, ModelId, SamplingSessionId, TinkerPath};
-use tinkrs_wire::Body;
+use tinkrs_types::{
+    AdamParams, Datum, ExternalSave, LoraConfig, LossFn, ModelId, SamplingSessionId, TinkerPath,
+};
 use tinkrs_wire::op::create_model::CreateModelResult;
 use tinkrs_wire::op::load_weights::LoadWeightsResult;
 use tinkrs_wire::op::save_weights::SaveWeightsResult;
 use tinkrs_wire::op::save_weights_for_sampler::SaveWeightsForSamplerResult;
 use tinkrs_wire::op::unload_model::UnloadModelResult;
 
+use super::snapshots::{self, Snapshots};
 use super::{TrainJob, failure};
 use crate::checkpoints::{Checkpoints, NewCheckpoint, SaveError};
 use crate::error::chain;
-use crate::futures::Outcome;
+use crate::outcome::Outcome;
+use crate::record::{Owner, SamplerRecord, SavedCheckpoint};
+use crate::registry::Sampler;
+use crate::results::Ending;
+use crate::shared::Shared;
+use crate::store::{Change, Usage, UsageKind};
 
 /// The file that holds everything a run needs to go on.
 const STATE_FILE: &str = "state.safetensors";
@@ -29,6 +35,8 @@ const STATE_FILE: &str = "state.safetensors";
 pub(crate) enum Operation {
     /// Creates it.
     Create(LoraConfig),
+    /// Creates it as it was when a checkpoint was saved.
+    CreateFrom { path: TinkerPath, optimizer: bool },
     /// Computes a loss, and its gradients if asked to.
     Pass {
         data: Vec<Datum>,
@@ -42,89 +50,276 @@ pub(crate) enum Operation {
     /// Saves the adapter under a name.
     SaveNamedSampler(NewCheckpoint),
     /// Saves the adapter for one sampling session.
-    SaveSampler {
-        sampler: SamplingSessionId,
-        folder: PathBuf,
-    },
+    SaveSampler(SamplingSessionId),
+    /// Saves the adapter to be downloaded.
+    SaveExternal(NewCheckpoint),
     /// Loads what was saved.
     LoadWeights { path: TinkerPath, optimizer: bool },
     /// Frees its memory.
     Unload,
 }
 
+impl Operation {
+    /// Whether it changes weights, gradients or optimizer.
+    fn changes_run(&self) -> bool {
+        match self {
+            Self::Pass { forward_only, .. } => !forward_only,
+            Self::Create(_)
+            | Self::CreateFrom { .. }
+            | Self::OptimStep(_)
+            | Self::LoadWeights { .. }
+            | Self::Unload => true,
+            Self::SaveWeights(_)
+            | Self::SaveNamedSampler(_)
+            | Self::SaveSampler(_)
+            | Self::SaveExternal(_) => false,
+        }
+    }
+
+    /// Counts the tokens that it trains on.
+    fn tokens(&self) -> u64 {
+        match self {
+            Self::Pass { data, .. } => {
+                let lengths = data.iter().filter_map(|datum| datum.model_input().len());
+                lengths.sum::<usize>() as u64
+            }
+            _ => 0,
+        }
+    }
+}
+
 /// An adapter that was just saved, and where.
 pub(super) type NewAdapter = (PathBuf, Arc<Adapter>);
+
+/// What an operation brought about.
+struct Done {
+    outcome: Outcome,
+    /// A checkpoint, whose files are written.
+    saved: Option<SavedCheckpoint>,
+    /// A sampling session, whose files are written.
+    sampler: Option<SamplerRecord>,
+    /// Whether a snapshot of the run was written right after it.
+    with_snapshot: bool,
+    closes_run: bool,
+}
+
+impl From<Outcome> for Done {
+    fn from(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            saved: None,
+            sampler: None,
+            with_snapshot: false,
+            closes_run: false,
+        }
+    }
+}
 
 /// The training runs of one base model.
 pub(super) struct Training {
     base_model: String,
     model: Arc<Model>,
-    checkpoints: Arc<Checkpoints>,
+    shared: Arc<Shared>,
     runs: HashMap<ModelId, TrainingRun>,
+    snapshots: Snapshots,
 }
 
 impl Training {
-    pub(super) fn new(base_model: &str, model: Arc<Model>, checkpoints: Arc<Checkpoints>) -> Self {
-        Self {
+    pub(super) fn new(
+        base_model: &str,
+        model: Arc<Model>,
+        shared: Arc<Shared>,
+    ) -> std::io::Result<Self> {
+        Ok(Self {
             base_model: base_model.to_owned(),
             model,
-            checkpoints,
+            snapshots: Snapshots::start(Arc::clone(&shared))?,
+            shared,
             runs: HashMap::new(),
+        })
+    }
+
+    /// Takes a run up again after a restart.
+    pub(super) fn restore(&mut self, id: ModelId, lora: &LoraConfig, number: i64) {
+        let path = self.shared.store.files().snapshot(&id, number);
+        let restored = TrainingRun::lora(Arc::clone(&self.model), lora).and_then(|mut run| {
+            run.restore(&TrainState::read(&path)?)?;
+            Ok(run)
+        });
+        match restored {
+            Ok(run) => {
+                self.runs.insert(id, run);
+            }
+            Err(error) => {
+                tracing::error!(model.id = %id, error = %chain(&error), "could not restore a model");
+                self.close(&id, "its snapshot could not be read after a restart", true);
+            }
         }
     }
 
     /// Runs an operation to its end. Returns an adapter that it saved for sampling.
     pub(super) fn run(&mut self, job: TrainJob) -> Option<NewAdapter> {
+        let start = Instant::now();
         let TrainJob {
             model_id,
+            owner,
+            session,
+            number,
             operation,
             answer,
             permit,
         } = job;
+        let changes_run = operation.changes_run();
+        let tokens = operation.tokens();
         let mut new_adapter = None;
         let result = catch_unwind(AssertUnwindSafe(|| {
-            self.execute(&model_id, operation, &mut new_adapter)
+            self.execute((&model_id, number), &owner, operation, &mut new_adapter)
         }));
-        // The queue has room as soon as its client can know.
-        drop(permit);
-        answer.finish(match result {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(error)) => error.into_outcome(),
+        let succeeded = matches!(result, Ok(Ok(_)));
+        let done = match result {
+            Ok(Ok(done)) => done,
+            Ok(Err(error)) => error.into_outcome().into(),
             Err(_) => {
                 // What the panic left behind may be half an update.
-                self.runs.remove(&model_id);
                 tracing::error!(model.id = %model_id, "an operation panicked; its model is lost");
+                self.runs.remove(&model_id);
+                self.close(&model_id, "an internal error ended it", true);
                 Outcome::server_error(format!(
                     "an internal error ended model `{model_id}`; load a checkpoint into a new one"
                 ))
+                .into()
             }
-        });
+        };
+
+        let mut ending = Ending::from(done.outcome);
+        ending.of_run = Some((model_id.clone(), number));
+        ending.with_snapshot = done.with_snapshot;
+        if succeeded && tokens > 0 {
+            ending.usage.push(Usage {
+                owner: owner.clone(),
+                base_model: self.base_model.clone(),
+                session: Some(session),
+                kind: UsageKind::Training,
+                tokens,
+            });
+        }
+        let checkpoints = &self.shared.checkpoints;
+        let saved = done.saved;
+        ending
+            .also
+            .extend(saved.iter().map(|saved| checkpoints.change(saved)));
+        let sampler = done.sampler;
+        ending
+            .also
+            .extend(sampler.iter().cloned().map(Change::Sampler));
+        // The queue has room as soon as its client can know.
+        drop(permit);
+        if let Some(answer) = answer {
+            if saved.is_none() && sampler.is_none() {
+                answer.finish(ending);
+            } else if let Some(sampler) = sampler {
+                // Known before its id is.
+                let id = sampler.id.clone();
+                let mut registry = self.shared.registry();
+                registry.samplers.insert(id.clone(), Sampler::new(sampler));
+                drop(registry);
+                if answer.finish_blocking(ending).is_err() {
+                    self.shared.registry().samplers.remove(&id);
+                }
+            } else if let Some(saved) = saved {
+                self.finish_checkpoint(answer, ending, saved);
+            }
+        }
+        if done.closes_run {
+            self.close(&model_id, "it was unloaded", false);
+        } else if changes_run
+            && succeeded
+            && let Some(run) = self.runs.get(&model_id)
+        {
+            let time = start.elapsed();
+            self.snapshots.note(&model_id, number, run, time);
+        }
         new_adapter
+    }
+
+    /// Lists a checkpoint before its path is told, and not at all if that cannot be stored.
+    fn finish_checkpoint(
+        &self,
+        answer: crate::results::Answer,
+        ending: Ending,
+        saved: SavedCheckpoint,
+    ) {
+        let checkpoints = &self.shared.checkpoints;
+        let (path, folder) = (saved.path().clone(), saved.folder.clone());
+        let before = checkpoints.find_own(&saved.owner, &path);
+        checkpoints.add(saved);
+        if answer.finish_blocking(ending).is_err() {
+            match before {
+                Some(before) => checkpoints.add(before),
+                None => drop(checkpoints.take(|saved| *saved.path() == path)),
+            }
+            crate::store::files::remove(&checkpoints.folder(&folder));
+        }
     }
 
     pub(super) fn forget(&mut self, models: &[ModelId]) {
         for model in models {
             self.runs.remove(model);
+            self.close(model, "its session is finished", false);
         }
+    }
+
+    /// Notes that a run has no weights any more.
+    fn close(&mut self, id: &ModelId, why: &str, corrupted: bool) {
+        self.snapshots.forget(id);
+        let mut registry = self.shared.registry();
+        let Some(run) = registry.runs.get_mut(id) else {
+            return;
+        };
+        run.record.closed = Some(why.to_owned());
+        run.record.corrupted |= corrupted;
+        self.shared
+            .store
+            .note(Change::RunClosed(run.record.clone()));
     }
 
     fn execute(
         &mut self,
-        id: &ModelId,
+        (id, number): (&ModelId, i64),
+        owner: &Owner,
         operation: Operation,
         new_adapter: &mut Option<NewAdapter>,
-    ) -> Result<Outcome, Failure> {
-        if let Operation::Create(config) = &operation {
-            let run = TrainingRun::lora(Arc::clone(&self.model), config)?;
-            self.runs.insert(id.clone(), run);
-            let model_id = id.clone();
-            return Ok(json(&CreateModelResult { model_id }));
+    ) -> Result<Done, Failure> {
+        match &operation {
+            Operation::Create(config) => {
+                let run = TrainingRun::lora(Arc::clone(&self.model), config)?;
+                self.runs.insert(id.clone(), run);
+                let model_id = id.clone();
+                return Ok(Outcome::body(&CreateModelResult { model_id }).into());
+            }
+            Operation::CreateFrom { path, optimizer } => {
+                let config = self.lora_of(id)?;
+                let run = TrainingRun::lora(Arc::clone(&self.model), &config)?;
+                self.runs.insert(id.clone(), run);
+                let loaded = self.load((id, number), owner, path, *optimizer);
+                if loaded.is_err() {
+                    self.runs.remove(id);
+                }
+                return loaded;
+            }
+            Operation::LoadWeights { path, optimizer } => {
+                return self.load((id, number), owner, path, *optimizer);
+            }
+            _ => {}
         }
         let Some(run) = self.runs.get_mut(id) else {
             return Err(Failure::NoModel(id.clone()));
         };
+        let checkpoints = &self.shared.checkpoints;
         match operation {
-            Operation::Create(_) => unreachable!("handled above"),
+            Operation::Create(_) | Operation::CreateFrom { .. } | Operation::LoadWeights { .. } => {
+                unreachable!("handled above")
+            }
             Operation::Pass {
                 data,
                 loss,
@@ -134,56 +329,138 @@ impl Training {
                     true => run.forward(&data, &loss)?,
                     false => run.forward_backward(&data, &loss)?,
                 };
-                Ok(Outcome::Pass(Arc::new(output)))
+                Ok(Outcome::pass(output).into())
             }
-            Operation::OptimStep(params) => Ok(json_value(&run.optim_step(&params)?)),
+            Operation::OptimStep(params) => Ok(Outcome::json(&run.optim_step(&params)?).into()),
             Operation::SaveWeights(new) => {
-                let saved = self.checkpoints.save(new, |folder| {
+                let saved = checkpoints.fill(new, |folder| {
                     run.state().write(&folder.join(STATE_FILE))?;
                     save_adapter(run, &self.base_model, folder)
                 })?;
-                let path = saved.checkpoint.tinker_path;
-                Ok(json(&SaveWeightsResult { path }))
+                let path = saved.path().clone();
+                Ok(Done {
+                    saved: Some(saved),
+                    ..Outcome::body(&SaveWeightsResult { path }).into()
+                })
             }
             Operation::SaveNamedSampler(new) => {
-                let saved = self
-                    .checkpoints
-                    .save(new, |folder| save_adapter(run, &self.base_model, folder))?;
-                *new_adapter = run.adapter().map(|adapter| (saved.folder, adapter));
-                Ok(json(&SaveWeightsForSamplerResult {
-                    path: Some(saved.checkpoint.tinker_path),
+                let saved =
+                    checkpoints.fill(new, |folder| save_adapter(run, &self.base_model, folder))?;
+                let folder = checkpoints.folder(&saved.folder);
+                *new_adapter = run.adapter().map(|adapter| (folder, adapter));
+                let result = SaveWeightsForSamplerResult {
+                    path: Some(saved.path().clone()),
                     sampling_session_id: None,
-                }))
+                };
+                Ok(Done {
+                    saved: Some(saved),
+                    ..Outcome::body(&result).into()
+                })
             }
-            Operation::SaveSampler { sampler, folder } => {
-                self.checkpoints.fill(&folder, |partial| {
+            Operation::SaveExternal(new) => {
+                let saved =
+                    checkpoints.fill(new, |folder| save_adapter(run, &self.base_model, folder))?;
+                let result = ExternalSave {
+                    path: saved.path().clone(),
+                    size_bytes: saved.checkpoint.size_bytes,
+                };
+                Ok(Done {
+                    saved: Some(saved),
+                    ..Outcome::json(&result).into()
+                })
+            }
+            Operation::SaveSampler(sampler) => {
+                let mut registry = self.shared.registry();
+                if registry.samplers.contains_key(&sampler) {
+                    return Err(Failure::SamplerExists(sampler));
+                }
+                let session = registry
+                    .run(owner, id)
+                    .map(|run| run.record.session.clone());
+                drop(registry);
+                let Ok(session) = session else {
+                    return Err(Failure::NoModel(id.clone()));
+                };
+                let folder = Checkpoints::sampler_folder(sampler.as_str());
+                checkpoints.fill_folder(&folder, |partial| {
                     save_adapter(run, &self.base_model, partial)
                 })?;
-                *new_adapter = run.adapter().map(|adapter| (folder, adapter));
-                Ok(json(&SaveWeightsForSamplerResult {
+                let whole = checkpoints.folder(&folder);
+                *new_adapter = run.adapter().map(|adapter| (whole, adapter));
+                let result = SaveWeightsForSamplerResult {
                     path: None,
-                    sampling_session_id: Some(sampler),
-                }))
-            }
-            Operation::LoadWeights { path, optimizer } => {
-                let saved = self.checkpoints.find(&path);
-                let saved = saved.ok_or_else(|| Failure::NoCheckpoint(path.clone()))?;
-                let state = TrainState::read(&saved.folder.join(STATE_FILE))?;
-                match optimizer {
-                    true => run.restore(&state)?,
-                    false => run.restore_weights(&state)?,
-                }
-                Ok(json(&LoadWeightsResult {
-                    path: Some(path.to_string()),
-                    model_id: Some(id.clone()),
-                }))
+                    sampling_session_id: Some(sampler.clone()),
+                };
+                Ok(Done {
+                    sampler: Some(SamplerRecord {
+                        id: sampler,
+                        owner: owner.clone(),
+                        session,
+                        base_model: self.base_model.clone(),
+                        adapter: Some(folder),
+                        path: None,
+                        clones: 0,
+                    }),
+                    ..Outcome::body(&result).into()
+                })
             }
             Operation::Unload => {
                 self.runs.remove(id);
                 let model_id = id.clone();
-                Ok(json(&UnloadModelResult { model_id }))
+                Ok(Done {
+                    closes_run: true,
+                    ..Outcome::body(&UnloadModelResult { model_id }).into()
+                })
             }
         }
+    }
+
+    fn lora_of(&self, id: &ModelId) -> Result<LoraConfig, Failure> {
+        let registry = self.shared.registry();
+        let run = registry.runs.get(id);
+        run.map(|run| run.record.lora.clone())
+            .ok_or_else(|| Failure::NoModel(id.clone()))
+    }
+
+    /// Loads a checkpoint into a run. The checkpoint may be deleted later, so from here on the run can
+    /// only be repeated with a snapshot.
+    fn load(
+        &mut self,
+        (id, number): (&ModelId, i64),
+        owner: &Owner,
+        path: &TinkerPath,
+        optimizer: bool,
+    ) -> Result<Done, Failure> {
+        let Some(run) = self.runs.get_mut(id) else {
+            return Err(Failure::NoModel(id.clone()));
+        };
+        let saved = self.shared.checkpoints.find(owner, path);
+        let saved = saved.ok_or_else(|| Failure::NoCheckpoint(path.clone()))?;
+        let file = self
+            .shared
+            .checkpoints
+            .folder(&saved.folder)
+            .join(STATE_FILE);
+        let state = TrainState::read(&file)?;
+        let before = run.state();
+        match optimizer {
+            true => run.restore(&state)?,
+            false => run.restore_weights(&state)?,
+        }
+        let files = self.shared.store.files();
+        if let Err(error) = snapshots::write(files, id, number, &run.state()) {
+            run.restore(&before)?;
+            return Err(error.into());
+        }
+        self.snapshots.forget(id);
+        let result = LoadWeightsResult {
+            path: Some(path.to_string()),
+            model_id: Some(id.clone()),
+        };
+        Ok(Done {
+            with_snapshot: true,
+            ..Outcome::body(&result).into()
+        })
     }
 }
 
@@ -198,18 +475,10 @@ fn save_adapter(
     peft::save(folder, &adapter, run.model().config())
 }
 
-fn json(body: &impl Body) -> Outcome {
-    Outcome::Json(Bytes::from(body.encode()))
-}
-
-fn json_value(value: &impl Serialize) -> Outcome {
-    let bytes = serde_json::to_vec(value).expect("results have text keys");
-    Outcome::Json(Bytes::from(bytes))
-}
-
 enum Failure {
     NoModel(ModelId),
     NoCheckpoint(TinkerPath),
+    SamplerExists(SamplingSessionId),
     Save(SaveError),
     Engine(tinkrs_engine::Error),
 }
@@ -223,6 +492,9 @@ impl Failure {
             Self::NoCheckpoint(path) => {
                 Outcome::user_error(format!("there is no checkpoint `{path}`"))
             }
+            Self::SamplerExists(id) => Outcome::user_error(format!(
+                "`sampling_session_seq_id`: there is a sampling session `{id}` already"
+            )),
             Self::Save(SaveError::Engine(error)) | Self::Engine(error) => failure(&error),
             Self::Save(error @ SaveError::Exists(..)) => Outcome::user_error(error.to_string()),
             Self::Save(error @ SaveError::Io(_)) => Outcome::server_error(chain(&error)),

@@ -20,7 +20,7 @@ pub(crate) struct TestServer {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<std::io::Result<()>>,
-    _data: tempfile::TempDir,
+    data: Arc<tempfile::TempDir>,
 }
 
 /// An answer, read to its end.
@@ -47,10 +47,17 @@ impl TestServer {
     }
 
     pub(crate) async fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        Self::on(Arc::new(tempfile::tempdir().unwrap()), change).await
+    }
+
+    /// Starts a server on a data folder that may have been used before.
+    pub(crate) async fn on(
+        data: Arc<tempfile::TempDir>,
+        change: impl FnOnce(&mut Settings),
+    ) -> Self {
         let weights = RandomWeights::new(ModelConfig::tiny_llama(), 1, Dtype::F32).unwrap();
         let threads = Threads::new(1).unwrap();
         let model = Model::load(&weights, Precision::Stored, &threads).unwrap();
-        let data = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(data.path());
         change(&mut settings);
         let base = BaseModel::new("tiny", Arc::new(model));
@@ -65,14 +72,21 @@ impl TestServer {
             address,
             stop,
             serving,
-            _data: data,
+            data,
         }
     }
 
-    /// Tells the server to stop, and waits until it has.
-    pub(crate) async fn stop(self) {
+    /// Tells the server to stop, waits until it has, and returns its data folder.
+    pub(crate) async fn stop(self) -> Arc<tempfile::TempDir> {
         self.stop.send(()).unwrap();
         self.serving.await.unwrap().unwrap();
+        self.data
+    }
+
+    /// Stops the server and starts another one on its data folder.
+    pub(crate) async fn restart(self, change: impl FnOnce(&mut Settings)) -> Self {
+        let data = self.stop().await;
+        Self::on(data, change).await
     }
 
     /// Sends a request with a key.

@@ -45,6 +45,35 @@ async fn a_loaded_run_goes_on_as_if_it_had_never_stopped() {
 }
 
 #[tokio::test]
+async fn a_model_is_created_from_a_checkpoint_in_one_request() {
+    let server = TestServer::start().await;
+    let model = server.model().await;
+    train(&server, &model, 1, 2).await;
+    let path = save(&server, &model, 5, "half").await["path"].clone();
+    let uninterrupted = train(&server, &model, 6, 3).await;
+
+    let session = server.session().await;
+    let body = json!({
+        "session_id": session, "model_seq_id": 0, "path": path, "optimizer": true,
+        "user_metadata": {"why": "resume"},
+    });
+    let promise = server.ok("/load_weights", body.clone()).await;
+    let resumed = format!("{session}:train:0");
+    assert_eq!(promise["model_id"], json!(resumed));
+    assert_eq!(server.ok("/load_weights", body.clone()).await, promise);
+    let first = train(&server, &resumed, 1, 1).await;
+    let server = server.restart(|_| {}).await;
+    let rest = train(&server, &resumed, 3, 2).await;
+    assert_eq!([first, rest].concat(), uninterrupted);
+
+    let mut unknown = body;
+    unknown["model_seq_id"] = json!(1);
+    unknown["path"] = json!("tinker://s:train:0/weights/none");
+    let answer = server.post("/load_weights", unknown).await;
+    assert_eq!(answer.status, 404, "{}", answer.detail());
+}
+
+#[tokio::test]
 async fn a_checkpoint_is_described_and_listed() {
     let server = TestServer::start().await;
     let model = server.model().await;

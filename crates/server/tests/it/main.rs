@@ -3,5 +3,6 @@
 mod caller;
 mod checkpoints;
 mod queue;
+mod recovery;
 mod refusals;
 mod results;

@@ -36,6 +36,30 @@ async fn a_repeated_operation_gets_the_first_ones_result() {
 }
 
 #[tokio::test]
+async fn a_number_belongs_to_one_request() {
+    let server = TestServer::start().await;
+    let model = server.model().await;
+    server.optim_step(&model, 1).await;
+    let mut other = step(&model, 1);
+    other["adam_params"]["learning_rate"] = json!(0.02);
+    let answer = server.post("/optim_step", other).await;
+    assert_eq!(answer.status, 400);
+    assert!(
+        answer.detail().contains("another body"),
+        "{}",
+        answer.detail()
+    );
+
+    // Official clients repeat an unnamed save with a new number of its sampling session.
+    let save = |number| json!({"model_id": model, "seq_id": 2, "sampling_session_seq_id": number});
+    let first = server.promise("/save_weights_for_sampler", save(0)).await;
+    assert_eq!(
+        server.promise("/save_weights_for_sampler", save(1)).await,
+        first
+    );
+}
+
+#[tokio::test]
 async fn a_repeated_model_or_sample_is_made_once() {
     let server = TestServer::start().await;
     let session = server.session().await;
@@ -74,9 +98,9 @@ async fn operations_behind_a_gap_fail_and_later_ones_run() {
     let error = server.user_error(&early).await;
     assert!(error.contains("seq_id 1 did not arrive"), "{error}");
 
-    let late = server.forward_backward(&model, 1).await;
-    let error = server.user_error(&late).await;
-    assert!(error.contains("too late"), "{error}");
+    let late = server.post("/forward_backward", pass(&model, 1)).await;
+    assert_eq!(late.status, 400);
+    assert!(late.detail().contains("too late"), "{}", late.detail());
 
     let next = server.forward_backward(&model, 3).await;
     server.loss(&next).await;

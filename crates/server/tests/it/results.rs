@@ -6,7 +6,7 @@ use tinkrs_types::{Datum, LossFn};
 use tinkrs_wire::op::asample;
 use tinkrs_wire::op::forward_backward::{self, ForwardBackwardRequest};
 
-use crate::caller::TestServer;
+use crate::caller::{TestServer, pass};
 
 const PROTOBUF: &str = "application/x-protobuf";
 
@@ -107,9 +107,9 @@ async fn an_unloaded_model_has_no_weights() {
         .promise("/unload_model", json!({"model_id": model}))
         .await;
     assert_eq!(server.result(&id).await["model_id"], model);
-    let pass = server.forward_backward(&model, 1).await;
-    let error = server.user_error(&pass).await;
-    assert!(error.contains("unloaded"), "{error}");
+    let answer = server.post("/forward_backward", pass(&model, 2)).await;
+    assert_eq!(answer.status, 400);
+    assert!(answer.detail().contains("unloaded"), "{}", answer.detail());
 }
 
 #[tokio::test]
@@ -118,4 +118,67 @@ async fn a_server_stops_when_told_to_whatever_still_waits() {
     let model = server.model().await;
     server.forward_backward(&model, 2).await;
     server.stop().await;
+}
+
+#[tokio::test]
+async fn samples_are_announced_to_the_client_that_asked_for_them() {
+    let server = TestServer::start().await;
+    let session = server.session().await;
+    let body = json!({"session_id": session, "sampling_session_seq_id": 0, "base_model": "tiny"});
+    let sampler = server.ok("/create_sampling_session", body).await;
+    let sampler = sampler["sampling_session_id"].clone();
+    let join = json!({"sampling_session_id": sampler});
+    assert_eq!(
+        server.ok("/join_sampling_session", join.clone()).await["client_counter"],
+        1
+    );
+    assert_eq!(
+        server.ok("/join_sampling_session", join).await["client_counter"],
+        2
+    );
+
+    let sample = |seq_id: u64| {
+        json!({
+            "sampling_session_id": sampler, "seq_id": seq_id, "num_samples": 1,
+            "prompt": {"chunks": [{"tokens": [1]}]}, "sampling_params": {"max_tokens": 2},
+        })
+    };
+    let own = server.promise("/asample", sample(0)).await;
+    let clones = server.promise("/asample", sample(2_000_000_005)).await;
+    for (clone, id) in [(0, &own), (2, &clones)] {
+        let ask = |cursor: &serde_json::Value, gone: &[&str]| {
+            json!({
+                "target": {
+                    "type": "sampling_session", "sampling_session_id": sampler,
+                    "cloned_sampler_id": clone,
+                },
+                "prev_cursor": cursor, "retrieved_request_ids": gone, "timeout": 0.0,
+            })
+        };
+        server.result(id).await;
+        let news = server.ok("/retrieve_futures", ask(&json!(0), &[])).await;
+        assert_eq!(news["completions"][0]["request_id"], json!(id));
+        assert_eq!(news["completions"][0]["state"], "finished");
+        let rest = server
+            .ok("/retrieve_futures", ask(&news["cursor"], &[id.as_str()]))
+            .await;
+        assert_eq!(rest["completions"], json!([]));
+        let answer = server
+            .post("/retrieve_future", json!({"request_id": id}))
+            .await;
+        assert_eq!(answer.status, 410, "it was released");
+    }
+}
+
+#[tokio::test]
+async fn a_large_result_is_announced_to_clients_that_want_to_know() {
+    let server = TestServer::with(|settings| settings.inline_bytes = 10).await;
+    let model = server.model().await;
+    let id = server.forward_backward(&model, 1).await;
+    server.loss(&id).await;
+    let ask = |metadata| json!({"request_id": id, "allow_metadata_only": metadata});
+    let announced = server.ok("/retrieve_future", ask(true)).await;
+    assert_eq!(announced["status"], "complete_metadata");
+    assert!(announced["response_payload_size"].as_u64() > Some(10));
+    assert!(server.ok("/retrieve_future", ask(false)).await["metrics"].is_object());
 }

@@ -1,0 +1,117 @@
+//! What is known of sessions, models, samplers and checkpoints, as it is stored.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tinkrs_types::{
+    Checkpoint, LoraConfig, ModelId, OptimizerConfig, SamplingSessionId, SessionId, SessionStatus,
+    TinkerPath, UserMetadata, WeightsInfo,
+};
+
+/// Whoever holds a key. Owners do not see each other's things.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Owner(String);
+
+impl Owner {
+    pub(crate) fn new(name: impl Into<String>) -> Self {
+        Self(name.into())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One client's work.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SessionRecord {
+    pub(crate) id: SessionId,
+    pub(crate) owner: Owner,
+    pub(crate) created_at: Timestamp,
+    pub(crate) tags: Vec<String>,
+    pub(crate) user_metadata: UserMetadata,
+    pub(crate) display_name: Option<String>,
+    pub(crate) sdk_version: String,
+    pub(crate) status: SessionStatus,
+}
+
+/// A model in training.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct RunRecord {
+    pub(crate) id: ModelId,
+    pub(crate) owner: Owner,
+    pub(crate) session: SessionId,
+    pub(crate) base_model: String,
+    pub(crate) lora: LoraConfig,
+    pub(crate) user_metadata: Option<UserMetadata>,
+    pub(crate) created_at: Timestamp,
+    /// Why it has no weights to train, if it has none.
+    pub(crate) closed: Option<String>,
+    /// Whether its weights were lost.
+    pub(crate) corrupted: bool,
+}
+
+impl RunRecord {
+    /// Describes the weights that the run trains.
+    pub(crate) fn weights_info(&self) -> WeightsInfo {
+        WeightsInfo {
+            base_model: self.base_model.clone(),
+            is_lora: true,
+            optimizer_config: OptimizerConfig::AdamW,
+            lora_rank: Some(self.lora.rank),
+            train_unembed: Some(self.lora.train_unembed),
+            train_mlp: Some(self.lora.train_mlp),
+            train_attn: Some(self.lora.train_attn),
+        }
+    }
+}
+
+/// A sampling session.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SamplerRecord {
+    pub(crate) id: SamplingSessionId,
+    pub(crate) owner: Owner,
+    pub(crate) session: SessionId,
+    pub(crate) base_model: String,
+    /// The folder of an adapter, in the data folder; `None` for the base model itself.
+    pub(crate) adapter: Option<PathBuf>,
+    /// The checkpoint that the adapter is, if it has a name.
+    pub(crate) path: Option<TinkerPath>,
+    /// How many clients have joined the first one.
+    pub(crate) clones: u32,
+}
+
+impl SamplerRecord {
+    /// Returns the folder of an adapter that nobody else uses.
+    pub(crate) fn own_folder(&self) -> Option<&PathBuf> {
+        match self.path {
+            None => self.adapter.as_ref(),
+            Some(_) => None,
+        }
+    }
+}
+
+/// A checkpoint that exists.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SavedCheckpoint {
+    pub(crate) owner: Owner,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) info: WeightsInfo,
+    /// In the data folder.
+    pub(crate) folder: PathBuf,
+}
+
+impl SavedCheckpoint {
+    pub(crate) fn path(&self) -> &TinkerPath {
+        &self.checkpoint.tinker_path
+    }
+}

@@ -1,0 +1,231 @@
+//! Taking up the work that an earlier server left in the data folder.
+//!
+//! A run goes on from its snapshot. The operations after it are repeated, in order: those that have
+//! ended for what they did to the run, the others also for their results. The engine computes the
+//! same bits for the same operations, so nobody can tell that there was an interruption.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use tinkrs_types::{LossId, ModelId, SamplingSessionId};
+
+use crate::Server;
+use crate::error::Refusal;
+use crate::feed::Feed;
+use crate::outcome::{Outcome, OutcomeKind};
+use crate::registry::{Promised, Run, Sampler, Session};
+use crate::request::{Kind, Request};
+use crate::results::Answer;
+use crate::store::{Change, Loaded, LoadedRequest, LoadedRun};
+use crate::worker::{Command, TrainJob};
+
+impl Server {
+    pub(crate) fn recover(&self, loaded: Loaded) {
+        let mut registry = self.registry();
+        for record in loaded.sessions {
+            registry
+                .sessions
+                .insert(record.id.clone(), Session::new(record));
+        }
+        for record in loaded.samplers {
+            registry
+                .samplers
+                .insert(record.id.clone(), Sampler::new(record));
+        }
+        drop(registry);
+        *crate::lock::lock(&self.shared().losses) = loaded
+            .losses
+            .into_iter()
+            .map(|(id, record)| (LossId::new(id), record))
+            .collect();
+
+        let mut by_run = HashMap::<ModelId, Vec<LoadedRequest>>::new();
+        let runs: HashMap<_, _> = loaded
+            .runs
+            .into_iter()
+            .map(|run| (run.record.id.clone(), run))
+            .collect();
+        let mut others = Vec::new();
+        for request in loaded.requests {
+            let subject = ModelId::new(request.subject.as_str());
+            match runs.contains_key(&subject) {
+                true => by_run.entry(subject).or_default().push(request),
+                false => others.push(request),
+            }
+        }
+        for (id, run) in runs {
+            self.recover_run(run, by_run.remove(&id).unwrap_or_default());
+        }
+        for request in others {
+            self.recover_request(request);
+        }
+    }
+
+    fn recover_run(&self, loaded: LoadedRun, mut requests: Vec<LoadedRequest>) {
+        let LoadedRun {
+            record,
+            last_request,
+            next,
+            snapshot,
+        } = loaded;
+        let (id, lora, owner) = (record.id.clone(), record.lora.clone(), record.owner.clone());
+        let session = record.session.clone();
+        let base = self.bases().get(&record.base_model).cloned();
+        let is_open = record.closed.is_none();
+        let mut run = Run::new(record, next);
+        run.last_request = last_request;
+        self.registry().runs.insert(id.clone(), run);
+
+        if let (Some(base), Some(number), true) = (&base, snapshot, is_open) {
+            base.send(Command::Restore {
+                model_id: id.clone(),
+                lora,
+                number,
+            });
+        }
+        requests.sort_by_key(|request| request.number);
+        for request in requests {
+            let number = request.number.unwrap_or_default();
+            let kind = Kind::from_name(&request.kind);
+            let answer = self.promise_again(&request, None);
+            if let Some(run) = self.registry().runs.get_mut(&id) {
+                let (id, digest) = (request.id.clone(), request.digest);
+                run.promise(number, Promised { id, digest });
+            }
+            let succeeded = !matches!(request.outcome, Some((OutcomeKind::Failed, _)));
+            let repeats = succeeded
+                && is_open
+                && kind.is_some_and(Kind::changes_run)
+                && snapshot.is_none_or(|seen| number > seen);
+            let ended = answer.is_none();
+            if let (None, Some(answer)) = (&base, &answer) {
+                // It stays in the journal, for a server that has the model.
+                answer.waits(Some(
+                    "the server was restarted without its model".to_owned(),
+                ));
+                continue;
+            }
+            let operation = match (&base, kind) {
+                _ if ended && !repeats => None,
+                (None, _) => None,
+                (_, None) => Some(Err(Refusal::bad_request("an unknown kind of request"))),
+                (Some(_), Some(kind)) => Some(
+                    self.read_again(&request, kind)
+                        .and_then(|read| self.prepare(&mut self.registry(), &owner, &id, read)),
+                ),
+            };
+            let job = match operation {
+                None => None,
+                Some(Ok(operation)) => Some(TrainJob {
+                    model_id: id.clone(),
+                    owner: owner.clone(),
+                    session: session.clone(),
+                    number,
+                    operation,
+                    answer,
+                    permit: None,
+                }),
+                Some(Err(refusal)) => {
+                    if refusal.is_unavailable() {
+                        self.give_up_run(&id, refusal.detail());
+                    }
+                    if let Some(answer) = answer {
+                        answer.finish(Outcome::user_error(refusal.detail()));
+                    }
+                    None
+                }
+            };
+            self.queue_again(&id, next, number, job);
+        }
+    }
+
+    /// Closes a run that cannot be brought back to where it was.
+    fn give_up_run(&self, id: &ModelId, why: &str) {
+        tracing::error!(model.id = %id, why, "lost a model");
+        if let Some(run) = self.registry().runs.get_mut(id) {
+            run.record.closed = Some(why.to_owned());
+            run.record.corrupted = true;
+            let change = Change::RunClosed(run.record.clone());
+            self.shared().store.note(change);
+        }
+    }
+
+    /// Sends an operation whose turn has been, and lets the others wait for theirs.
+    fn queue_again(&self, id: &ModelId, next: i64, number: i64, job: Option<TrainJob>) {
+        let mut registry = self.registry();
+        let Some(run) = registry.runs.get_mut(id) else {
+            return;
+        };
+        let ready = match number < next {
+            true => job.into_iter().collect(),
+            false => run.insert(number, job),
+        };
+        let Some(base) = self.bases().get(&run.record.base_model) else {
+            return;
+        };
+        for job in ready {
+            base.send(Command::Train(job));
+        }
+    }
+
+    /// Recovers a request that is not a run's.
+    fn recover_request(&self, request: LoadedRequest) {
+        let sampler = SamplingSessionId::new(request.subject.as_str());
+        let number = request.number.map(i64::cast_unsigned);
+        let feed = number.map(|number| Feed::of_request(&sampler, number));
+        let promised = Promised {
+            id: request.id.clone(),
+            digest: request.digest,
+        };
+        {
+            let mut registry = self.registry();
+            if let (Some(sampler), Some(number)) = (registry.samplers.get_mut(&sampler), number) {
+                sampler.requests.insert(number, promised);
+            } else if let (Some(session), Some(number)) = (
+                registry.sessions.get_mut(&request.subject.as_str().into()),
+                number,
+            ) {
+                session.losses.insert(number, promised);
+            }
+        }
+        let Some(answer) = self.promise_again(&request, feed) else {
+            return;
+        };
+        let kind = Kind::from_name(&request.kind);
+        let read = kind
+            .ok_or_else(|| Refusal::bad_request("an unknown kind of request"))
+            .and_then(|kind| self.read_again(&request, kind));
+        match read {
+            Ok(Request::Sample(sample)) => {
+                self.sample_again(&request.owner, sample, request.seed, answer);
+            }
+            Ok(_) => answer.finish(Outcome::server_error("a request of an unexpected kind")),
+            Err(refusal) => answer.finish(Outcome::user_error(refusal.detail())),
+        }
+    }
+
+    /// Makes room for a result again. Returns who has to bring it, if it is not there yet.
+    fn promise_again(&self, request: &LoadedRequest, feed: Option<Feed>) -> Option<Answer> {
+        let results = &self.shared().results;
+        let (id, owner) = (request.id.clone(), request.owner.clone());
+        match request.outcome {
+            None => Some(results.resume(id, owner, feed)),
+            Some(outcome) => {
+                results.recall(id, owner, feed, outcome);
+                None
+            }
+        }
+    }
+
+    fn read_again(&self, request: &LoadedRequest, kind: Kind) -> Result<Request, Refusal> {
+        let path = self.shared().store.files().body(&request.id);
+        let body = std::fs::read(&path).map(Bytes::from);
+        let body = body.map_err(|error| {
+            Refusal::unavailable(format!("could not read the request again: {error}"))
+        })?;
+        if crate::queue::digest(&body) != request.digest {
+            return Err(Refusal::unavailable("the request was damaged on the disk"));
+        }
+        kind.read(&body)
+    }
+}

@@ -1,0 +1,398 @@
+//! Results of operations, from the promise until they are not kept any longer.
+//!
+//! The worker holds an [`Answer`] and finishes it once; any number of polls wait on the entry
+//! behind it. A result is stored before it is shown. An answer that is dropped unfinished leaves its
+//! request in the journal, where the next start of the server finds it.
+//!
+//! The newest results are in memory, up to a size; the others are read from their files. One that
+//! was fetched may be asked for again (the answer may have been lost on its way), so it is kept for
+//! a while; later polls get [`Lookup::Expired`].
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tinkrs_types::{QueueState, QueueStatus, RequestId};
+use tokio::sync::watch;
+
+use crate::feed::{Feed, Feeds};
+use crate::lock::lock;
+use crate::outcome::{Outcome, OutcomeKind};
+use crate::record::Owner;
+use crate::store::{Change, Ended, Store, WriteError};
+
+/// How many bytes of results are in memory at most.
+const RESIDENT_BYTES: u64 = 64 << 20;
+
+/// Where a request is on its way.
+#[derive(Clone, Debug)]
+enum State {
+    Pending,
+    Done {
+        kind: OutcomeKind,
+        size: u64,
+        /// `None` if they are in the file only.
+        bytes: Option<Bytes>,
+    },
+}
+
+#[derive(Debug)]
+struct Entry {
+    owner: Owner,
+    feed: Option<Feed>,
+    state: watch::Sender<State>,
+    /// Why the operation does not run yet, if there is something to say.
+    reason: Mutex<Option<String>>,
+    /// When the result was there, or was fetched.
+    since: Mutex<(Instant, Fetched)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fetched {
+    No,
+    Yes,
+}
+
+/// How an operation ended, and what becomes true with it.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    pub(crate) outcome: Outcome,
+    pub(crate) of_run: Option<(tinkrs_types::ModelId, i64)>,
+    pub(crate) with_snapshot: bool,
+    pub(crate) also: Vec<Change>,
+    pub(crate) usage: Vec<crate::store::Usage>,
+}
+
+impl From<Outcome> for Ending {
+    fn from(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            of_run: None,
+            with_snapshot: false,
+            also: Vec::new(),
+            usage: Vec::new(),
+        }
+    }
+}
+
+/// The right and the duty to finish an operation.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    id: RequestId,
+    entry: Arc<Entry>,
+    results: Arc<Results>,
+}
+
+impl Answer {
+    /// Returns the id under which the result is fetched.
+    pub(crate) fn id(&self) -> &RequestId {
+        &self.id
+    }
+
+    /// Ends the operation. The result is seen when it is durable.
+    pub(crate) fn finish(self, ending: impl Into<Ending>) {
+        let ending = ending.into();
+        let outcome = ending.outcome.clone();
+        let results = Arc::clone(&self.results);
+        let change = self.ended(ending);
+        results
+            .store
+            .send(change, move |written| self.show(outcome, written));
+    }
+
+    /// Ends the operation, and returns when its result is durable.
+    pub(crate) fn finish_blocking(self, ending: impl Into<Ending>) -> Result<(), WriteError> {
+        let ending = ending.into();
+        let outcome = ending.outcome.clone();
+        let results = Arc::clone(&self.results);
+        let written = results.store.write_blocking(self.ended(ending));
+        self.show(outcome, written.clone());
+        written
+    }
+
+    /// Shows a result that is in the journal already.
+    pub(crate) fn show_stored(self, outcome: Outcome) {
+        self.show(outcome, Ok(()));
+    }
+
+    /// Tells polls why the operation waits; `None` takes that back.
+    pub(crate) fn waits(&self, reason: Option<String>) {
+        *lock(&self.entry.reason) = reason;
+    }
+
+    fn ended(&self, ending: Ending) -> Change {
+        Change::Ended(Box::new(Ended {
+            id: self.id.clone(),
+            outcome: ending.outcome,
+            of_run: ending.of_run,
+            with_snapshot: ending.with_snapshot,
+            also: ending.also,
+            usage: ending.usage,
+        }))
+    }
+
+    fn show(self, outcome: Outcome, written: Result<(), WriteError>) {
+        let outcome = match written {
+            Ok(()) => outcome,
+            Err(error) => {
+                tracing::error!(request.id = %self.id, %error, "could not store a result");
+                Outcome::server_error(error.to_string())
+            }
+        };
+        self.results.show(&self.id, &self.entry, outcome);
+    }
+}
+
+/// What a poll finds.
+#[derive(Debug)]
+pub(crate) enum Lookup {
+    /// The operation has ended.
+    Done(Outcome),
+    /// It has ended, and the caller wanted to know if the result is this large.
+    Large(u64),
+    /// It has not, and this is why.
+    Pending(QueueStatus),
+    /// Its result was fetched and then dropped.
+    Expired,
+    /// There was never such a request.
+    Unknown,
+    /// The result could not be read.
+    Unreadable(std::io::Error),
+}
+
+/// All operations that were promised.
+#[derive(Debug)]
+pub(crate) struct Results {
+    store: Arc<Store>,
+    /// Sets the ids of this process apart from those of the one before it.
+    epoch: u64,
+    next: AtomicU64,
+    table: Mutex<Table>,
+    pub(crate) feeds: Feeds,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    entries: HashMap<RequestId, Arc<Entry>>,
+    /// The results in memory, the oldest first.
+    resident: VecDeque<(RequestId, u64)>,
+    resident_bytes: u64,
+}
+
+impl Results {
+    pub(crate) fn new(store: Arc<Store>, epoch: u64) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            epoch,
+            next: AtomicU64::new(0),
+            table: Mutex::default(),
+            feeds: Feeds::new(epoch),
+        })
+    }
+
+    /// Makes room for a result.
+    pub(crate) fn promise(self: &Arc<Self>, owner: Owner, feed: Option<Feed>) -> Answer {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let id = RequestId::new(format!("{}-{number}", self.epoch));
+        self.insert(id, owner, feed, State::Pending)
+    }
+
+    /// Makes room for the result of a request that was accepted before this process began.
+    pub(crate) fn resume(
+        self: &Arc<Self>,
+        id: RequestId,
+        owner: Owner,
+        feed: Option<Feed>,
+    ) -> Answer {
+        self.insert(id, owner, feed, State::Pending)
+    }
+
+    /// Knows a result that was stored before this process began.
+    pub(crate) fn recall(
+        self: &Arc<Self>,
+        id: RequestId,
+        owner: Owner,
+        feed: Option<Feed>,
+        (kind, size): (OutcomeKind, u64),
+    ) {
+        if let Some(feed) = &feed {
+            self.feeds.push(feed, id.clone(), kind, size);
+        }
+        let bytes = None;
+        self.insert(id, owner, feed, State::Done { kind, size, bytes });
+    }
+
+    fn insert(
+        self: &Arc<Self>,
+        id: RequestId,
+        owner: Owner,
+        feed: Option<Feed>,
+        state: State,
+    ) -> Answer {
+        let entry = Arc::new(Entry {
+            owner,
+            feed,
+            state: watch::Sender::new(state),
+            reason: Mutex::new(None),
+            since: Mutex::new((Instant::now(), Fetched::No)),
+        });
+        let mut table = lock(&self.table);
+        table.entries.insert(id.clone(), Arc::clone(&entry));
+        let results = Arc::clone(self);
+        Answer { id, entry, results }
+    }
+
+    /// Takes back a promise that was never given.
+    pub(crate) fn withdraw(&self, id: &RequestId) {
+        lock(&self.table).entries.remove(id);
+    }
+
+    fn show(&self, id: &RequestId, entry: &Entry, outcome: Outcome) {
+        let (kind, size) = (outcome.kind, outcome.bytes.len() as u64);
+        *lock(&entry.since) = (Instant::now(), Fetched::No);
+        entry.state.send_replace(State::Done {
+            kind,
+            size,
+            bytes: Some(outcome.bytes),
+        });
+        if let Some(feed) = &entry.feed {
+            self.feeds.push(feed, id.clone(), kind, size);
+        }
+        let mut table = lock(&self.table);
+        table.resident.push_back((id.clone(), size));
+        table.resident_bytes += size;
+        while table.resident_bytes > RESIDENT_BYTES && table.resident.len() > 1 {
+            let Some((oldest, size)) = table.resident.pop_front() else {
+                return;
+            };
+            table.resident_bytes -= size;
+            if let Some(entry) = table.entries.get(&oldest) {
+                entry.state.send_modify(|state| {
+                    if let State::Done { bytes, .. } = state {
+                        *bytes = None;
+                    }
+                });
+            }
+        }
+    }
+
+    /// Waits for a result, but not longer than `patience`. One of more than `inline` bytes is only
+    /// announced.
+    pub(crate) async fn wait(
+        &self,
+        owner: &Owner,
+        id: &RequestId,
+        patience: Duration,
+        inline: u64,
+    ) -> Lookup {
+        let entry = {
+            let table = lock(&self.table);
+            match table.entries.get(id) {
+                Some(entry) if entry.owner == *owner => Arc::clone(entry),
+                None if self.was_given(id) => return Lookup::Expired,
+                Some(_) | None => return Lookup::Unknown,
+            }
+        };
+        let mut news = entry.state.subscribe();
+        let is_done = |state: &State| matches!(state, State::Done { .. });
+        let state = match tokio::time::timeout(patience, news.wait_for(is_done)).await {
+            Ok(Ok(state)) => state.clone(),
+            Ok(Err(_)) | Err(_) => State::Pending,
+        };
+        let (kind, size, bytes) = match state {
+            State::Done { size, .. } if size > inline => return Lookup::Large(size),
+            State::Done { kind, size, bytes } => (kind, size, bytes),
+            State::Pending => {
+                return Lookup::Pending(QueueStatus {
+                    state: QueueState::Active,
+                    reason: lock(&entry.reason).clone(),
+                });
+            }
+        };
+        let bytes = match bytes {
+            Some(bytes) => bytes,
+            None => match tokio::fs::read(self.store.files().result(id)).await {
+                Ok(bytes) if bytes.len() as u64 == size => Bytes::from(bytes),
+                Ok(_) => return Lookup::Unreadable(std::io::ErrorKind::UnexpectedEof.into()),
+                Err(error) => return Lookup::Unreadable(error),
+            },
+        };
+        let mut since = lock(&entry.since);
+        if since.1 == Fetched::No {
+            *since = (Instant::now(), Fetched::Yes);
+        }
+        Lookup::Done(Outcome { kind, bytes })
+    }
+
+    /// Whether a request of this id was accepted by a server on this folder.
+    fn was_given(&self, id: &RequestId) -> bool {
+        let Some((epoch, number)) = id.as_str().split_once('-') else {
+            return false;
+        };
+        let (Ok(epoch), Ok(number)) = (epoch.parse::<u64>(), number.parse::<u64>()) else {
+            return false;
+        };
+        match epoch.cmp(&self.epoch) {
+            std::cmp::Ordering::Less => true,
+            std::cmp::Ordering::Equal => number < self.next.load(Ordering::Relaxed),
+            std::cmp::Ordering::Greater => false,
+        }
+    }
+
+    /// Drops results that the owner has downloaded.
+    pub(crate) fn release(&self, owner: &Owner, ids: &[RequestId]) {
+        self.drop_where(|id, entry| {
+            ids.contains(id)
+                && entry.owner == *owner
+                && matches!(*entry.state.borrow(), State::Done { .. })
+        });
+    }
+
+    /// Drops results that were fetched a while ago, and those that nobody came for.
+    pub(crate) fn expire(&self, fetched: Duration, unfetched: Duration) {
+        self.drop_where(|_, entry| {
+            let (since, was_fetched) = *lock(&entry.since);
+            let kept = match was_fetched {
+                Fetched::Yes => fetched,
+                Fetched::No => unfetched,
+            };
+            since.elapsed() >= kept && matches!(*entry.state.borrow(), State::Done { .. })
+        });
+    }
+
+    fn drop_where(&self, is_over: impl Fn(&RequestId, &Entry) -> bool) {
+        let mut table = lock(&self.table);
+        let over: Vec<RequestId> = table
+            .entries
+            .iter()
+            .filter(|(id, entry)| is_over(id, entry))
+            .map(|(id, _)| id.clone())
+            .collect();
+        if over.is_empty() {
+            return;
+        }
+        for id in &over {
+            table.entries.remove(id);
+        }
+        let table = &mut *table;
+        table.resident.retain(|(id, size)| {
+            let kept = table.entries.contains_key(id);
+            if !kept {
+                table.resident_bytes -= size;
+            }
+            kept
+        });
+        self.store.note(Change::ResultsGone(over));
+    }
+
+    /// Counts the operations that have not ended.
+    pub(crate) fn pending(&self) -> usize {
+        let table = lock(&self.table);
+        let entries = table.entries.values();
+        entries
+            .filter(|entry| matches!(*entry.state.borrow(), State::Pending))
+            .count()
+    }
+}

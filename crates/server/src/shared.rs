@@ -1,0 +1,46 @@
+//! What the handlers of requests and the threads that compute have in common.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tinkrs_types::LossId;
+
+use crate::checkpoints::Checkpoints;
+use crate::lock::lock;
+use crate::registry::Registry;
+use crate::results::Results;
+use crate::state::Settings;
+use crate::store::Store;
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) store: Arc<Store>,
+    pub(crate) results: Arc<Results>,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) losses: Mutex<HashMap<LossId, String>>,
+    registry: Mutex<Registry>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        settings: Settings,
+        store: Arc<Store>,
+        results: Arc<Results>,
+        checkpoints: Checkpoints,
+        registry: Registry,
+    ) -> Self {
+        Self {
+            settings,
+            store,
+            results,
+            checkpoints,
+            losses: Mutex::default(),
+            registry: Mutex::new(registry),
+        }
+    }
+
+    pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
+        lock(&self.registry)
+    }
+}

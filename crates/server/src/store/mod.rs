@@ -1,0 +1,225 @@
+//! The data folder: what survives the end of the process.
+//!
+//! Metadata and the journal of requests are in SQLite; bodies, results, snapshots and checkpoints
+//! are files beside it. One thread makes all changes, in the order in which they are sent; what is
+//! sent while it writes is committed together. Whoever sends a change is told when it is durable.
+//!
+//! Invariants, which recovery builds upon:
+//! - a request is in the journal before anything works on it, and before its sender has an answer;
+//! - a result is in the journal before anybody sees it;
+//! - an operation and its results are in the journal before a snapshot that has seen them;
+//! - a file is whole before the database speaks of it, and goes only after the database forgot it.
+
+pub(crate) mod change;
+pub(crate) mod files;
+pub(crate) mod load;
+mod query;
+mod schema;
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+pub(crate) use change::{AuditEntry, Change, Digest, Ended, NewRequest, Usage, UsageKind};
+pub(crate) use files::Files;
+pub(crate) use load::{Loaded, LoadedRequest, LoadedRun};
+pub(crate) use query::UsageRow;
+
+use crate::error::chain;
+use crate::lock::lock;
+
+/// How many changes are committed together at most.
+const BATCH: usize = 256;
+
+/// Why a data folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    #[error("another server uses it")]
+    Used,
+    #[error("it was written by a newer version of this program")]
+    Newer,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("could not read {}", .1.display())]
+    Database(#[source] rusqlite::Error, PathBuf),
+}
+
+/// A change that could not be made durable. Nothing of it has happened.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("could not write to the data folder: {0}")]
+pub(crate) struct WriteError(Arc<str>);
+
+type Then = Box<dyn FnOnce(Result<(), WriteError>) + Send>;
+
+struct Message {
+    change: Change,
+    then: Then,
+}
+
+/// The way to the thread that writes. It finishes its work when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Store {
+    files: Files,
+    messages: Mutex<Option<Sender<Message>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    reader: Mutex<Connection>,
+}
+
+impl Store {
+    /// Opens a data folder for this process alone.
+    pub(crate) fn open(root: &Path) -> Result<(Self, Loaded), OpenError> {
+        std::fs::create_dir_all(root)?;
+        let guard = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(root.join("lock"))?;
+        match guard.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(OpenError::Used),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        let files = Files::open(root)?;
+        let database = |error| OpenError::Database(error, files.database());
+        let mut connection = Connection::open(files.database()).map_err(database)?;
+        if schema::prepare(&mut connection).map_err(database)? != schema::VERSION {
+            return Err(OpenError::Newer);
+        }
+        connection.set_prepared_statement_cache_capacity(64);
+        let loaded = load::load(&mut connection).map_err(database)?;
+        load::remove_orphans(&files, &loaded);
+        let reader = Connection::open(files.database()).map_err(database)?;
+
+        let (messages, inbox) = channel();
+        let writer_files = files.clone();
+        let thread = std::thread::Builder::new()
+            .name("tinkrs-store".to_owned())
+            .spawn(move || {
+                write_all(&mut connection, &writer_files, &inbox);
+                drop(connection);
+                drop(guard);
+            })?;
+        let store = Self {
+            files,
+            messages: Mutex::new(Some(messages)),
+            thread: Mutex::new(Some(thread)),
+            reader: Mutex::new(reader),
+        };
+        Ok((store, loaded))
+    }
+
+    pub(crate) fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// Sends a change. `then` is called by the thread that writes, so it must be quick.
+    pub(crate) fn send(
+        &self,
+        change: Change,
+        then: impl FnOnce(Result<(), WriteError>) + Send + 'static,
+    ) {
+        let then = Box::new(then);
+        let message = Message { change, then };
+        let unsent = match &*lock(&self.messages) {
+            Some(messages) => messages.send(message).err().map(|error| error.0),
+            None => Some(message),
+        };
+        if let Some(message) = unsent {
+            (message.then)(Err(WriteError("the server is stopping".into())));
+        }
+    }
+
+    /// Sends a change that nobody waits for.
+    pub(crate) fn note(&self, change: Change) {
+        self.send(change, |result| {
+            if let Err(error) = result {
+                tracing::error!(%error, "lost a change");
+            }
+        });
+    }
+
+    /// Makes a change, and completes when it is durable.
+    pub(crate) async fn write(&self, change: Change) -> Result<(), WriteError> {
+        let (done, written) = oneshot::channel();
+        self.send(change, |result| {
+            let _ = done.send(result);
+        });
+        written.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Makes a change, and returns when it is durable.
+    pub(crate) fn write_blocking(&self, change: Change) -> Result<(), WriteError> {
+        let (done, written) = channel();
+        self.send(change, move |result| {
+            let _ = done.send(result);
+        });
+        written.recv().unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Writes what was sent, and releases the folder.
+    pub(crate) fn close(&self) {
+        lock(&self.messages).take();
+        if let Some(thread) = lock(&self.thread).take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn stopped() -> WriteError {
+    WriteError("the server is stopping".into())
+}
+
+fn write_all(connection: &mut Connection, files: &Files, inbox: &Receiver<Message>) {
+    while let Ok(first) = inbox.recv() {
+        let mut batch = vec![first];
+        while batch.len() < BATCH
+            && let Ok(message) = inbox.try_recv()
+        {
+            batch.push(message);
+        }
+        if batch.len() > 1 && commit(connection, files, &batch).is_ok() {
+            for message in batch {
+                (message.then)(Ok(()));
+            }
+            continue;
+        }
+        // One by one, so that a change that cannot be made is the only one that fails.
+        for message in batch {
+            let result = commit(connection, files, std::slice::from_ref(&message));
+            let result = result.map_err(|error| WriteError(chain(&error).into()));
+            (message.then)(result);
+        }
+    }
+}
+
+fn commit(
+    connection: &mut Connection,
+    files: &Files,
+    batch: &[Message],
+) -> Result<(), change::ApplyError> {
+    let mut unneeded = Vec::new();
+    let transaction = connection.transaction()?;
+    for message in batch {
+        change::apply(&message.change, &transaction, files, &mut unneeded)?;
+    }
+    transaction.commit()?;
+    for path in unneeded {
+        files::remove(&path);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

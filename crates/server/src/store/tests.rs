@@ -1,0 +1,172 @@
+//! What is committed is there after a restart; what is not needed is gone.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use tinkrs_types::{LoraConfig, ModelId, RequestId};
+
+use super::*;
+use crate::outcome::{Outcome, OutcomeKind};
+use crate::record::{Owner, RunRecord};
+
+fn run() -> RunRecord {
+    RunRecord {
+        id: ModelId::new("s:train:0"),
+        owner: Owner::new("me"),
+        session: "s".into(),
+        base_model: "tiny".to_owned(),
+        lora: LoraConfig::new(4),
+        user_metadata: None,
+        created_at: Timestamp::now(),
+        closed: None,
+        corrupted: false,
+    }
+}
+
+fn request(number: i64) -> Change {
+    Change::Request(Box::new(NewRequest {
+        id: id(number),
+        owner: Owner::new("me"),
+        kind: "optim_step",
+        subject: run().id.to_string(),
+        number: Some(number),
+        digest: [7; 32],
+        seed: u64::MAX,
+        accepted: Timestamp::now(),
+        body: Bytes::from_static(b"body"),
+        outcome: None,
+        also: Vec::new(),
+    }))
+}
+
+fn ended(number: i64, with_snapshot: bool) -> Change {
+    Change::Ended(Box::new(Ended {
+        id: id(number),
+        outcome: Outcome::json(&number),
+        of_run: Some((run().id, number)),
+        with_snapshot,
+        also: Vec::new(),
+        usage: Vec::new(),
+    }))
+}
+
+fn id(number: i64) -> RequestId {
+    RequestId::new(format!("1-{number}"))
+}
+
+fn count(folder: &Path) -> usize {
+    std::fs::read_dir(folder).unwrap().count()
+}
+
+#[test]
+fn requests_and_their_results_survive_and_a_snapshot_frees_their_bodies() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, loaded) = Store::open(root.path()).unwrap();
+    assert_eq!(loaded.epoch, 1);
+    let record = run();
+    let is_new = true;
+    store.note(Change::Run { record, is_new });
+    for number in 1..=3 {
+        store.note(request(number));
+    }
+    store.note(ended(1, false));
+    store.write_blocking(ended(2, false)).unwrap();
+    drop(store);
+
+    let (store, loaded) = Store::open(root.path()).unwrap();
+    assert_eq!(loaded.epoch, 2);
+    assert_eq!(loaded.runs[0].next, 3);
+    assert_eq!(loaded.runs[0].snapshot, None);
+    let outcomes: Vec<_> = loaded.requests.iter().map(|r| r.outcome).collect();
+    let json = Some((OutcomeKind::Json, 1));
+    assert_eq!(outcomes, [json, json, None]);
+    assert_eq!(loaded.requests[0].seed, u64::MAX);
+    assert_eq!(count(&root.path().join("bodies")), 3);
+    assert_eq!(std::fs::read(store.files().result(&id(2))).unwrap(), b"2");
+
+    let snapshot = store.files().snapshot(&run().id, 1);
+    std::fs::create_dir_all(snapshot.parent().unwrap()).unwrap();
+    std::fs::write(&snapshot, "state").unwrap();
+    let change = Change::Snapshot {
+        run: run().id,
+        number: 1,
+    };
+    store.write_blocking(change).unwrap();
+    assert!(!store.files().body(&id(1)).exists() && store.files().body(&id(2)).exists());
+
+    store.write_blocking(ended(3, true)).unwrap();
+    assert!(!snapshot.exists(), "it was replaced by that of number 3");
+    assert_eq!(count(&root.path().join("bodies")), 0);
+}
+
+#[test]
+fn an_older_snapshot_that_comes_late_changes_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let is_new = true;
+    store.note(Change::Run {
+        record: run(),
+        is_new,
+    });
+    for number in [5, 4] {
+        let run = run().id;
+        store
+            .write_blocking(Change::Snapshot { run, number })
+            .unwrap();
+    }
+    drop(store);
+    let (_, loaded) = Store::open(root.path()).unwrap();
+    assert_eq!(loaded.runs[0].snapshot, Some(5));
+}
+
+#[test]
+fn a_change_that_cannot_be_made_fails_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let (results, outcomes) = channel();
+    // The second is the same as the first, and an id is taken once.
+    for number in [1, 1, 2] {
+        let results = results.clone();
+        store.send(request(number), move |result| {
+            results.send(result.is_ok()).unwrap();
+        });
+    }
+    store.close();
+    assert_eq!(outcomes.try_iter().collect::<Vec<_>>(), [true, false, true]);
+}
+
+#[test]
+fn a_folder_is_used_by_one_server() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    assert!(matches!(Store::open(root.path()), Err(OpenError::Used)));
+    store.close();
+    assert!(Store::open(root.path()).is_ok());
+}
+
+#[test]
+fn a_folder_of_a_newer_version_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    drop(Store::open(root.path()).unwrap());
+    let database = Connection::open(root.path().join("tinkrs.db")).unwrap();
+    database.pragma_update(None, "user_version", 99).unwrap();
+    drop(database);
+    assert!(matches!(Store::open(root.path()), Err(OpenError::Newer)));
+}
+
+#[test]
+fn files_that_nothing_was_committed_for_are_removed() {
+    let root = tempfile::tempdir().unwrap();
+    drop(Store::open(root.path()).unwrap());
+    let orphans = ["bodies/9-9", "results/9-9", "snapshots/x/7.safetensors"];
+    for orphan in orphans {
+        let path = root.path().join(orphan);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "x").unwrap();
+    }
+    drop(Store::open(root.path()).unwrap());
+    for orphan in orphans {
+        assert!(!root.path().join(orphan).exists(), "{orphan}");
+    }
+}

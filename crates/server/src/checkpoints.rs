@@ -14,8 +14,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tinkrs_types::{Checkpoint, InvalidInput, ModelId, TinkerPath, UserMetadata, WeightsInfo};
 
+use crate::auth::Owner;
 use crate::lock::lock;
-use crate::record::{Owner, SavedCheckpoint};
+use crate::record::SavedCheckpoint;
 use crate::store::files::{file_name, remove};
 use crate::store::{Change, Store};
 
@@ -75,25 +76,25 @@ impl Checkpoints {
     }
 
     /// Finds a checkpoint that this owner may read.
-    pub(crate) fn find(&self, owner: &Owner, path: &TinkerPath) -> Option<SavedCheckpoint> {
+    pub(crate) fn find(&self, owner: Owner, path: &TinkerPath) -> Option<SavedCheckpoint> {
         let saved = lock(&self.saved).get(path).cloned()?;
         let is_over = is_over(&saved, Timestamp::now());
-        let may_read = saved.owner == *owner || saved.checkpoint.public;
+        let may_read = saved.owner == owner || saved.checkpoint.public;
         (may_read && !is_over).then_some(saved)
     }
 
     /// Finds a checkpoint that this owner may change.
-    pub(crate) fn find_own(&self, owner: &Owner, path: &TinkerPath) -> Option<SavedCheckpoint> {
-        self.find(owner, path).filter(|saved| saved.owner == *owner)
+    pub(crate) fn find_own(&self, owner: Owner, path: &TinkerPath) -> Option<SavedCheckpoint> {
+        self.find(owner, path).filter(|saved| saved.owner == owner)
     }
 
     /// Lists an owner's checkpoints, those of one run or all, newest first.
-    pub(crate) fn list(&self, owner: &Owner, run: Option<&ModelId>) -> Vec<Checkpoint> {
+    pub(crate) fn list(&self, owner: Owner, run: Option<&ModelId>) -> Vec<Checkpoint> {
         let now = Timestamp::now();
         let saved = lock(&self.saved);
         let mut list: Vec<_> = saved
             .values()
-            .filter(|saved| saved.owner == *owner && !is_over(saved, now))
+            .filter(|saved| saved.owner == owner && !is_over(saved, now))
             .filter(|saved| run.is_none_or(|run| saved.path().run() == run))
             .map(|saved| saved.checkpoint.clone())
             .collect();
@@ -215,7 +216,7 @@ impl Checkpoints {
     }
 
     /// Counts an owner's checkpoints and their bytes.
-    pub(crate) fn totals(&self, owner: &Owner) -> (u64, u64) {
+    pub(crate) fn totals(&self, owner: Owner) -> (u64, u64) {
         let list = self.list(owner, None);
         let bytes = list.iter().filter_map(|checkpoint| checkpoint.size_bytes);
         (list.len() as u64, bytes.sum())
@@ -258,7 +259,7 @@ mod tests {
     use super::*;
 
     fn owner() -> Owner {
-        Owner::new("me")
+        Owner::of_key(b"me")
     }
 
     fn new(name: &str, overwrite: Option<bool>) -> NewCheckpoint {
@@ -353,7 +354,7 @@ mod tests {
         let unsaved = checkpoints.fill(new("b", None), write("2")).unwrap();
         drop(checkpoints);
         let checkpoints = open(root.path());
-        assert!(checkpoints.find(&owner(), saved.path()).is_some());
+        assert!(checkpoints.find(owner(), saved.path()).is_some());
         assert!(checkpoints.folder(&saved.folder).exists());
         assert!(!checkpoints.folder(&unsaved.folder).exists());
     }
@@ -368,7 +369,7 @@ mod tests {
             ..new("a", None)
         };
         let saved = save(&checkpoints, new, "1").unwrap();
-        assert!(checkpoints.find(&owner(), saved.path()).is_none());
+        assert!(checkpoints.find(owner(), saved.path()).is_none());
         checkpoints.expire();
         checkpoints.store.write_blocking(Change::Nothing).unwrap();
         assert!(!checkpoints.folder(&saved.folder).exists());

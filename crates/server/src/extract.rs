@@ -1,19 +1,20 @@
 //! What handlers are given: checked credentials and decoded bodies.
 
 use axum::body::Body as HttpBody;
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{FromRequest, FromRequestParts, Request, State};
 use axum::http::header;
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body_util::LengthLimitError;
+use jiff::Timestamp;
 use tinkrs_wire::op::forward_backward::Address;
 use tinkrs_wire::{Body, compress, header as names};
 
+use crate::Server;
+use crate::auth::Owner;
 use crate::error::Refusal;
-use crate::queue::digest;
-use crate::record::Owner;
 use crate::request::{Kind, read_json};
 
 /// The largest body that is read, as sent.
@@ -110,31 +111,20 @@ async fn read(body: HttpBody) -> Result<Bytes, Refusal> {
         })
 }
 
-/// Lets requests with a well-formed credential pass, and notes whose they are.
-///
-/// Any key is accepted, and each is an owner of its own: the server listens on this machine only.
-pub(crate) async fn require_key(mut request: Request, next: Next) -> Response {
-    let key = request.headers().get(names::API_KEY);
-    let is_key = key.is_some_and(|key| {
-        let key = key.as_bytes();
-        let rest = key.strip_prefix(b"tml-").or(key.strip_prefix(b"eyJ"));
-        rest.is_some_and(|rest| !rest.is_empty())
-    });
-    match key {
-        Some(key) if is_key => {
-            let digest = digest(key.as_bytes());
-            let hex: String = digest[..8]
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect();
-            request
-                .extensions_mut()
-                .insert(Caller(Owner::new(format!("owner-{hex}"))));
+/// Lets requests with a credential pass, and notes whose they are.
+pub(crate) async fn require_key(
+    State(server): State<Server>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Some(key) = request.headers().get(names::API_KEY) else {
+        return Refusal::unauthorized("`X-API-Key` is missing").into_response();
+    };
+    match server.auth().admit(key.as_bytes(), Timestamp::now()) {
+        Ok(owner) => {
+            request.extensions_mut().insert(Caller(owner));
             next.run(request).await
         }
-        Some(_) => {
-            Refusal::unauthorized("`X-API-Key` must start with `tml-` or `eyJ`").into_response()
-        }
-        None => Refusal::unauthorized("`X-API-Key` is missing").into_response(),
+        Err(denied) => Refusal::unauthorized(denied.to_string()).into_response(),
     }
 }

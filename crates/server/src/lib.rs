@@ -48,12 +48,10 @@ mod request;
 mod shared;
 mod state;
 
-#[allow(dead_code, reason = "wired in with owners")]
 mod auth;
 mod checkpoints;
 mod error;
 mod extract;
-#[allow(dead_code, unused_imports, reason = "wired in with `--faults`")]
 mod faults;
 mod feed;
 mod housekeeping;

@@ -19,10 +19,10 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Server;
 use crate::api::{training, weights};
+use crate::auth::Owner;
 use crate::error::Refusal;
 use crate::order::Place;
 use crate::outcome::Outcome;
-use crate::record::Owner;
 use crate::registry::{Promised, Registry};
 use crate::request::{Kind, Request};
 use crate::results::Answer;
@@ -91,13 +91,13 @@ impl Server {
         request: Result<Request, Refusal>,
     ) -> Result<Taken, Refusal> {
         let mut registry = self.registry();
-        let run = registry.open_run(&numbered.owner, &numbered.model_id)?;
+        let run = registry.open_run(numbered.owner, &numbered.model_id)?;
         run.last_request = Timestamp::now();
         if numbered.number == 0 {
             numbered.number = run.end();
         }
         let numbered = &*numbered;
-        let (owner, model_id, number) = (&numbered.owner, &numbered.model_id, numbered.number);
+        let (owner, model_id, number) = (numbered.owner, &numbered.model_id, numbered.number);
         if let Some(known) = run.requests.get(&number) {
             return same(known, numbered).map(Taken::Before);
         }
@@ -119,7 +119,7 @@ impl Server {
             Err(_) if fills_gap => None,
             Err(refusal) => return Err(refusal),
         };
-        let answer = self.shared().results.promise(owner.clone(), None);
+        let answer = self.shared().results.promise(owner, None);
         run.promise(
             number,
             Promised {
@@ -141,7 +141,7 @@ impl Server {
     pub(crate) fn prepare(
         &self,
         registry: &mut Registry,
-        owner: &Owner,
+        owner: Owner,
         model_id: &ModelId,
         request: Request,
     ) -> Result<Operation, Refusal> {
@@ -200,7 +200,7 @@ impl Server {
         let failed = failed.map(|refusal| Outcome::user_error(refusal.detail()));
         let change = Change::Request(Box::new(NewRequest {
             id: id.clone(),
-            owner: numbered.owner.clone(),
+            owner: numbered.owner,
             kind: numbered.kind.name(),
             subject: numbered.model_id.to_string(),
             number: Some(numbered.number),
@@ -213,7 +213,7 @@ impl Server {
         }));
         let written = self.shared().store.write(change).await;
         let mut registry = self.registry();
-        let run = registry.run(&numbered.owner, &numbered.model_id)?;
+        let run = registry.run(numbered.owner, &numbered.model_id)?;
         if let Err(error) = written {
             run.requests.remove(&numbered.number);
             self.shared().results.withdraw(&id);
@@ -266,7 +266,7 @@ impl Server {
         let written = self.shared().store.write(Change::Nothing).await;
         written.map_err(|error| Refusal::unavailable(error.to_string()))?;
         let mut registry = self.registry();
-        let run = registry.run(&numbered.owner, &numbered.model_id)?;
+        let run = registry.run(numbered.owner, &numbered.model_id)?;
         match run.requests.get(&numbered.number) {
             Some(known) if known.id == id => Ok(id),
             _ => Err(Refusal::unavailable(

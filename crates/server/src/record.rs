@@ -1,6 +1,5 @@
 //! What is known of sessions, models, samplers and checkpoints, as it is stored.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -10,26 +9,7 @@ use tinkrs_types::{
     TinkerPath, UserMetadata, WeightsInfo,
 };
 
-/// Whoever holds a key. Owners do not see each other's things.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub(crate) struct Owner(String);
-
-impl Owner {
-    pub(crate) fn new(name: impl Into<String>) -> Self {
-        Self(name.into())
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+use crate::auth::Owner;
 
 /// One client's work.
 #[derive(Clone, Debug, Serialize, Deserialize)]

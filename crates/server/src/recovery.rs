@@ -68,7 +68,7 @@ impl Server {
             next,
             snapshot,
         } = loaded;
-        let (id, lora, owner) = (record.id.clone(), record.lora.clone(), record.owner.clone());
+        let (id, lora, owner) = (record.id.clone(), record.lora.clone(), record.owner);
         let session = record.session.clone();
         let base = self.bases().get(&record.base_model).cloned();
         let is_open = record.closed.is_none();
@@ -111,14 +111,14 @@ impl Server {
                 (_, None) => Some(Err(Refusal::bad_request("an unknown kind of request"))),
                 (Some(_), Some(kind)) => Some(
                     self.read_again(&request, kind)
-                        .and_then(|read| self.prepare(&mut self.registry(), &owner, &id, read)),
+                        .and_then(|read| self.prepare(&mut self.registry(), owner, &id, read)),
                 ),
             };
             let job = match operation {
                 None => None,
                 Some(Ok(operation)) => Some(TrainJob {
                     model_id: id.clone(),
-                    owner: owner.clone(),
+                    owner,
                     session: session.clone(),
                     number,
                     operation,
@@ -197,7 +197,7 @@ impl Server {
             .and_then(|kind| self.read_again(&request, kind));
         match read {
             Ok(Request::Sample(sample)) => {
-                self.sample_again(&request.owner, sample, request.seed, answer);
+                self.sample_again(request.owner, sample, request.seed, answer);
             }
             Ok(_) => answer.finish(Outcome::server_error("a request of an unexpected kind")),
             Err(refusal) => answer.finish(Outcome::user_error(refusal.detail())),
@@ -207,7 +207,7 @@ impl Server {
     /// Makes room for a result again. Returns who has to bring it, if it is not there yet.
     fn promise_again(&self, request: &LoadedRequest, feed: Option<Feed>) -> Option<Answer> {
         let results = &self.shared().results;
-        let (id, owner) = (request.id.clone(), request.owner.clone());
+        let (id, owner) = (request.id.clone(), request.owner);
         match request.outcome {
             None => Some(results.resume(id, owner, feed)),
             Some(outcome) => {

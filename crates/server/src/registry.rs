@@ -8,10 +8,11 @@ use std::time::Instant;
 use jiff::Timestamp;
 use tinkrs_types::{ModelId, RequestId, SamplingSessionId, SessionId, SessionStatus};
 
+use crate::auth::Owner;
 use crate::error::Refusal;
 use crate::order::Order;
 use crate::recent::Recent;
-use crate::record::{Owner, RunRecord, SamplerRecord, SessionRecord};
+use crate::record::{RunRecord, SamplerRecord, SessionRecord};
 use crate::store::Digest;
 use crate::worker::TrainJob;
 
@@ -129,19 +130,19 @@ impl Registry {
     /// Finds a session, finished or not.
     pub(crate) fn session(
         &mut self,
-        owner: &Owner,
+        owner: Owner,
         id: &SessionId,
     ) -> Result<&mut Session, Refusal> {
         let session = self.sessions.get_mut(id);
         session
-            .filter(|session| session.record.owner == *owner)
+            .filter(|session| session.record.owner == owner)
             .ok_or_else(|| Refusal::not_found(format!("there is no session `{id}`")))
     }
 
     /// Finds a session in which things can still be done, and notes that its client is there.
     pub(crate) fn open_session(
         &mut self,
-        owner: &Owner,
+        owner: Owner,
         id: &SessionId,
     ) -> Result<&mut Session, Refusal> {
         let session = self.session(owner, id)?;
@@ -153,14 +154,14 @@ impl Registry {
     }
 
     /// Finds a model.
-    pub(crate) fn run(&mut self, owner: &Owner, id: &ModelId) -> Result<&mut Run, Refusal> {
+    pub(crate) fn run(&mut self, owner: Owner, id: &ModelId) -> Result<&mut Run, Refusal> {
         let run = self.runs.get_mut(id);
-        run.filter(|run| run.record.owner == *owner)
+        run.filter(|run| run.record.owner == owner)
             .ok_or_else(|| Refusal::not_found(format!("there is no model `{id}`")))
     }
 
     /// Finds a model that can be trained.
-    pub(crate) fn open_run(&mut self, owner: &Owner, id: &ModelId) -> Result<&mut Run, Refusal> {
+    pub(crate) fn open_run(&mut self, owner: Owner, id: &ModelId) -> Result<&mut Run, Refusal> {
         let session = self.run(owner, id)?.record.session.clone();
         self.open_session(owner, &session)?;
         let run = self.run(owner, id)?;
@@ -175,19 +176,19 @@ impl Registry {
     /// Finds a sampling session.
     pub(crate) fn sampler(
         &mut self,
-        owner: &Owner,
+        owner: Owner,
         id: &SamplingSessionId,
     ) -> Result<&mut Sampler, Refusal> {
         let sampler = self.samplers.get_mut(id);
         sampler
-            .filter(|sampler| sampler.record.owner == *owner)
+            .filter(|sampler| sampler.record.owner == owner)
             .ok_or_else(|| Refusal::not_found(format!("there is no sampling session `{id}`")))
     }
 
     /// Finds a sampling session whose session is not finished.
     pub(crate) fn open_sampler(
         &mut self,
-        owner: &Owner,
+        owner: Owner,
         id: &SamplingSessionId,
     ) -> Result<&mut Sampler, Refusal> {
         let session = self.sampler(owner, id)?.record.session.clone();

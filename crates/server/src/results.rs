@@ -17,10 +17,10 @@ use bytes::Bytes;
 use tinkrs_types::{QueueState, QueueStatus, RequestId};
 use tokio::sync::watch;
 
+use crate::auth::Owner;
 use crate::feed::{Feed, Feeds};
 use crate::lock::lock;
 use crate::outcome::{Outcome, OutcomeKind};
-use crate::record::Owner;
 use crate::store::{Change, Ended, Store, WriteError};
 
 /// How many bytes of results are in memory at most.
@@ -282,7 +282,7 @@ impl Results {
     /// announced.
     pub(crate) async fn wait(
         &self,
-        owner: &Owner,
+        owner: Owner,
         id: &RequestId,
         patience: Duration,
         inline: u64,
@@ -290,7 +290,7 @@ impl Results {
         let entry = {
             let table = lock(&self.table);
             match table.entries.get(id) {
-                Some(entry) if entry.owner == *owner => Arc::clone(entry),
+                Some(entry) if entry.owner == owner => Arc::clone(entry),
                 None if self.was_given(id) => return Lookup::Expired,
                 Some(_) | None => return Lookup::Unknown,
             }
@@ -342,10 +342,10 @@ impl Results {
     }
 
     /// Drops results that the owner has downloaded.
-    pub(crate) fn release(&self, owner: &Owner, ids: &[RequestId]) {
+    pub(crate) fn release(&self, owner: Owner, ids: &[RequestId]) {
         self.drop_where(|id, entry| {
             ids.contains(id)
-                && entry.owner == *owner
+                && entry.owner == owner
                 && matches!(*entry.state.borrow(), State::Done { .. })
         });
     }

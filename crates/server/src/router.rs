@@ -8,7 +8,7 @@ use tinkrs_wire::route;
 
 use crate::api::{futures, listings, models, sampling, service, sessions, training, weights};
 use crate::error::Refusal;
-use crate::{Server, extract};
+use crate::{Server, extract, faults};
 
 /// Returns the routes of the server.
 ///
@@ -54,11 +54,17 @@ pub fn router(server: Server) -> Router {
         .route(route::CHECKPOINTS, get(listings::checkpoints))
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
-        .layer(middleware::from_fn(extract::require_key));
+        .layer(middleware::from_fn_with_state(
+            server.clone(),
+            extract::require_key,
+        ));
+    let faults = server.faults().clone();
     Router::new()
         .route(route::HEALTHZ, get(service::healthz))
         .merge(keyed)
         .with_state(server)
+        .merge(faults::admin(faults.clone()))
+        .layer(middleware::from_fn_with_state(faults, faults::inject))
 }
 
 async fn not_found(request: Request) -> Refusal {

@@ -5,6 +5,7 @@ use std::io;
 
 use tokio::net::TcpListener;
 
+use crate::faults::{Connections, Peer};
 use crate::{Server, router};
 
 /// Answers requests on `listener` until `shutdown` completes.
@@ -27,7 +28,8 @@ pub async fn serve(
         shutdown.await;
         stopping.close();
     };
-    let served = axum::serve(listener, router(server.clone()))
+    let service = router(server.clone()).into_make_service_with_connect_info::<Peer>();
+    let served = axum::serve(Connections(listener), service)
         .with_graceful_shutdown(shutdown)
         .await;
     tokio::task::spawn_blocking(move || server.stop()).await?;

@@ -10,8 +10,10 @@ use std::time::Duration;
 use tinkrs_engine::Model;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use crate::auth::Auth;
 use crate::checkpoints::Checkpoints;
 use crate::error::Refusal;
+use crate::faults::Faults;
 use crate::lock::lock;
 use crate::registry::Registry;
 use crate::results::Results;
@@ -67,6 +69,11 @@ pub struct Settings {
     /// A run's state is saved when its operations since the last time took this long, or were this
     /// many: what a restart has to repeat. Default five seconds or 64 operations.
     pub snapshot_after: (Duration, u32),
+    /// A file of the keys that are taken, one on a line, each with an optional name behind it. Without
+    /// one, any well-formed key is taken and is an owner of its own.
+    pub key_file: Option<PathBuf>,
+    /// A file of faults to answer with on purpose.
+    pub faults: Option<PathBuf>,
 }
 
 impl Settings {
@@ -83,6 +90,8 @@ impl Settings {
             keep_unfetched: Duration::from_secs(24 * 3600),
             inline_bytes: 1 << 20,
             snapshot_after: (Duration::from_secs(5), 64),
+            key_file: None,
+            faults: None,
         }
     }
 }
@@ -108,6 +117,10 @@ pub enum StartError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 
+    /// The keys or the faults cannot be used.
+    #[error(transparent)]
+    Settings(Box<dyn std::error::Error + Send + Sync>),
+
     /// The system refused a thread.
     #[error("could not start a thread")]
     Thread(#[source] std::io::Error),
@@ -124,6 +137,8 @@ pub struct Server {
 #[derive(Debug)]
 pub(crate) struct Inner {
     shared: Arc<Shared>,
+    auth: Auth,
+    faults: Faults,
     pub(crate) bases: BTreeMap<String, Arc<Base>>,
     closing: watch::Sender<bool>,
     workers: Mutex<Vec<JoinHandle<()>>>,
@@ -177,6 +192,12 @@ impl Server {
             OpenError::Io(source) => data_error(&settings, source),
             source => data_error(&settings, source),
         })?;
+        let auth = Auth::open(&settings.data, settings.key_file.as_deref())
+            .map_err(|error| StartError::Settings(Box::new(error)))?;
+        let faults = match &settings.faults {
+            Some(path) => Faults::load(path).map_err(|error| StartError::Settings(error.into()))?,
+            None => Faults::default(),
+        };
         let store = Arc::new(store);
         let results = Results::new(Arc::clone(&store), loaded.epoch);
         let saved = std::mem::take(&mut loaded.checkpoints);
@@ -210,6 +231,8 @@ impl Server {
         let server = Self {
             inner: Arc::new(Inner {
                 shared,
+                auth,
+                faults,
                 bases,
                 closing: watch::Sender::new(false),
                 workers: Mutex::new(workers),
@@ -221,6 +244,8 @@ impl Server {
 
     /// Answers all waiting polls, so that a server can stop.
     pub(crate) fn close(&self) {
+        // Requests that hang on purpose would hold the server up.
+        self.faults().clear();
         self.inner.closing.send_replace(true);
     }
 
@@ -249,6 +274,20 @@ impl Server {
 
     pub(crate) fn shared(&self) -> &Shared {
         &self.inner.shared
+    }
+
+    pub(crate) fn auth(&self) -> &Auth {
+        &self.inner.auth
+    }
+
+    pub(crate) fn faults(&self) -> &Faults {
+        &self.inner.faults
+    }
+
+    /// Whether only the keys of a file are taken. A server that takes any key belongs on a loopback
+    /// address.
+    pub fn is_restricted(&self) -> bool {
+        self.auth().is_restricted()
     }
 
     pub(crate) fn bases(&self) -> &BTreeMap<String, Arc<Base>> {

@@ -16,11 +16,11 @@ use tinkrs_wire::op::retrieve_futures::{
 
 use super::{Plain, json};
 use crate::Server;
+use crate::auth::Owner;
 use crate::error::Refusal;
 use crate::extract::{Caller, Decoded};
 use crate::feed::Feed;
 use crate::outcome::{Outcome, OutcomeKind};
-use crate::record::Owner;
 use crate::results::Lookup;
 use crate::worker::Command;
 
@@ -31,7 +31,7 @@ pub(crate) async fn retrieve(
     Decoded(request): Decoded<RetrieveFutureRequest>,
 ) -> Result<Response, Refusal> {
     let id = &request.request_id;
-    match server.wait(&owner, &request).await {
+    match server.wait(owner, &request).await {
         Lookup::Done(outcome) => encode(outcome, takes_messages(&headers)),
         Lookup::Large(size) => Ok(Plain(encode_metadata(size)).into_response()),
         Lookup::Pending(status) => {
@@ -53,7 +53,7 @@ pub(crate) async fn retrieve_many(
     Caller(owner): Caller,
     Decoded(request): Decoded<RetrieveFuturesRequest>,
 ) -> Result<Plain<RetrieveFuturesResponse>, Refusal> {
-    server.completions(&owner, request).await.map(Plain)
+    server.completions(owner, request).await.map(Plain)
 }
 
 pub(crate) async fn cancel(
@@ -66,7 +66,7 @@ pub(crate) async fn cancel(
 }
 
 impl Server {
-    async fn wait(&self, owner: &Owner, request: &RetrieveFutureRequest) -> Lookup {
+    async fn wait(&self, owner: Owner, request: &RetrieveFutureRequest) -> Lookup {
         let settings = &self.shared().settings;
         let inline = match request.allow_metadata_only {
             true => settings.inline_bytes,
@@ -83,7 +83,7 @@ impl Server {
     /// Waits for requests of a sampling client to end.
     async fn completions(
         &self,
-        owner: &Owner,
+        owner: Owner,
         request: RetrieveFuturesRequest,
     ) -> Result<RetrieveFuturesResponse, Refusal> {
         let FuturesTarget::SamplingSession {
@@ -132,7 +132,7 @@ impl Server {
     fn cancel(&self, owner: Owner, request: &CancelFutureRequest) {
         for base in self.bases().values() {
             base.send(Command::Cancel {
-                owner: owner.clone(),
+                owner,
                 id: request.request_id.clone(),
             });
         }
@@ -178,13 +178,13 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let base = BaseModel::new("tiny", Arc::new(model));
         let server = Server::start(vec![base], Settings::new(data.path())).unwrap();
-        let owner = Owner::new("me");
-        let answer = server.shared().results.promise(owner.clone(), None);
+        let owner = Owner::of_key(b"me");
+        let answer = server.shared().results.promise(owner, None);
         let request = RetrieveFutureRequest {
             request_id: answer.id().clone(),
             allow_metadata_only: true,
         };
-        let (lookup, ()) = tokio::join!(server.wait(&owner, &request), async { server.close() });
+        let (lookup, ()) = tokio::join!(server.wait(owner, &request), async { server.close() });
         assert!(matches!(lookup, Lookup::Pending(_)), "{lookup:?}");
     }
 }

@@ -6,9 +6,9 @@ use tinkrs_types::{CheckpointKind, CheckpointPage, Cursor, ModelId, TrainingRun,
 
 use super::Plain;
 use crate::Server;
+use crate::auth::Owner;
 use crate::error::Refusal;
 use crate::extract::Caller;
-use crate::record::Owner;
 use crate::registry::Run;
 
 /// Which part of a list to show.
@@ -43,7 +43,7 @@ pub(crate) async fn training_runs(
             "`project_id`: found `{project}`, but this server has no projects"
         )));
     }
-    let (training_runs, cursor) = page.cut(server.training_runs(&owner), 20);
+    let (training_runs, cursor) = page.cut(server.training_runs(owner), 20);
     Ok(Plain(TrainingRunPage {
         training_runs,
         cursor,
@@ -57,7 +57,7 @@ pub(crate) async fn training_run(
 ) -> Result<Plain<TrainingRun>, Refusal> {
     let id = ModelId::new(run_id);
     let mut registry = server.registry();
-    Ok(Plain(server.describe(registry.run(&owner, &id)?)))
+    Ok(Plain(server.describe(registry.run(owner, &id)?)))
 }
 
 pub(crate) async fn run_checkpoints(
@@ -66,9 +66,9 @@ pub(crate) async fn run_checkpoints(
     Path(run_id): Path<String>,
 ) -> Result<Plain<CheckpointPage>, Refusal> {
     let id = ModelId::new(run_id);
-    server.registry().run(&owner, &id)?;
+    server.registry().run(owner, &id)?;
     Ok(Plain(CheckpointPage {
-        checkpoints: server.shared().checkpoints.list(&owner, Some(&id)),
+        checkpoints: server.shared().checkpoints.list(owner, Some(&id)),
         cursor: None,
     }))
 }
@@ -78,7 +78,7 @@ pub(crate) async fn checkpoints(
     Caller(owner): Caller,
     Query(page): Query<Page>,
 ) -> Plain<CheckpointPage> {
-    let (checkpoints, cursor) = page.cut(server.shared().checkpoints.list(&owner, None), 100);
+    let (checkpoints, cursor) = page.cut(server.shared().checkpoints.list(owner, None), 100);
     Plain(CheckpointPage {
         checkpoints,
         cursor: Some(cursor),
@@ -87,10 +87,10 @@ pub(crate) async fn checkpoints(
 
 impl Server {
     /// Lists an owner's training runs, the one used last first.
-    fn training_runs(&self, owner: &Owner) -> Vec<TrainingRun> {
+    fn training_runs(&self, owner: Owner) -> Vec<TrainingRun> {
         let registry = self.registry();
         let runs = registry.runs.values();
-        let own = runs.filter(|run| run.record.owner == *owner);
+        let own = runs.filter(|run| run.record.owner == owner);
         let mut runs: Vec<_> = own.map(|run| self.describe(run)).collect();
         runs.sort_by_key(|run| std::cmp::Reverse(run.last_request_time));
         runs
@@ -99,7 +99,7 @@ impl Server {
     fn describe(&self, run: &Run) -> TrainingRun {
         let record = &run.record;
         let checkpoints = &self.shared().checkpoints;
-        let checkpoints = checkpoints.list(&record.owner, Some(&record.id));
+        let checkpoints = checkpoints.list(record.owner, Some(&record.id));
         let newest = |kind: CheckpointKind| {
             let mut checkpoints = checkpoints.iter();
             checkpoints.find(|c| c.checkpoint_type == kind).cloned()

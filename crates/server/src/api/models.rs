@@ -13,10 +13,11 @@ use tinkrs_wire::op::get_info::GetInfoRequest;
 
 use super::Plain;
 use crate::Server;
+use crate::auth::Owner;
 use crate::error::Refusal;
 use crate::extract::{Caller, Decoded, Json};
 use crate::queue::{NewOperation, Numbered, Taken, digest, same};
-use crate::record::{Owner, RunRecord};
+use crate::record::RunRecord;
 use crate::registry::{Promised, Run};
 use crate::request::{Kind, read_json};
 use crate::store::Change;
@@ -39,7 +40,7 @@ pub(crate) async fn info(
     Caller(owner): Caller,
     Decoded(request): Decoded<GetInfoRequest>,
 ) -> Result<Plain<ModelInfo>, Refusal> {
-    server.model_info(&owner, request.model_id).map(Plain)
+    server.model_info(owner, request.model_id).map(Plain)
 }
 
 /// Frees a model after what is queued now. Older clients do this without a number, so it takes the
@@ -113,9 +114,7 @@ impl Server {
     }
 
     fn take_model(&self, numbered: &Numbered, new: NewRun) -> Result<Taken, Refusal> {
-        let Numbered {
-            owner, model_id, ..
-        } = numbered;
+        let (owner, model_id) = (numbered.owner, &numbered.model_id);
         let mut registry = self.registry();
         registry.open_session(owner, &new.session)?;
         if let Ok(run) = registry.run(owner, model_id) {
@@ -128,10 +127,10 @@ impl Server {
             };
         }
         let permit = self.base(&new.base_model)?.operation_permit()?;
-        let answer = self.shared().results.promise(owner.clone(), None);
+        let answer = self.shared().results.promise(owner, None);
         let record = RunRecord {
             id: model_id.clone(),
-            owner: owner.clone(),
+            owner,
             session: new.session,
             base_model: new.base_model,
             lora: new.lora,
@@ -156,7 +155,7 @@ impl Server {
         })))
     }
 
-    fn model_info(&self, owner: &Owner, id: ModelId) -> Result<ModelInfo, Refusal> {
+    fn model_info(&self, owner: Owner, id: ModelId) -> Result<ModelInfo, Refusal> {
         let mut registry = self.registry();
         let record = &registry.run(owner, &id)?.record;
         let base = self.bases().get(&record.base_model);

@@ -22,12 +22,13 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Plain, Tagged};
 use crate::Server;
+use crate::auth::Owner;
 use crate::error::Refusal;
 use crate::extract::{Caller, Decoded, Json};
 use crate::feed::Feed;
 use crate::outcome::Outcome;
 use crate::queue::digest;
-use crate::record::{Owner, SamplerRecord};
+use crate::record::SamplerRecord;
 use crate::registry::{Promised, Registry, Sampler};
 use crate::request::{Kind, read_json};
 use crate::results::Answer;
@@ -52,7 +53,7 @@ pub(crate) async fn join_session(
     Decoded(request): Decoded<JoinSamplingSessionRequest>,
 ) -> Result<Tagged<JoinSamplingSessionResponse>, Refusal> {
     let id = &request.sampling_session_id;
-    let client_counter = server.join_sampling_session(&owner, id).await?;
+    let client_counter = server.join_sampling_session(owner, id).await?;
     Ok(Tagged(JoinSamplingSessionResponse { client_counter }))
 }
 
@@ -61,7 +62,7 @@ pub(crate) async fn info(
     Caller(owner): Caller,
     Path(sampler_id): Path<String>,
 ) -> Result<Plain<SamplerInfo>, Refusal> {
-    server.sampler_info(&owner, sampler_id.into()).map(Plain)
+    server.sampler_info(owner, sampler_id.into()).map(Plain)
 }
 
 pub(crate) async fn asample(
@@ -89,13 +90,13 @@ impl Server {
         request: &CreateSamplingSessionRequest,
     ) -> Result<SamplingSessionId, Refusal> {
         let (name, path) = (request.base_model.as_deref(), request.model_path.as_deref());
-        let weights = self.weights(&owner, name, path)?;
+        let weights = self.weights(owner, name, path)?;
         let number = request.sampling_session_seq_id;
         let id = SamplingSessionId::in_session(&request.session_id, number);
         let change = {
             let mut registry = self.registry();
-            registry.open_session(&owner, &request.session_id)?;
-            if registry.sampler(&owner, &id).is_ok() {
+            registry.open_session(owner, &request.session_id)?;
+            if registry.sampler(owner, &id).is_ok() {
                 // A repeated request gets the session that the first one opened.
                 Change::Nothing
             } else {
@@ -126,7 +127,7 @@ impl Server {
     /// Gives another client of a sampling session its own block of numbers.
     async fn join_sampling_session(
         &self,
-        owner: &Owner,
+        owner: Owner,
         id: &SamplingSessionId,
     ) -> Result<u64, Refusal> {
         let record = {
@@ -143,7 +144,7 @@ impl Server {
     /// Finds what is to be sampled from, by one of its two names.
     fn weights(
         &self,
-        owner: &Owner,
+        owner: Owner,
         base_model: Option<&str>,
         model_path: Option<&str>,
     ) -> Result<Weights, Refusal> {
@@ -181,7 +182,7 @@ impl Server {
     fn weights_for(
         &self,
         registry: &mut Registry,
-        owner: &Owner,
+        owner: Owner,
         request: &SampleRequest,
     ) -> Result<Weights, Refusal> {
         let (name, path) = (request.base_model.as_deref(), request.model_path.as_deref());
@@ -204,7 +205,7 @@ impl Server {
 
     fn sampler_info(
         &self,
-        owner: &Owner,
+        owner: Owner,
         sampler_id: SamplingSessionId,
     ) -> Result<SamplerInfo, Refusal> {
         let mut registry = self.registry();
@@ -229,26 +230,21 @@ impl Server {
         let digest = digest(&body);
         let seed = fastrand::u64(..);
         if let (Some(id), Some(number)) = (&sampler, number)
-            && let Some(id) = self.sampled_before(&owner, id, number, digest)?
+            && let Some(id) = self.sampled_before(owner, id, number, digest)?
         {
             self.shared().store.write(Change::Nothing).await?;
             return Ok(promise(id, count));
         }
         let (answer, job) = {
             let mut registry = self.registry();
-            let weights = self.weights_for(&mut registry, &owner, &request)?;
+            let weights = self.weights_for(&mut registry, owner, &request)?;
             let request = read_request(request, seed)?;
             let permit = weights.base.sample_permit()?;
             let feed = sampler.as_ref().zip(number);
             let feed = feed.map(|(sampler, number)| Feed::of_request(sampler, number));
-            let answer = self.shared().results.promise(owner.clone(), feed);
+            let answer = self.shared().results.promise(owner, feed);
             if let (Some(id), Some(number)) = (&sampler, number) {
-                if registry
-                    .sampler(&owner, id)?
-                    .requests
-                    .get(&number)
-                    .is_some()
-                {
+                if registry.sampler(owner, id)?.requests.get(&number).is_some() {
                     // It came twice at the same moment; a repeat finds the first one.
                     return Err(Refusal::busy("the same request is being accepted"));
                 }
@@ -257,7 +253,7 @@ impl Server {
                     digest,
                 };
                 registry
-                    .sampler(&owner, id)?
+                    .sampler(owner, id)?
                     .requests
                     .insert(number, promised);
             }
@@ -266,7 +262,7 @@ impl Server {
         let id = answer.id().clone();
         let change = Change::Request(Box::new(NewRequest {
             id: id.clone(),
-            owner: owner.clone(),
+            owner,
             kind: Kind::Sample.name(),
             subject: sampler
                 .as_ref()
@@ -284,7 +280,7 @@ impl Server {
         let accepting = tokio::spawn(async move {
             if let Err(error) = server.shared().store.write(change).await {
                 if let (Some(id), Some(number)) = (&sampler, number)
-                    && let Ok(sampler) = server.registry().sampler(&owner, id)
+                    && let Ok(sampler) = server.registry().sampler(owner, id)
                 {
                     sampler.requests.remove(&number);
                 }
@@ -303,7 +299,7 @@ impl Server {
     /// Finds the request that has a number already, if it is the same request.
     fn sampled_before(
         &self,
-        owner: &Owner,
+        owner: Owner,
         sampler: &SamplingSessionId,
         number: u64,
         digest: Digest,
@@ -340,7 +336,7 @@ impl Server {
     /// Queues a request that was accepted before this process began.
     pub(crate) fn sample_again(
         &self,
-        owner: &Owner,
+        owner: Owner,
         request: SampleRequest,
         seed: u64,
         answer: Answer,
@@ -349,7 +345,7 @@ impl Server {
         let request = weights.and_then(|weights| Ok((weights, read_request(request, seed)?)));
         match request {
             Ok((weights, request)) => {
-                self.send_sample(owner.clone(), weights, request, answer, None);
+                self.send_sample(owner, weights, request, answer, None);
             }
             Err(refusal) => answer.finish(Outcome::user_error(refusal.detail())),
         }

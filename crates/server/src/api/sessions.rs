@@ -13,9 +13,10 @@ use tinkrs_wire::op::session_heartbeat::{SessionHeartbeatRequest, SessionHeartbe
 use super::models::read_metadata;
 use super::{Plain, Tagged};
 use crate::Server;
+use crate::auth::Owner;
 use crate::error::Refusal;
 use crate::extract::{Caller, Decoded};
-use crate::record::{Owner, SessionRecord};
+use crate::record::SessionRecord;
 use crate::registry::Session;
 use crate::store::Change;
 use crate::worker::Command;
@@ -33,7 +34,7 @@ pub(crate) async fn heartbeat(
     Caller(owner): Caller,
     Decoded(request): Decoded<SessionHeartbeatRequest>,
 ) -> Result<Tagged<SessionHeartbeatResponse>, Refusal> {
-    server.heartbeat(&owner, &request.session_id)?;
+    server.heartbeat(owner, &request.session_id)?;
     Ok(Tagged(SessionHeartbeatResponse {}))
 }
 
@@ -44,7 +45,7 @@ pub(crate) async fn finish(
     Decoded(request): Decoded<FinishSessionRequest>,
 ) -> Result<Plain<Map<String, Value>>, Refusal> {
     let id = session_id.into();
-    server.registry().session(&owner, &id)?;
+    server.registry().session(owner, &id)?;
     server.end_session(
         &id,
         SessionStatus::ClientFinished {
@@ -91,7 +92,7 @@ impl Server {
         })
     }
 
-    fn heartbeat(&self, owner: &Owner, id: &SessionId) -> Result<(), Refusal> {
+    fn heartbeat(&self, owner: Owner, id: &SessionId) -> Result<(), Refusal> {
         let mut registry = self.registry();
         match registry.session(owner, id)?.is_open() {
             true => registry.open_session(owner, id).map(|_| ()),

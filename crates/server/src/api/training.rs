@@ -9,9 +9,9 @@ use tinkrs_wire::op::optim_step::OptimStepRequest;
 
 use super::Plain;
 use crate::Server;
+use crate::auth::Owner;
 use crate::error::Refusal;
 use crate::extract::{Caller, Json, Raw};
-use crate::record::Owner;
 use crate::request::Kind;
 use crate::worker::Operation;
 
@@ -56,7 +56,7 @@ pub(crate) async fn optim_step(
 pub(crate) fn prepare_pass(
     request: ForwardBackwardRequest,
     _server: &Server,
-    _owner: &Owner,
+    _owner: Owner,
 ) -> Result<Operation, Refusal> {
     if request.data.is_empty() {
         return Err(InvalidInput::new("data", "no datums", "at least one").into());

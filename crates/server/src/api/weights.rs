@@ -19,10 +19,11 @@ use tinkrs_wire::op::weights_info::WeightsInfoRequest;
 use super::Plain;
 use super::models::{NewRun, read_metadata};
 use crate::Server;
+use crate::auth::Owner;
 use crate::checkpoints::{NewCheckpoint, check_name};
 use crate::error::Refusal;
 use crate::extract::{Caller, Decoded, Json};
-use crate::record::{Owner, SavedCheckpoint};
+use crate::record::SavedCheckpoint;
 use crate::registry::Registry;
 use crate::request::{Kind, read_json};
 use crate::worker::Operation;
@@ -83,13 +84,13 @@ pub(crate) async fn info(
     Caller(owner): Caller,
     Decoded(request): Decoded<WeightsInfoRequest>,
 ) -> Result<Plain<WeightsInfo>, Refusal> {
-    let saved = server.checkpoint(&owner, &request.tinker_path.parse()?)?;
+    let saved = server.checkpoint(owner, &request.tinker_path.parse()?)?;
     Ok(Plain(saved.info))
 }
 
 pub(crate) fn prepare_save(
     registry: &mut Registry,
-    owner: &Owner,
+    owner: Owner,
     model_id: &ModelId,
     request: SaveWeightsRequest,
 ) -> Result<Operation, Refusal> {
@@ -114,7 +115,7 @@ pub(crate) fn prepare_save(
 
 pub(crate) fn prepare_save_for_sampler(
     registry: &mut Registry,
-    owner: &Owner,
+    owner: Owner,
     model_id: &ModelId,
     request: SaveWeightsForSamplerRequest,
 ) -> Result<Operation, Refusal> {
@@ -147,7 +148,7 @@ pub(crate) fn prepare_save_for_sampler(
 
 pub(crate) fn prepare_save_external(
     registry: &mut Registry,
-    owner: &Owner,
+    owner: Owner,
     model_id: &ModelId,
     request: SaveWeightsExternalRequest,
 ) -> Result<Operation, Refusal> {
@@ -174,7 +175,7 @@ impl Server {
     /// Finds a checkpoint that an owner may read.
     pub(crate) fn checkpoint(
         &self,
-        owner: &Owner,
+        owner: Owner,
         path: &TinkerPath,
     ) -> Result<SavedCheckpoint, Refusal> {
         let saved = self.shared().checkpoints.find(owner, path);
@@ -184,7 +185,7 @@ impl Server {
     pub(crate) fn prepare_load(
         &self,
         registry: &mut Registry,
-        owner: &Owner,
+        owner: Owner,
         model_id: &ModelId,
         request: &LoadWeightsRequest,
     ) -> Result<Operation, Refusal> {
@@ -244,7 +245,7 @@ impl Server {
                 "`optimizer_config.type`: expected adamw, the only optimizer of this server",
             ));
         }
-        let info = self.checkpoint(&owner, &path)?.info;
+        let info = self.checkpoint(owner, &path)?.info;
         if request
             .base_model
             .is_some_and(|name| name != info.base_model)
@@ -291,7 +292,7 @@ fn check_load(request: &LoadWeightsRequest) -> Result<TinkerPath, Refusal> {
 /// Checks what a checkpoint is to be called and how long it is to live.
 fn new_checkpoint(
     registry: &mut Registry,
-    (owner, model_id): (&Owner, &ModelId),
+    (owner, model_id): (Owner, &ModelId),
     kind: CheckpointKind,
     name: &str,
     ttl_seconds: Option<u64>,
@@ -301,7 +302,7 @@ fn new_checkpoint(
     ttl_seconds.map(check_ttl).transpose()?;
     let info = registry.run(owner, model_id)?.record.weights_info();
     Ok(NewCheckpoint {
-        owner: owner.clone(),
+        owner,
         path: TinkerPath::new(model_id.clone(), kind, name)?,
         info,
         overwrite: None,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use ring::digest::{SHA256, digest};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Whose a thing is.
 ///
@@ -61,6 +62,19 @@ impl FromStr for Owner {
         }
         let number = u64::from_str_radix(digits, 16).map_err(|_| NotAnOwner)?;
         Ok(Self(number.to_be_bytes()))
+    }
+}
+
+impl Serialize for Owner {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Owner {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 

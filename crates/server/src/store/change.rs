@@ -11,8 +11,9 @@ use serde_json::{Map, Value};
 use tinkrs_types::{ModelId, RequestId, SamplingSessionId, SessionId, TinkerPath};
 
 use super::files::Files;
+use crate::auth::Owner;
 use crate::outcome::Outcome;
-use crate::record::{Owner, RunRecord, SamplerRecord, SavedCheckpoint, SessionRecord};
+use crate::record::{RunRecord, SamplerRecord, SavedCheckpoint, SessionRecord};
 
 /// One change. Those of a batch are committed together.
 #[derive(Debug)]
@@ -216,7 +217,7 @@ pub(super) fn apply(
             on.prepare_cached("INSERT INTO audit VALUES (?, ?, ?, ?)")?
                 .execute(params![
                     entry.time.as_millisecond(),
-                    entry.owner.as_str(),
+                    entry.owner.to_string(),
                     entry.event,
                     text(&entry.details)
                 ])?;
@@ -241,7 +242,7 @@ fn accept(
     on.prepare_cached("INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)")?
         .execute(params![
             request.id.as_str(),
-            request.owner.as_str(),
+            request.owner.to_string(),
             request.kind,
             request.subject,
             request.number,
@@ -291,7 +292,7 @@ fn end(
     for usage in &ended.usage {
         add.execute(params![
             hour,
-            usage.owner.as_str(),
+            usage.owner.to_string(),
             usage.base_model,
             usage.session.as_ref().map_or("", SessionId::as_str),
             usage.kind.name(),

@@ -11,8 +11,9 @@ use tinkrs_types::RequestId;
 
 use super::change::Digest;
 use super::files::{Files, remove};
+use crate::auth::Owner;
 use crate::outcome::OutcomeKind;
-use crate::record::{Owner, RunRecord, SamplerRecord, SavedCheckpoint, SessionRecord};
+use crate::record::{RunRecord, SamplerRecord, SavedCheckpoint, SessionRecord};
 
 /// All that a data folder holds.
 #[derive(Debug, Default)]
@@ -93,7 +94,7 @@ fn request(row: &Row<'_>) -> rusqlite::Result<LoadedRequest> {
     let kind = outcome.as_deref().and_then(OutcomeKind::from_name);
     Ok(LoadedRequest {
         id: RequestId::new(row.get::<_, String>(0)?),
-        owner: Owner::new(row.get::<_, String>(1)?),
+        owner: owner(row, 1)?,
         kind: row.get(2)?,
         subject: row.get(3)?,
         number: row.get(4)?,
@@ -168,6 +169,13 @@ fn rows<T>(
 fn record<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
     let text: String = row.get(column)?;
     serde_json::from_str(&text).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
+    })
+}
+
+fn owner(row: &Row<'_>, column: usize) -> rusqlite::Result<Owner> {
+    let text: String = row.get(column)?;
+    text.parse().map_err(|error| {
         rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
     })
 }

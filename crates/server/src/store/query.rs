@@ -5,8 +5,8 @@ use rusqlite::params;
 use serde_json::{Map, Value};
 
 use super::{AuditEntry, Store, UsageKind, load};
+use crate::auth::Owner;
 use crate::lock::lock;
-use crate::record::Owner;
 
 /// What somebody used in an hour.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Store {
     /// Lists what an owner used in these hours, by hour and then from much to little.
     pub(crate) fn usage(
         &self,
-        owner: &Owner,
+        owner: Owner,
         hours: std::ops::Range<i64>,
     ) -> rusqlite::Result<Vec<UsageRow>> {
         let reader = lock(&self.reader);
@@ -31,7 +31,7 @@ impl Store {
             "SELECT hour, base_model, session, kind, amount FROM usage
              WHERE owner = ? AND hour >= ? AND hour < ? ORDER BY hour, amount DESC",
         )?;
-        let rows = query.query_map(params![owner.as_str(), hours.start, hours.end], |row| {
+        let rows = query.query_map(params![owner.to_string(), hours.start, hours.end], |row| {
             let kind: String = row.get(3)?;
             Ok(UsageRow {
                 hour: row.get(0)?,
@@ -47,7 +47,7 @@ impl Store {
     /// Lists what an owner did between two times.
     pub(crate) fn audit(
         &self,
-        owner: &Owner,
+        owner: Owner,
         times: std::ops::Range<Timestamp>,
     ) -> rusqlite::Result<Vec<(Timestamp, String, Map<String, Value>)>> {
         let reader = lock(&self.reader);
@@ -56,7 +56,7 @@ impl Store {
              WHERE owner = ? AND time >= ? AND time < ? ORDER BY time",
         )?;
         let (start, end) = (times.start.as_millisecond(), times.end.as_millisecond());
-        let rows = query.query_map(params![owner.as_str(), start, end], |row| {
+        let rows = query.query_map(params![owner.to_string(), start, end], |row| {
             let details: String = row.get(2)?;
             let details = serde_json::from_str(&details).unwrap_or_default();
             Ok((load::time(row, 0)?, row.get(1)?, details))
@@ -65,10 +65,10 @@ impl Store {
     }
 
     /// Remembers what somebody did.
-    pub(crate) fn remember(&self, owner: &Owner, event: &'static str, details: Map<String, Value>) {
+    pub(crate) fn remember(&self, owner: Owner, event: &'static str, details: Map<String, Value>) {
         self.note(super::Change::Audit(AuditEntry {
             time: Timestamp::now(),
-            owner: owner.clone(),
+            owner,
             event,
             details,
         }));

@@ -7,13 +7,14 @@ use jiff::Timestamp;
 use tinkrs_types::{LoraConfig, ModelId, RequestId};
 
 use super::*;
+use crate::auth::Owner;
 use crate::outcome::{Outcome, OutcomeKind};
-use crate::record::{Owner, RunRecord};
+use crate::record::RunRecord;
 
 fn run() -> RunRecord {
     RunRecord {
         id: ModelId::new("s:train:0"),
-        owner: Owner::new("me"),
+        owner: Owner::of_key(b"me"),
         session: "s".into(),
         base_model: "tiny".to_owned(),
         lora: LoraConfig::new(4),
@@ -27,7 +28,7 @@ fn run() -> RunRecord {
 fn request(number: i64) -> Change {
     Change::Request(Box::new(NewRequest {
         id: id(number),
-        owner: Owner::new("me"),
+        owner: Owner::of_key(b"me"),
         kind: "optim_step",
         subject: run().id.to_string(),
         number: Some(number),

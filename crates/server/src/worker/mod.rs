@@ -26,9 +26,9 @@ use tinkrs_engine::sample::SampleRequest;
 use tinkrs_types::{ErrorCategory, ModelId, RequestId, SessionId};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::auth::Owner;
 use crate::error::chain;
 use crate::outcome::Outcome;
-use crate::record::Owner;
 use crate::results::Answer;
 use crate::shared::Shared;
 pub(crate) use training::Operation;
@@ -158,7 +158,7 @@ impl Worker {
     fn take(&mut self, command: Command) -> bool {
         match command {
             Command::Sample(job) => self.sampling.submit(job),
-            Command::Cancel { owner, id } => self.sampling.cancel(&owner, &id),
+            Command::Cancel { owner, id } => self.sampling.cancel(owner, &id),
             Command::Train(_) | Command::Restore { .. } | Command::Forget { .. } => {
                 self.queue.push_back(command);
             }

@@ -12,8 +12,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::adapters::Adapters;
 use super::{SampleJob, failure};
+use crate::auth::Owner;
 use crate::outcome::Outcome;
-use crate::record::Owner;
 use crate::results::{Answer, Ending};
 use crate::store::files;
 use crate::store::{Usage, UsageKind};
@@ -91,9 +91,9 @@ impl Sampling {
         }
     }
 
-    pub(super) fn cancel(&mut self, owner: &Owner, id: &RequestId) {
+    pub(super) fn cancel(&mut self, owner: Owner, id: &RequestId) {
         let mut waiting = self.waiting.iter();
-        let found = waiting.find(|(_, w)| w.answer.id() == id && w.owner == *owner);
+        let found = waiting.find(|(_, w)| w.answer.id() == id && w.owner == owner);
         if let Some(ticket) = found.map(|(ticket, _)| *ticket) {
             self.sampler.cancel(ticket);
             self.finish(ticket, Outcome::user_error("the request was cancelled"));
@@ -153,7 +153,7 @@ impl Sampling {
         ];
         let usage = usage.into_iter().filter(|(_, tokens)| *tokens > 0);
         let usage = usage.map(|(kind, tokens)| Usage {
-            owner: waiting.owner.clone(),
+            owner: waiting.owner,
             base_model: self.base_model.clone(),
             session: waiting.session.clone(),
             kind,

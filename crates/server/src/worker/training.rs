@@ -18,10 +18,11 @@ use tinkrs_wire::op::unload_model::UnloadModelResult;
 
 use super::snapshots::{self, Snapshots};
 use super::{TrainJob, failure};
+use crate::auth::Owner;
 use crate::checkpoints::{Checkpoints, NewCheckpoint, SaveError};
 use crate::error::chain;
 use crate::outcome::Outcome;
-use crate::record::{Owner, SamplerRecord, SavedCheckpoint};
+use crate::record::{SamplerRecord, SavedCheckpoint};
 use crate::registry::Sampler;
 use crate::results::Ending;
 use crate::shared::Shared;
@@ -173,7 +174,7 @@ impl Training {
         let tokens = operation.tokens();
         let mut new_adapter = None;
         let result = catch_unwind(AssertUnwindSafe(|| {
-            self.execute((&model_id, number), &owner, operation, &mut new_adapter)
+            self.execute((&model_id, number), owner, operation, &mut new_adapter)
         }));
         let succeeded = matches!(result, Ok(Ok(_)));
         let done = match result {
@@ -196,7 +197,7 @@ impl Training {
         ending.with_snapshot = done.with_snapshot;
         if succeeded && tokens > 0 {
             ending.usage.push(Usage {
-                owner: owner.clone(),
+                owner,
                 base_model: self.base_model.clone(),
                 session: Some(session),
                 kind: UsageKind::Training,
@@ -251,7 +252,7 @@ impl Training {
     ) {
         let checkpoints = &self.shared.checkpoints;
         let (path, folder) = (saved.path().clone(), saved.folder.clone());
-        let before = checkpoints.find_own(&saved.owner, &path);
+        let before = checkpoints.find_own(saved.owner, &path);
         checkpoints.add(saved);
         if answer.finish_blocking(ending).is_err() {
             match before {
@@ -286,7 +287,7 @@ impl Training {
     fn execute(
         &mut self,
         (id, number): (&ModelId, i64),
-        owner: &Owner,
+        owner: Owner,
         operation: Operation,
         new_adapter: &mut Option<NewAdapter>,
     ) -> Result<Done, Failure> {
@@ -394,7 +395,7 @@ impl Training {
                 Ok(Done {
                     sampler: Some(SamplerRecord {
                         id: sampler,
-                        owner: owner.clone(),
+                        owner,
                         session,
                         base_model: self.base_model.clone(),
                         adapter: Some(folder),
@@ -427,7 +428,7 @@ impl Training {
     fn load(
         &mut self,
         (id, number): (&ModelId, i64),
-        owner: &Owner,
+        owner: Owner,
         path: &TinkerPath,
         optimizer: bool,
     ) -> Result<Done, Failure> {

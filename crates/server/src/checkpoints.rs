@@ -88,6 +88,15 @@ impl Checkpoints {
         self.find(owner, path).filter(|saved| saved.owner == owner)
     }
 
+    /// Finds the whole path of a checkpoint's folder by the folder's own name.
+    pub(crate) fn find_folder(&self, name: &str) -> Option<PathBuf> {
+        let now = Timestamp::now();
+        let saved = lock(&self.saved);
+        let mut saved = saved.values().filter(|saved| !is_over(saved, now));
+        let found = saved.find(|saved| saved.folder.file_name().is_some_and(|own| own == name))?;
+        Some(self.folder(&found.folder))
+    }
+
     /// Lists an owner's checkpoints, those of one run or all, newest first.
     pub(crate) fn list(&self, owner: Owner, run: Option<&ModelId>) -> Vec<Checkpoint> {
         let now = Timestamp::now();

@@ -1,7 +1,7 @@
 //! What handlers are given: checked credentials and decoded bodies.
 
 use axum::body::Body as HttpBody;
-use axum::extract::{FromRequest, FromRequestParts, Request, State};
+use axum::extract::{FromRequest, FromRequestParts, Query, Request, State};
 use axum::http::header;
 use axum::http::request::Parts;
 use axum::middleware::Next;
@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body_util::LengthLimitError;
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use tinkrs_wire::op::forward_backward::Address;
 use tinkrs_wire::{Body, compress, header as names};
 
@@ -43,6 +44,20 @@ impl<T: Body, S: Send + Sync> FromRequest<S> for Decoded<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
         read_json(&read(request.into_body()).await?).map(Self)
+    }
+}
+
+/// The parameters in a request's query, every one of them known.
+pub(crate) struct Parameters<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        match Query::<T>::from_request_parts(parts, state).await {
+            Ok(Query(parameters)) => Ok(Self(parameters)),
+            Err(rejection) => Err(Refusal::bad_request(rejection.body_text())),
+        }
     }
 }
 

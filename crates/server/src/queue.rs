@@ -158,8 +158,8 @@ impl Server {
                 weights::prepare_save_external(registry, owner, model_id, request)
             }
             Request::LoadWeights(request) => self.prepare_load(registry, owner, model_id, &request),
-            Request::UnloadModel(_) => Ok(Operation::Unload),
-            Request::CreateModel(_) => {
+            Request::UnloadModel => Ok(Operation::Unload),
+            Request::CreateModel => {
                 let run = registry.run(owner, model_id)?;
                 Ok(Operation::Create(run.record.lora.clone()))
             }

@@ -105,7 +105,9 @@ impl Kind {
     /// Reads a request, every part of it.
     pub(crate) fn read(self, body: &Bytes) -> Result<Request, Refusal> {
         Ok(match self {
-            Self::CreateModel => Request::CreateModel(read_json(body)?),
+            Self::CreateModel => {
+                read_json::<CreateModelRequest>(body).map(|_| Request::CreateModel)?
+            }
             Self::Pass => Request::Pass(ForwardBackwardRequest::decode(body.clone())?),
             Self::PassJson => Request::Pass(read_pass(body, ForwardBackwardRequest::decode_json)?),
             Self::Forward => Request::Pass(read_pass(body, forward::decode)?),
@@ -114,7 +116,9 @@ impl Kind {
             Self::SaveWeightsForSampler => Request::SaveWeightsForSampler(read_json(body)?),
             Self::SaveWeightsExternal => Request::SaveWeightsExternal(read_json(body)?),
             Self::LoadWeights => Request::LoadWeights(read_json(body)?),
-            Self::UnloadModel => Request::UnloadModel(read_json(body)?),
+            Self::UnloadModel => {
+                read_json::<UnloadModelRequest>(body).map(|_| Request::UnloadModel)?
+            }
             Self::Sample => Request::Sample(read_json(body)?),
             Self::CreateCustomLoss => Request::CreateCustomLoss(read_json(body)?),
         })
@@ -124,14 +128,15 @@ impl Kind {
 /// A request that was read.
 #[derive(Debug)]
 pub(crate) enum Request {
-    CreateModel(CreateModelRequest),
+    /// What there is to know is in the run's record.
+    CreateModel,
     Pass(ForwardBackwardRequest),
     OptimStep(OptimStepRequest),
     SaveWeights(SaveWeightsRequest),
     SaveWeightsForSampler(SaveWeightsForSamplerRequest),
     SaveWeightsExternal(SaveWeightsExternalRequest),
     LoadWeights(LoadWeightsRequest),
-    UnloadModel(UnloadModelRequest),
+    UnloadModel,
     Sample(SampleRequest),
     CreateCustomLoss(CreateCustomLossRequest),
 }

@@ -3,10 +3,13 @@
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post, put};
 use tinkrs_wire::route;
 
-use crate::api::{futures, listings, models, sampling, service, sessions, training, weights};
+use crate::api::{
+    admin, checkpoints, copies, downloads, futures, keys, listings, models, sampling, service,
+    session_listings, sessions, training, weights,
+};
 use crate::error::Refusal;
 use crate::{Server, extract, faults};
 
@@ -20,6 +23,8 @@ pub fn router(server: Server) -> Router {
         .route(route::DYNAMIC_CONFIG, post(service::dynamic_config))
         .route(route::GET_SERVER_CAPABILITIES, get(service::capabilities))
         .route(route::TELEMETRY, post(service::telemetry))
+        .route(route::AUTH_TOKEN, post(keys::token))
+        .route(route::API_KEY_ME, get(keys::describe).delete(keys::revoke))
         .route(route::CREATE_SESSION, post(sessions::create))
         .route(route::SESSION_HEARTBEAT, post(sessions::heartbeat))
         .route(route::FINISH_SESSION, post(sessions::finish))
@@ -52,6 +57,26 @@ pub fn router(server: Server) -> Router {
         .route(route::RUN_CHECKPOINTS, get(listings::run_checkpoints))
         .route(route::MODEL_CHECKPOINTS, get(listings::run_checkpoints))
         .route(route::CHECKPOINTS, get(listings::checkpoints))
+        .route(route::CHECKPOINT, delete(checkpoints::delete))
+        .route(
+            route::CHECKPOINT_PUBLISH,
+            post(checkpoints::publish).delete(checkpoints::unpublish),
+        )
+        .route(route::CHECKPOINT_TTL, put(checkpoints::set_ttl))
+        .route(route::CHECKPOINT_ARCHIVE, get(downloads::archive))
+        .route(route::EXTERNAL_WEIGHTS_URLS, get(downloads::external_urls))
+        .route(route::COPY_WEIGHTS, post(copies::copy))
+        .route(route::SESSIONS, get(session_listings::list))
+        .route(route::SESSION, get(session_listings::describe))
+        .route(route::SEARCH_SESSIONS, post(session_listings::search))
+        .route(
+            route::SESSION_PROJECT,
+            put(session_listings::assign_project),
+        )
+        .route(route::TRACE_EXPORT, get(session_listings::trace_export))
+        .route(route::AUDIT, get(admin::audit))
+        .route(route::BILLING_USAGE, get(admin::usage))
+        .route(route::STORAGE_USAGE, get(admin::storage))
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
         .layer(middleware::from_fn_with_state(
@@ -61,6 +86,7 @@ pub fn router(server: Server) -> Router {
     let faults = server.faults().clone();
     Router::new()
         .route(route::HEALTHZ, get(service::healthz))
+        .route(downloads::FILE, get(downloads::file))
         .merge(keyed)
         .with_state(server)
         .merge(faults::admin(faults.clone()))

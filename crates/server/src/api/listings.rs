@@ -1,26 +1,33 @@
 //! Lists of training runs and checkpoints.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use serde::Deserialize;
-use tinkrs_types::{CheckpointKind, CheckpointPage, Cursor, ModelId, TrainingRun, TrainingRunPage};
+use tinkrs_types::{
+    AccessScope, CheckpointKind, CheckpointPage, Cursor, ModelId, TrainingRun, TrainingRunPage,
+};
 
-use super::Plain;
+use super::{Plain, check_project};
 use crate::Server;
 use crate::auth::Owner;
 use crate::error::Refusal;
-use crate::extract::Caller;
+use crate::extract::{Caller, Parameters};
 use crate::registry::Run;
 
 /// Which part of a list to show.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Page {
     limit: Option<u64>,
     offset: Option<u64>,
     project_id: Option<String>,
+    /// Owners see nothing of each other in a list, so both scopes are the same.
+    #[serde(rename = "access_scope")]
+    _access_scope: Option<AccessScope>,
 }
 
 impl Page {
-    fn cut<T>(&self, items: Vec<T>, default_limit: u64) -> (Vec<T>, Cursor) {
+    /// Cuts the page out of a list.
+    pub(super) fn cut<T>(&self, items: Vec<T>, default_limit: u64) -> (Vec<T>, Cursor) {
         let cursor = Cursor {
             offset: self.offset.unwrap_or(0),
             limit: self.limit.unwrap_or(default_limit),
@@ -33,16 +40,20 @@ impl Page {
     }
 }
 
+/// Whose things to show.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Scope {
+    #[serde(rename = "access_scope")]
+    _access_scope: Option<AccessScope>,
+}
+
 pub(crate) async fn training_runs(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Query(page): Query<Page>,
+    Parameters(page): Parameters<Page>,
 ) -> Result<Plain<TrainingRunPage>, Refusal> {
-    if let Some(project) = &page.project_id {
-        return Err(Refusal::bad_request(format!(
-            "`project_id`: found `{project}`, but this server has no projects"
-        )));
-    }
+    page.project_id.as_deref().map(check_project).transpose()?;
     let (training_runs, cursor) = page.cut(server.training_runs(owner), 20);
     Ok(Plain(TrainingRunPage {
         training_runs,
@@ -54,6 +65,7 @@ pub(crate) async fn training_run(
     State(server): State<Server>,
     Caller(owner): Caller,
     Path(run_id): Path<String>,
+    _: Parameters<Scope>,
 ) -> Result<Plain<TrainingRun>, Refusal> {
     let id = ModelId::new(run_id);
     let mut registry = server.registry();
@@ -76,7 +88,7 @@ pub(crate) async fn run_checkpoints(
 pub(crate) async fn checkpoints(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Query(page): Query<Page>,
+    Parameters(page): Parameters<Page>,
 ) -> Plain<CheckpointPage> {
     let (checkpoints, cursor) = page.cut(server.shared().checkpoints.list(owner, None), 100);
     Plain(CheckpointPage {

@@ -3,11 +3,17 @@
 //! A handler decodes, calls one method of [`Server`](crate::Server) and encodes; the methods are
 //! next to their handlers.
 
+pub(crate) mod admin;
+pub(crate) mod checkpoints;
+pub(crate) mod copies;
+pub(crate) mod downloads;
 pub(crate) mod futures;
+pub(crate) mod keys;
 pub(crate) mod listings;
 pub(crate) mod models;
 pub(crate) mod sampling;
 pub(crate) mod service;
+pub(crate) mod session_listings;
 pub(crate) mod sessions;
 pub(crate) mod training;
 pub(crate) mod weights;
@@ -16,6 +22,8 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tinkrs_wire::Body;
+
+use crate::error::Refusal;
 
 /// A JSON answer without a tag.
 pub(crate) struct Plain<T>(pub(crate) T);
@@ -32,6 +40,19 @@ pub(crate) struct Tagged<T>(pub(crate) T);
 impl<T: Body> IntoResponse for Tagged<T> {
     fn into_response(self) -> Response {
         json(self.0.encode())
+    }
+}
+
+/// The one project of the server: everything is in it.
+const PROJECT: &str = "local";
+
+/// Refuses any other project.
+fn check_project(id: &str) -> Result<(), Refusal> {
+    match id {
+        PROJECT => Ok(()),
+        _ => Err(Refusal::forbidden(format!(
+            "`project_id`: found `{id}`, expected `{PROJECT}`, the only project of this server"
+        ))),
     }
 }
 

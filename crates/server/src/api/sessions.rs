@@ -11,7 +11,7 @@ use tinkrs_wire::op::finish_session::FinishSessionRequest;
 use tinkrs_wire::op::session_heartbeat::{SessionHeartbeatRequest, SessionHeartbeatResponse};
 
 use super::models::read_metadata;
-use super::{Plain, Tagged};
+use super::{Plain, Tagged, check_project};
 use crate::Server;
 use crate::auth::Owner;
 use crate::error::Refusal;
@@ -64,9 +64,7 @@ impl Server {
         request: CreateSessionRequest,
     ) -> Result<CreateSessionResponse, Refusal> {
         if let Some(project) = &request.project_id {
-            return Err(Refusal::bad_request(format!(
-                "`project_id`: found `{project}`, but this server has no projects"
-            )));
+            check_project(project.as_str())?;
         }
         let session_id = SessionId::new(uuid());
         let record = SessionRecord {

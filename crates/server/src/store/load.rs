@@ -46,7 +46,6 @@ pub(crate) struct LoadedRequest {
     pub(crate) number: Option<i64>,
     pub(crate) digest: Digest,
     pub(crate) seed: u64,
-    pub(crate) accepted: Timestamp,
     pub(crate) has_body: bool,
     /// What its result is and how large, if it has ended.
     pub(crate) outcome: Option<(OutcomeKind, u64)>,
@@ -81,7 +80,7 @@ pub(super) fn load(connection: &mut Connection) -> rusqlite::Result<Loaded> {
         })?,
         requests: rows(
             connection,
-            "SELECT id, owner, kind, subject, number, digest, seed, accepted, has_body, outcome, size
+            "SELECT id, owner, kind, subject, number, digest, seed, has_body, outcome, size
              FROM requests ORDER BY accepted, rowid",
             request,
         )?,
@@ -89,8 +88,8 @@ pub(super) fn load(connection: &mut Connection) -> rusqlite::Result<Loaded> {
 }
 
 fn request(row: &Row<'_>) -> rusqlite::Result<LoadedRequest> {
-    let outcome: Option<String> = row.get(9)?;
-    let size: Option<i64> = row.get(10)?;
+    let outcome: Option<String> = row.get(8)?;
+    let size: Option<i64> = row.get(9)?;
     let kind = outcome.as_deref().and_then(OutcomeKind::from_name);
     Ok(LoadedRequest {
         id: RequestId::new(row.get::<_, String>(0)?),
@@ -100,8 +99,7 @@ fn request(row: &Row<'_>) -> rusqlite::Result<LoadedRequest> {
         number: row.get(4)?,
         digest: row.get(5)?,
         seed: row.get::<_, i64>(6)?.cast_unsigned(),
-        accepted: time(row, 7)?,
-        has_body: row.get(8)?,
+        has_body: row.get(7)?,
         outcome: kind.zip(size.map(i64::cast_unsigned)),
     })
 }

@@ -1,0 +1,198 @@
+//! What an owner did and used.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
+use serde::Deserialize;
+use tinkrs_types::{
+    AuditEntry, AuditEventType, AuditLog, BillingEvent, BillingEventInfo, BillingSession,
+    BillingUsage, SessionId, StorageUsage, StorageUsageRow,
+};
+
+use super::{PROJECT, Plain, check_project};
+use crate::Server;
+use crate::auth::Owner;
+use crate::error::Refusal;
+use crate::extract::{Caller, Parameters};
+use crate::store::{UsageKind, UsageRow};
+
+/// The longest time that a report of usage covers, in hours.
+const USAGE_HOURS: i64 = 14 * 24;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AuditQuery {
+    event_type: Option<AuditEventType>,
+    day: Option<Date>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UsageQuery {
+    starting_on: Timestamp,
+    ending_before: Timestamp,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StorageQuery {
+    project_id: Option<String>,
+}
+
+pub(crate) async fn audit(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    Parameters(query): Parameters<AuditQuery>,
+) -> Result<Plain<AuditLog>, Refusal> {
+    server.audit_log(owner, &query).map(Plain)
+}
+
+pub(crate) async fn usage(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    Parameters(query): Parameters<UsageQuery>,
+) -> Result<Plain<BillingUsage>, Refusal> {
+    server.usage(owner, &query).map(Plain)
+}
+
+pub(crate) async fn storage(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    Parameters(query): Parameters<StorageQuery>,
+) -> Result<Plain<StorageUsage>, Refusal> {
+    query.project_id.as_deref().map(check_project).transpose()?;
+    Ok(Plain(server.storage(owner)))
+}
+
+impl Server {
+    fn audit_log(&self, owner: Owner, query: &AuditQuery) -> Result<AuditLog, Refusal> {
+        let today = || Timestamp::now().to_zoned(TimeZone::UTC).date();
+        let day = query.day.unwrap_or_else(today);
+        let midnight = |date: Date| date.to_zoned(TimeZone::UTC).map(|zoned| zoned.timestamp());
+        let range = midnight(day).and_then(|start| Ok(start..midnight(day.checked_add(1.day())?)?));
+        let range = range.map_err(|error| Refusal::bad_request(format!("`day`: {error}")))?;
+        let prefix = match query.event_type.unwrap_or_default() {
+            AuditEventType::All => "",
+            AuditEventType::Checkpoints => "checkpoint_",
+            AuditEventType::Projects => "project_",
+            AuditEventType::Teams => "team_",
+            AuditEventType::Organizations => "organization_",
+        };
+        let rows = self
+            .shared()
+            .store
+            .audit(owner, range)
+            .map_err(unreadable)?;
+        let rows = rows
+            .into_iter()
+            .filter(|(_, event, _)| event.starts_with(prefix));
+        let entry = |(timestamp, event, event_details): (_, _, serde_json::Map<_, _>)| {
+            let text = |name: &str| Some(event_details.get(name)?.as_str()?.to_owned());
+            AuditEntry {
+                timestamp,
+                event,
+                model_id: text("model_id"),
+                tinker_path: text("tinker_path"),
+                purpose: None,
+                event_details,
+            }
+        };
+        Ok(AuditLog {
+            entries: rows.map(entry).collect(),
+        })
+    }
+
+    fn usage(&self, owner: Owner, query: &UsageQuery) -> Result<BillingUsage, Refusal> {
+        let hour = |name: &str, time: Timestamp| match time.as_second() % 3600 {
+            0 if time.subsec_nanosecond() == 0 => Ok(time.as_second() / 3600),
+            _ => Err(Refusal::bad_request(format!(
+                "`{name}`: found {time}, expected a full hour"
+            ))),
+        };
+        let hours =
+            hour("starting_on", query.starting_on)?..hour("ending_before", query.ending_before)?;
+        if query.starting_on > Timestamp::now() {
+            return Err(Refusal::bad_request("`starting_on`: it lies in the future"));
+        }
+        if hours.start >= hours.end || hours.end - hours.start > USAGE_HOURS {
+            return Err(Refusal::bad_request(
+                "`ending_before`: expected a time after `starting_on`, at most 14 days later",
+            ));
+        }
+        let rows = self
+            .shared()
+            .store
+            .usage(owner, hours)
+            .map_err(unreadable)?;
+        let mut sessions = BTreeMap::new();
+        let mut registry = self.registry();
+        for row in rows.iter().filter(|row| !row.session.is_empty()) {
+            let id = SessionId::new(row.session.as_str());
+            let labels = registry.session(owner, &id);
+            let user_metadata = labels
+                .ok()
+                .map(|session| session.record.user_metadata.clone());
+            sessions.insert(id, BillingSession { user_metadata });
+        }
+        let event = |row: UsageRow| event(owner, row);
+        Ok(BillingUsage {
+            data: rows.into_iter().filter_map(event).collect(),
+            sessions,
+            cost_data_through: None,
+        })
+    }
+
+    fn storage(&self, owner: Owner) -> StorageUsage {
+        let (checkpoint_count, size_bytes) = self.shared().checkpoints.totals(owner);
+        StorageUsage {
+            effective_rate_usd_per_gigabyte_month: None,
+            data: vec![StorageUsageRow {
+                project_id: Some(PROJECT.into()),
+                org_user_urn: Some(owner.to_string()),
+                user_email: Some(owner.email()),
+                user_name: None,
+                checkpoint_count,
+                size_bytes,
+                size_gigabytes: size_bytes as f64 / 1e9,
+                estimated_monthly_cost_usd: None,
+            }],
+        }
+    }
+}
+
+/// Describes what was used in an hour. It costs nothing, so it has no price.
+fn event(owner: Owner, row: UsageRow) -> Option<BillingEvent> {
+    let bucket_start = Timestamp::from_second(row.hour.checked_mul(3600)?).ok()?;
+    let token_count = row.tokens;
+    Some(BillingEvent {
+        bucket_start,
+        bucket_end: bucket_start.checked_add(1.hour()).ok()?,
+        base_model: Some(row.base_model),
+        user_id: Some(owner.to_string()),
+        user_name: None,
+        session_id: (!row.session.is_empty()).then(|| SessionId::new(row.session)),
+        project_id: Some(PROJECT.into()),
+        estimated_cost_usd: None,
+        effective_rate_usd_per_million_tokens: None,
+        effective_rate_usd_per_gigabyte_month: None,
+        event_info: match row.kind {
+            UsageKind::Training => BillingEventInfo::Training { token_count },
+            UsageKind::Prefill => BillingEventInfo::SamplingPrefill {
+                cached: false,
+                token_count,
+            },
+            UsageKind::CachedPrefill => BillingEventInfo::SamplingPrefill {
+                cached: true,
+                token_count,
+            },
+            UsageKind::Sampling => BillingEventInfo::SamplingSample { token_count },
+        },
+    })
+}
+
+fn unreadable(error: rusqlite::Error) -> Refusal {
+    Refusal::unavailable(format!("could not read the database: {error}"))
+}

@@ -1,0 +1,132 @@
+//! What can be done with a checkpoint that exists.
+
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use tinkrs_types::{CheckpointKind, ModelId, TinkerPath, check_ttl};
+use tinkrs_wire::op::set_checkpoint_ttl::SetCheckpointTtlRequest;
+
+use super::Plain;
+use crate::Server;
+use crate::auth::Owner;
+use crate::error::Refusal;
+use crate::extract::{Caller, Decoded};
+use crate::record::SavedCheckpoint;
+use crate::store::Change;
+
+/// The segments of a checkpoint's address.
+pub(super) type Address = (String, String, String);
+
+pub(crate) async fn delete(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    Path(address): Path<Address>,
+) -> Result<Plain<Map<String, Value>>, Refusal> {
+    let path = read_address(address)?;
+    server.own_checkpoint(owner, &path)?;
+    let taken = server
+        .shared()
+        .checkpoints
+        .take(|saved| *saved.path() == path);
+    for change in taken {
+        server.shared().store.write(change).await?;
+    }
+    server.remember(owner, "checkpoint_delete", &path);
+    Ok(Plain(Map::new()))
+}
+
+pub(crate) async fn publish(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    Path(address): Path<Address>,
+) -> Result<Plain<Map<String, Value>>, Refusal> {
+    server
+        .set_public(owner, &read_address(address)?, true)
+        .await
+}
+
+pub(crate) async fn unpublish(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    Path(address): Path<Address>,
+) -> Result<Plain<Map<String, Value>>, Refusal> {
+    server
+        .set_public(owner, &read_address(address)?, false)
+        .await
+}
+
+pub(crate) async fn set_ttl(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    Path(address): Path<Address>,
+    Decoded(request): Decoded<SetCheckpointTtlRequest>,
+) -> Result<Plain<Map<String, Value>>, Refusal> {
+    let path = read_address(address)?;
+    request.ttl_seconds.map(check_ttl).transpose()?;
+    let mut saved = server.own_checkpoint(owner, &path)?;
+    let ttl = request.ttl_seconds.map(Duration::from_secs);
+    saved.checkpoint.expires_at = ttl.and_then(|ttl| Timestamp::now().checked_add(ttl).ok());
+    server.change_checkpoint(saved).await?;
+    server.remember(owner, "checkpoint_set_ttl", &path);
+    Ok(Plain(Map::new()))
+}
+
+impl Server {
+    /// Finds a checkpoint that an owner may change.
+    fn own_checkpoint(&self, owner: Owner, path: &TinkerPath) -> Result<SavedCheckpoint, Refusal> {
+        let saved = self.shared().checkpoints.find_own(owner, path);
+        saved.ok_or_else(|| Refusal::not_found(format!("there is no checkpoint `{path}`")))
+    }
+
+    async fn set_public(
+        &self,
+        owner: Owner,
+        path: &TinkerPath,
+        public: bool,
+    ) -> Result<Plain<Map<String, Value>>, Refusal> {
+        let mut saved = self.own_checkpoint(owner, path)?;
+        if saved.checkpoint.public == public {
+            let state = if public { "public" } else { "private" };
+            return Err(Refusal::conflict(format!("`{path}` is {state} already")));
+        }
+        saved.checkpoint.public = public;
+        self.change_checkpoint(saved).await?;
+        let event = if public {
+            "checkpoint_publish"
+        } else {
+            "checkpoint_unpublish"
+        };
+        self.remember(owner, event, path);
+        Ok(Plain(Map::new()))
+    }
+
+    async fn change_checkpoint(&self, saved: SavedCheckpoint) -> Result<(), Refusal> {
+        let change = Change::Checkpoint {
+            saved: saved.clone(),
+            replaced: None,
+        };
+        self.shared().store.write(change).await?;
+        self.shared().checkpoints.add(saved);
+        Ok(())
+    }
+
+    /// Notes in the audit log what was done with a checkpoint.
+    pub(super) fn remember(&self, owner: Owner, event: &'static str, path: &TinkerPath) {
+        let details = json!({"tinker_path": path, "model_id": path.run()});
+        if let Value::Object(details) = details {
+            self.shared().store.remember(owner, event, details);
+        }
+    }
+}
+
+/// Puts the segments of an address together.
+pub(super) fn read_address((run, kind, name): Address) -> Result<TinkerPath, Refusal> {
+    let kind = CheckpointKind::from_segment(&kind).ok_or_else(|| {
+        Refusal::bad_request(format!(
+            "found the kind `{kind}`, expected weights, sampler_weights or external_weights"
+        ))
+    })?;
+    Ok(TinkerPath::new(ModelId::new(run), kind, name)?)
+}

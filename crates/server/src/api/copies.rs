@@ -1,0 +1,151 @@
+//! Copies of checkpoints: they share the files of their source, and live on their own.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use jiff::Timestamp;
+use tinkrs_types::{
+    CheckpointKind, CopiedWeights, FinishReason, LoraConfig, ModelId, SessionId, SessionStatus,
+    TinkerPath, UserMetadata, check_ttl,
+};
+use tinkrs_wire::header as names;
+use tinkrs_wire::op::copy_weights::CopyWeightsRequest;
+
+use super::{Plain, check_project, sessions::uuid};
+use crate::Server;
+use crate::auth::Owner;
+use crate::error::Refusal;
+use crate::extract::{Caller, Decoded};
+use crate::queue::digest;
+use crate::record::{RunRecord, SessionRecord};
+use crate::registry::{Run, Session};
+use crate::store::Change;
+
+pub(crate) async fn copy(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    headers: HeaderMap,
+    Decoded(request): Decoded<CopyWeightsRequest>,
+) -> Result<Plain<CopiedWeights>, Refusal> {
+    if headers.contains_key("x-tinker-weights-access-token") {
+        return Err(Refusal::bad_request(
+            "`X-Tinker-Weights-Access-Token`: this server has no accounts; publish the checkpoint \
+             instead",
+        ));
+    }
+    let key = headers.get(names::IDEMPOTENCY_KEY);
+    let session = match key {
+        Some(key) => session_of_key(owner, key.as_bytes()),
+        None => SessionId::new(uuid()),
+    };
+    server
+        .copy_weights(owner, session, request)
+        .await
+        .map(Plain)
+}
+
+impl Server {
+    async fn copy_weights(
+        &self,
+        owner: Owner,
+        session: SessionId,
+        request: CopyWeightsRequest,
+    ) -> Result<CopiedWeights, Refusal> {
+        if let Some(project) = &request.destination_project_id {
+            check_project(project.as_str())?;
+        }
+        if request.session_id.is_some() || request.model_seq_id.is_some() {
+            return Err(Refusal::bad_request(
+                "`session_id` and `model_seq_id`: a copy gets a session of its own",
+            ));
+        }
+        if request.weights_access_token.is_some() {
+            return Err(Refusal::bad_request(
+                "`weights_access_token`: this server has no accounts; publish the checkpoint instead",
+            ));
+        }
+        request.ttl_seconds.map(check_ttl).transpose()?;
+        let source = request.source_path;
+        if source.kind() == CheckpointKind::External {
+            return Err(Refusal::bad_request(
+                "`source_path`: expected a training or sampler checkpoint",
+            ));
+        }
+        let mut saved = self.checkpoint(owner, &source)?;
+        let run = ModelId::in_session(&session, 0);
+        let path = TinkerPath::new(run.clone(), source.kind(), source.name())?;
+        if self.shared().checkpoints.find_own(owner, &path).is_some() {
+            return Ok(CopiedWeights { tinker_path: path });
+        }
+        let now = Timestamp::now();
+        let ttl = request.ttl_seconds.map(Duration::from_secs);
+        saved.owner = owner;
+        saved.checkpoint.tinker_path = path.clone();
+        saved.checkpoint.time = now;
+        saved.checkpoint.public = false;
+        saved.checkpoint.expires_at = ttl.and_then(|ttl| now.checked_add(ttl).ok());
+
+        let info = &saved.info;
+        let session = SessionRecord {
+            id: session,
+            owner,
+            created_at: now,
+            tags: Vec::new(),
+            user_metadata: UserMetadata::new(),
+            display_name: Some(format!("copy of {source}")),
+            sdk_version: String::new(),
+            status: SessionStatus::ClientFinished {
+                reason: FinishReason::Success,
+                detail: None,
+            },
+        };
+        let run = RunRecord {
+            id: run,
+            owner,
+            session: session.id.clone(),
+            base_model: info.base_model.clone(),
+            lora: LoraConfig {
+                rank: info.lora_rank.unwrap_or_default(),
+                seed: None,
+                train_unembed: info.train_unembed.unwrap_or(true),
+                train_mlp: info.train_mlp.unwrap_or(true),
+                train_attn: info.train_attn.unwrap_or(true),
+            },
+            user_metadata: None,
+            created_at: now,
+            closed: Some("it holds a copy of a checkpoint".to_owned()),
+            corrupted: false,
+        };
+        let store = &self.shared().store;
+        store.note(Change::Session(session.clone()));
+        store.note(Change::Run {
+            record: run.clone(),
+            is_new: true,
+        });
+        let change = Change::Checkpoint {
+            saved: saved.clone(),
+            replaced: None,
+        };
+        store.write(change).await?;
+        let mut registry = self.registry();
+        registry
+            .sessions
+            .insert(session.id.clone(), Session::new(session));
+        registry.runs.insert(run.id.clone(), Run::new(run, 1));
+        drop(registry);
+        self.shared().checkpoints.add(saved);
+        self.remember(owner, "checkpoint_copy", &source);
+        Ok(CopiedWeights { tinker_path: path })
+    }
+}
+
+/// A repeated request gets the copy that the first one made: its session follows from its key.
+fn session_of_key(owner: Owner, key: &[u8]) -> SessionId {
+    let text = [owner.to_string().as_bytes(), b"\n", key].concat();
+    let hex: String = digest(&text)[..16]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    SessionId::new(format!("copy-{hex}"))
+}

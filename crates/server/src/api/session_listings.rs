@@ -1,0 +1,225 @@
+//! Finding sessions again.
+
+use axum::extract::{Path, State};
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use tinkrs_types::{
+    SearchCursor, SearchOwner, SessionId, SessionInfo, SessionSearch, SessionSearchPage,
+    SessionStatus, SessionSummary, StatusQuery, TraceExport, TraceStatus,
+};
+use tinkrs_wire::op::assign_session_project::AssignSessionProjectRequest;
+use tinkrs_wire::op::list_sessions::ListSessionsResponse;
+
+use super::listings::{Page, Scope};
+use super::{PROJECT, Plain, check_project};
+use crate::Server;
+use crate::auth::Owner;
+use crate::error::Refusal;
+use crate::extract::{Caller, Decoded, Parameters};
+use crate::record::SessionRecord;
+
+pub(crate) async fn list(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    Parameters(page): Parameters<Page>,
+) -> Plain<ListSessionsResponse> {
+    let sessions = server.sessions(owner);
+    let sessions = sessions.into_iter().map(|session| session.id).collect();
+    let (sessions, _) = page.cut(sessions, 20);
+    Plain(ListSessionsResponse { sessions })
+}
+
+pub(crate) async fn describe(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    Path(id): Path<String>,
+    _: Parameters<Scope>,
+) -> Result<Plain<SessionInfo>, Refusal> {
+    server.session_info(owner, &id.into()).map(Plain)
+}
+
+pub(crate) async fn search(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    Decoded(search): Decoded<SessionSearch>,
+) -> Result<Plain<SessionSearchPage>, Refusal> {
+    server.search_sessions(owner, &search).map(Plain)
+}
+
+/// There is one project, and every session is in it.
+pub(crate) async fn assign_project(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    Path(id): Path<String>,
+    Decoded(request): Decoded<AssignSessionProjectRequest>,
+) -> Result<Plain<Map<String, Value>>, Refusal> {
+    server.registry().session(owner, &id.into())?;
+    check_project(request.project_id.as_str())?;
+    Ok(Plain(Map::new()))
+}
+
+pub(crate) async fn trace_export(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    Path(id): Path<String>,
+) -> Result<Plain<TraceExport>, Refusal> {
+    server.registry().session(owner, &id.into())?;
+    Ok(Plain(TraceExport {
+        status: TraceStatus::Failed,
+        url: None,
+        error: Some("this server records no traces".to_owned()),
+    }))
+}
+
+impl Server {
+    /// Lists an owner's sessions, newest first.
+    fn sessions(&self, owner: Owner) -> Vec<SessionRecord> {
+        let registry = self.registry();
+        let sessions = registry.sessions.values().map(|session| &session.record);
+        let mut sessions: Vec<_> = sessions.filter(|s| s.owner == owner).cloned().collect();
+        sessions.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
+        sessions
+    }
+
+    fn session_info(&self, owner: Owner, id: &SessionId) -> Result<SessionInfo, Refusal> {
+        let mut registry = self.registry();
+        let record = registry.session(owner, id)?.record.clone();
+        let runs = registry.runs.values().map(|run| &run.record);
+        let samplers = registry.samplers.values().map(|sampler| &sampler.record);
+        let runs = runs.filter(|run| run.session == *id);
+        let samplers = samplers.filter(|sampler| sampler.session == *id);
+        let mut info = SessionInfo {
+            training_run_ids: runs.map(|run| run.id.clone()).collect(),
+            sampler_ids: samplers.map(|sampler| sampler.id.clone()).collect(),
+            user_metadata: Some(record.user_metadata),
+            display_name: record.display_name,
+        };
+        info.training_run_ids.sort();
+        info.sampler_ids.sort();
+        Ok(info)
+    }
+
+    fn search_sessions(
+        &self,
+        owner: Owner,
+        search: &SessionSearch,
+    ) -> Result<SessionSearchPage, Refusal> {
+        if !(1..=200).contains(&search.limit) {
+            return Err(Refusal::bad_request(format!(
+                "`limit`: found {}, expected 1 to 200",
+                search.limit
+            )));
+        }
+        if search.statuses.as_ref().is_some_and(Vec::is_empty) {
+            return Err(Refusal::bad_request(
+                "`statuses`: found none, expected at least one",
+            ));
+        }
+        if search.display_name.as_deref().is_some_and(str::is_empty) {
+            return Err(Refusal::bad_request(
+                "`display_name`: expected a text that is not empty",
+            ));
+        }
+        for project in search.project_ids.iter().flatten() {
+            check_project(project.as_str())?;
+        }
+        let is_asked_for = match &search.owner {
+            SearchOwner::Own | SearchOwner::Accessible => true,
+            SearchOwner::User { owner_urns } => owner_urns.contains(&owner.to_string()),
+        };
+        let after = search.cursor.as_ref().map(read_cursor).transpose()?;
+        let sessions = self.sessions(owner).into_iter();
+        let sessions = sessions
+            .filter(|session| is_asked_for && matches(session, search))
+            .filter(|session| {
+                let place = (session.created_at, &session.id);
+                after.as_ref().is_none_or(|(time, id)| place < (*time, id))
+            });
+        let limit = search.limit as usize;
+        let mut found: Vec<_> = sessions.take(limit + 1).collect();
+        let has_more = found.len() > limit;
+        found.truncate(limit);
+        let last = found.last().filter(|_| has_more);
+        let next_cursor = last.map(|session| SearchCursor {
+            last_created_at: session.created_at.to_string(),
+            last_session_id: session.id.clone(),
+        });
+        let sessions = found.into_iter().map(|session| self.summarize(session));
+        Ok(SessionSearchPage {
+            sessions: sessions.collect(),
+            next_cursor,
+        })
+    }
+
+    fn summarize(&self, session: SessionRecord) -> SessionSummary {
+        let runs: Vec<_> = {
+            let registry = self.registry();
+            let runs = registry.runs.values().map(|run| &run.record);
+            let runs = runs.filter(|run| run.session == session.id);
+            runs.map(|run| run.id.clone()).collect()
+        };
+        let checkpoints = &self.shared().checkpoints;
+        let lists = runs
+            .iter()
+            .map(|run| checkpoints.list(session.owner, Some(run)));
+        let checkpoints: Vec<_> = lists.flatten().collect();
+        SessionSummary {
+            session_id: session.id,
+            owner: session.owner.to_string(),
+            project_id: PROJECT.into(),
+            created_at: session.created_at,
+            checkpoints_count: checkpoints.len() as u64,
+            status: Some(session.status),
+            display_name: session.display_name,
+            user_metadata: Some(session.user_metadata),
+            checkpoint_storage_bytes: Some(checkpoints.iter().filter_map(|c| c.size_bytes).sum()),
+        }
+    }
+}
+
+fn read_cursor(cursor: &SearchCursor) -> Result<(Timestamp, SessionId), Refusal> {
+    let time = cursor.last_created_at.parse().map_err(|_| {
+        Refusal::bad_request(format!(
+            "`cursor.last_created_at`: found `{}`, expected the `next_cursor` of a page",
+            cursor.last_created_at
+        ))
+    })?;
+    Ok((time, cursor.last_session_id.clone()))
+}
+
+fn matches(session: &SessionRecord, search: &SessionSearch) -> bool {
+    let has_name = |wanted: &String| {
+        let name = session
+            .display_name
+            .as_deref()
+            .unwrap_or_default()
+            .to_lowercase();
+        let wanted = wanted.to_lowercase();
+        wanted.split_whitespace().all(|word| name.contains(word))
+    };
+    let by_id = search.session_id.as_ref().map(|id| *id == session.id);
+    let by_name = search.display_name.as_ref().map(has_name);
+    let is_named = match (by_id, by_name) {
+        (None, None) => true,
+        (by_id, by_name) => by_id == Some(true) || by_name == Some(true),
+    };
+    let mut labels = search.user_metadata.iter();
+    let has_labels = labels.all(|(name, value)| session.user_metadata.get(name) == Some(value));
+    let statuses = search.statuses.as_ref();
+    let has_status = statuses.is_none_or(|s| s.iter().any(|s| is_in(&session.status, s)));
+    is_named && has_labels && has_status
+}
+
+fn is_in(status: &SessionStatus, query: &StatusQuery) -> bool {
+    match (status, query) {
+        (SessionStatus::Active, StatusQuery::Active)
+        | (SessionStatus::Cancelled { .. }, StatusQuery::Cancelled)
+        | (SessionStatus::Failed { .. }, StatusQuery::Failed) => true,
+        (SessionStatus::ClientFinished { reason, .. }, StatusQuery::ClientFinished { reasons }) => {
+            reasons
+                .as_ref()
+                .is_none_or(|reasons| reasons.contains(reason))
+        }
+        _ => false,
+    }
+}

@@ -35,7 +35,7 @@ async fn what_does_not_exist_is_named() {
             json!({"model_id": "none", "seq_id": 1}),
             "model `none`",
         ),
-        ("/copy_weights", json!({}), "POST /api/v1/copy_weights"),
+        ("/juggle", json!({}), "POST /api/v1/juggle"),
     ];
     for (path, body, named) in cases {
         let answer = server.post(path, body).await;
@@ -43,9 +43,9 @@ async fn what_does_not_exist_is_named() {
         let detail = answer.detail();
         assert!(detail.contains(named), "{path}: {detail}");
     }
-    let answer = server.send(Method::GET, "/sessions", &[], "").await;
+    let answer = server.send(Method::GET, "/asample", &[], "").await;
     assert_eq!(answer.status, 404);
-    assert!(answer.detail().contains("GET /api/v1/sessions"));
+    assert!(answer.detail().contains("GET /api/v1/asample"));
 }
 
 #[tokio::test]

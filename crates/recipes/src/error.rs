@@ -118,4 +118,11 @@ impl Error {
             source,
         }
     }
+
+    pub(crate) fn setting(setting: &'static str, problem: impl Into<String>) -> Self {
+        Self::Setting {
+            setting,
+            problem: problem.into(),
+        }
+    }
 }

@@ -4,7 +4,12 @@ mod error;
 
 pub mod renderer;
 
+pub mod data;
+mod learning_rate;
+pub mod run;
+
 #[cfg(test)]
 mod testing;
 
 pub use error::Error;
+pub use learning_rate::{Decay, Schedule, lora_learning_rate};

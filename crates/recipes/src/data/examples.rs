@@ -1,0 +1,150 @@
+//! Records to examples: rendering, length limits and the part kept for evaluation.
+
+use super::record::Record;
+use super::shuffle::permutation;
+use crate::Error;
+use crate::renderer::{Example, Renderer, TrainOn};
+use serde::{Deserialize, Serialize};
+
+/// What to do with an example that is too long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TooLong {
+    /// Stop and say which one it is.
+    #[default]
+    Refuse,
+    /// Drop the tokens beyond the limit, and the example if nothing that counts is left.
+    Truncate,
+    /// Leave it out.
+    Skip,
+}
+
+/// Examples to train on and, apart from them, to evaluate with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Examples {
+    /// To train on.
+    pub train: Vec<Example>,
+    /// Never trained on.
+    pub eval: Vec<Example>,
+    /// How many records were left out for their length.
+    pub skipped: usize,
+}
+
+impl Examples {
+    /// Renders records.
+    ///
+    /// # Errors
+    /// If one cannot be rendered, or is too long and that is refused; the error counts records
+    /// from 1.
+    pub fn new(
+        records: &[Record],
+        renderer: &Renderer,
+        train_on: TrainOn,
+        max_tokens: usize,
+        too_long: TooLong,
+    ) -> Result<Self, Error> {
+        let mut examples = Self::default();
+        for (index, record) in records.iter().enumerate() {
+            let at_record = |problem: String| Error::Conversation {
+                problem: format!("of record {} {problem}", index + 1),
+            };
+            let example = record
+                .example(renderer, train_on)
+                .map_err(|error| match error {
+                    Error::Conversation { problem } => at_record(problem),
+                    Error::Message { .. } => at_record(format!("has a fault: {error}")),
+                    other => other,
+                })?;
+            let length = example.tokens.len();
+            let kept = match too_long {
+                _ if length <= max_tokens => Some(example),
+                TooLong::Refuse => {
+                    let problem = format!("has {length} tokens, at most {max_tokens} are allowed");
+                    return Err(at_record(problem));
+                }
+                TooLong::Truncate => example.truncated(max_tokens),
+                TooLong::Skip => None,
+            };
+            examples.skipped += usize::from(kept.is_none());
+            examples.train.extend(kept);
+        }
+        Ok(examples)
+    }
+
+    /// Sets `count` examples aside for evaluation. Which ones depends on the seed alone.
+    #[must_use]
+    pub fn split_eval(mut self, count: usize, seed: u64) -> Self {
+        let mut chosen = permutation(self.train.len(), seed ^ EVAL_SALT);
+        chosen.truncate(count);
+        chosen.sort_unstable();
+        let examples = std::mem::take(&mut self.train).into_iter().enumerate();
+        for (index, example) in examples {
+            match chosen.binary_search(&index) {
+                Ok(_) => self.eval.push(example),
+                Err(_) => self.train.push(example),
+            }
+        }
+        self
+    }
+
+    /// Joins short training examples; see [`pack`](super::pack).
+    #[must_use]
+    pub fn packed(mut self, max_tokens: usize) -> Self {
+        self.train = super::pack(self.train, max_tokens);
+        self
+    }
+}
+
+/// Keeps the draw for evaluation apart from the shuffles of training.
+const EVAL_SALT: u64 = 0x65_76_61_6c;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::renderer::Format;
+    use crate::testing;
+
+    fn records() -> Vec<Record> {
+        let pair = |n: usize| Record::Pair {
+            prompt: "a".to_owned(),
+            completion: "b ".repeat(n),
+        };
+        (1..=10).map(pair).collect()
+    }
+
+    #[test]
+    fn long_examples_are_refused_cut_or_left_out() {
+        let renderer = testing::renderer(Format::ChatMl);
+        let make = |limit, too_long| {
+            Examples::new(&records(), &renderer, TrainOn::default(), limit, too_long)
+        };
+        let error = make(8, TooLong::Refuse).unwrap_err().to_string();
+        assert!(error.contains("record 6 has"), "{error}");
+        let cut = make(8, TooLong::Truncate).unwrap();
+        assert_eq!(cut.train.len(), 10);
+        assert!(cut.train.iter().all(|example| example.tokens.len() <= 8));
+        let skipped = make(8, TooLong::Skip).unwrap();
+        assert_eq!(skipped.train.len() + skipped.skipped, 10);
+        assert!(skipped.skipped > 0);
+    }
+
+    #[test]
+    fn the_eval_split_takes_each_example_once_and_depends_on_the_seed() {
+        let renderer = testing::renderer(Format::ChatMl);
+        let all = Examples::new(
+            &records(),
+            &renderer,
+            TrainOn::default(),
+            99,
+            TooLong::Refuse,
+        )
+        .unwrap();
+        let split = all.clone().split_eval(3, 7);
+        assert_eq!((split.train.len(), split.eval.len()), (7, 3));
+        let mut joined = [split.train.clone(), split.eval.clone()].concat();
+        joined.sort_by_key(|example| example.tokens.len());
+        assert_eq!(joined, all.train);
+        assert_eq!(split, all.clone().split_eval(3, 7));
+        assert!((0..20).any(|seed| all.clone().split_eval(3, seed) != split));
+    }
+}

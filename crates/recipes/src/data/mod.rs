@@ -1,0 +1,16 @@
+//! Files to examples to batches.
+//!
+//! [`Record`]s come from a JSONL file, a renderer turns them into [`Examples`], and [`Batches`]
+//! says which of them each step trains on.
+
+mod examples;
+mod jsonl;
+mod packing;
+mod record;
+mod shuffle;
+
+pub use examples::{Examples, TooLong};
+pub use jsonl::{parse_jsonl, read_jsonl};
+pub use packing::pack;
+pub use record::Record;
+pub use shuffle::Batches;

@@ -1,0 +1,93 @@
+//! Which examples each step trains on.
+//!
+//! The batch of a step is a pure function of the settings and the step's number. A run that
+//! resumes therefore needs to remember one number, and cannot repeat or skip a batch.
+
+use crate::Error;
+use std::ops::Range;
+
+/// The batches of a run: every epoch is a new shuffle of all examples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batches {
+    examples: usize,
+    batch_size: usize,
+    seed: u64,
+}
+
+impl Batches {
+    /// Describes the batches of `examples` examples.
+    ///
+    /// # Errors
+    /// If there are no examples, or batches of nothing.
+    pub fn new(examples: usize, batch_size: usize, seed: u64) -> Result<Self, Error> {
+        if examples == 0 {
+            return Err(Error::setting("data", "there is no example to train on"));
+        }
+        if batch_size == 0 {
+            return Err(Error::setting("batch_size", "0, expected 1 or more"));
+        }
+        Ok(Self {
+            examples,
+            batch_size,
+            seed,
+        })
+    }
+
+    /// Returns how many steps one pass over the data takes. The last may have a smaller batch.
+    pub fn steps_per_epoch(&self) -> usize {
+        self.examples.div_ceil(self.batch_size)
+    }
+
+    /// Returns the examples of a step, by index.
+    pub fn batch(&self, step: usize) -> Vec<usize> {
+        let (epoch, place) = (step / self.steps_per_epoch(), step % self.steps_per_epoch());
+        let order = permutation(self.examples, self.seed.wrapping_add(epoch as u64));
+        let start = place * self.batch_size;
+        let range: Range<usize> = start..self.examples.min(start + self.batch_size);
+        order[range].to_vec()
+    }
+}
+
+/// Returns the numbers below `count` in an order that depends on the seed alone.
+pub(crate) fn permutation(count: usize, seed: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    fastrand::Rng::with_seed(seed).shuffle(&mut order);
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_epoch_has_every_example_once_in_an_order_of_its_own() {
+        let batches = Batches::new(10, 4, 3).unwrap();
+        assert_eq!(batches.steps_per_epoch(), 3);
+        let epoch = |number: usize| -> Vec<usize> {
+            (number * 3..number * 3 + 3)
+                .flat_map(|step| batches.batch(step))
+                .collect()
+        };
+        let (first, second) = (epoch(0), epoch(1));
+        assert_ne!(first, second);
+        for mut order in [first, second] {
+            order.sort_unstable();
+            assert_eq!(order, Vec::from_iter(0..10));
+        }
+        assert_eq!(batches.batch(2).len(), 2, "the last batch has what is left");
+    }
+
+    #[test]
+    fn the_order_does_not_change_between_versions() {
+        // A run that resumes after an update must go on in the same order.
+        let order = permutation(8, 42);
+        assert_eq!(order, permutation(8, 42));
+        assert_eq!(order, [4, 2, 1, 6, 0, 3, 5, 7]);
+    }
+
+    #[test]
+    fn batches_of_nothing_are_refused() {
+        assert!(Batches::new(0, 1, 0).is_err());
+        assert!(Batches::new(1, 0, 0).is_err());
+    }
+}

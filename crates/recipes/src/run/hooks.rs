@@ -1,0 +1,67 @@
+//! How a caller watches and stops a run.
+
+use super::metrics::Numbers;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Asks a run to stop at the next step. It then saves a checkpoint and can be resumed.
+///
+/// A clone is the same switch, so that a signal handler can hold one.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Asks the run to stop.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Returns whether the run was asked to stop.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// What a run tells after each step.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct StepReport {
+    /// Which step, from 0.
+    pub step: usize,
+    /// How many the run takes in all.
+    pub steps: usize,
+    /// Its numbers, as in `metrics.jsonl`.
+    pub numbers: Numbers,
+}
+
+/// How a caller watches and stops a run. The default does neither.
+#[derive(Default)]
+pub struct Hooks<'a> {
+    /// Stops the run.
+    pub interrupt: Interrupt,
+    on_step: Option<Box<dyn FnMut(&StepReport) + Send + 'a>>,
+}
+
+impl<'a> Hooks<'a> {
+    /// Calls a function after each step.
+    #[must_use]
+    pub fn on_step(mut self, listener: impl FnMut(&StepReport) + Send + 'a) -> Self {
+        self.on_step = Some(Box::new(listener));
+        self
+    }
+
+    pub(crate) fn step(&mut self, report: &StepReport) {
+        if let Some(listener) = &mut self.on_step {
+            listener(report);
+        }
+    }
+}
+
+impl fmt::Debug for Hooks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooks")
+            .field("interrupt", &self.interrupt)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,261 @@
+//! What a run has done, written down as it happens.
+//!
+//! The journal is a file of JSON lines. Each is on the disk before the run goes on, so after a
+//! crash it says exactly which steps are in which checkpoint. A line that a crash cut short is
+//! dropped when the journal is opened again.
+//!
+//! Weights live on the server and are lost with the process, except for checkpoints. So a run
+//! resumes from its last checkpoint, and steps behind that one are done again, with the same
+//! batches: in the weights that survive, every batch is there once.
+
+use crate::Error;
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
+use tinkrs::TinkerPath;
+
+/// One line of a journal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Entry {
+    /// The run began; `plan` says what decides its batches.
+    Started {
+        /// Must be the same when the run resumes.
+        plan: Plan,
+    },
+    /// A step was applied to the weights.
+    Step {
+        /// Its number, from 0.
+        step: usize,
+        /// The examples that it trained on, by index.
+        examples: Vec<usize>,
+    },
+    /// The weights were saved.
+    Checkpoint {
+        /// How many steps they have seen.
+        steps: usize,
+        /// Where they are.
+        path: TinkerPath,
+    },
+    /// The run went on from a checkpoint, or from the start.
+    Resumed {
+        /// How many steps the weights had seen.
+        steps: usize,
+    },
+    /// The run ended as planned.
+    Finished {
+        /// How many steps it took.
+        steps: usize,
+        /// The weights to sample from.
+        sampler: TinkerPath,
+    },
+}
+
+/// What decides the batches of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// How many examples there are.
+    pub examples: usize,
+    /// How many go into a step.
+    pub batch_size: usize,
+    /// What they are shuffled with.
+    pub seed: u64,
+}
+
+/// A journal that is open for writing.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    path: PathBuf,
+    entries: Vec<Entry>,
+}
+
+impl Journal {
+    /// Opens a journal, or begins one.
+    ///
+    /// # Errors
+    /// If the file cannot be used, or has a line that no journal has, other than a last one that
+    /// was cut short.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let open = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(path);
+        let file = open.map_err(Error::file("open", path))?;
+        let text = std::fs::read_to_string(path).map_err(Error::file("read", path))?;
+        // Only a line with its end is known to be whole.
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let entries = crate::data::parse_jsonl(&text[..whole], path)?;
+        let mut journal = Self {
+            file,
+            path: path.to_owned(),
+            entries,
+        };
+        if whole < text.len() {
+            journal
+                .file
+                .set_len(whole as u64)
+                .map_err(Error::file("write", path))?;
+            journal.sync()?;
+        }
+        Ok(journal)
+    }
+
+    /// Adds an entry. When this returns, the entry is on the disk.
+    ///
+    /// # Errors
+    /// If it could not be written. The journal is then as it was.
+    pub fn write(&mut self, entry: Entry) -> Result<(), Error> {
+        let failed = Error::file("write", &self.path);
+        let mut line = serde_json::to_vec(&entry).map_err(|error| failed(error.into()))?;
+        line.push(b'\n');
+        let failed = Error::file("write", &self.path);
+        let before = self.file.seek(std::io::SeekFrom::End(0)).map_err(failed)?;
+        let written = self
+            .file
+            .write_all(&line)
+            .and_then(|()| self.file.sync_data());
+        if let Err(error) = written {
+            // A torn line would be dropped on opening, but more may follow it before that.
+            let _ = self.file.set_len(before);
+            return Err(Error::file("write", &self.path)(error));
+        }
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// Returns everything that was written.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Returns the plan of the run, if it began.
+    pub fn plan(&self) -> Option<&Plan> {
+        self.entries.iter().find_map(|entry| match entry {
+            Entry::Started { plan } => Some(plan),
+            _ => None,
+        })
+    }
+
+    /// Returns the last checkpoint: how many steps it has seen, and where it is.
+    pub fn last_checkpoint(&self) -> Option<(usize, &TinkerPath)> {
+        self.entries.iter().rev().find_map(|entry| match entry {
+            Entry::Checkpoint { steps, path } => Some((*steps, path)),
+            _ => None,
+        })
+    }
+
+    /// Returns how the run ended, if it did: how many steps it took, and what to sample from.
+    pub fn finished(&self) -> Option<(usize, &TinkerPath)> {
+        match self.entries.last()? {
+            Entry::Finished { steps, sampler } => Some((*steps, sampler)),
+            _ => None,
+        }
+    }
+
+    /// Returns the steps that are in the weights now, in order, with their examples.
+    pub fn surviving_steps(&self) -> Vec<(usize, &[usize])> {
+        let mut steps = Vec::new();
+        for entry in &self.entries {
+            match entry {
+                Entry::Step { step, examples } => steps.push((*step, examples.as_slice())),
+                Entry::Resumed { steps: kept } => steps.retain(|(step, _)| step < kept),
+                Entry::Started { .. } | Entry::Checkpoint { .. } | Entry::Finished { .. } => {}
+            }
+        }
+        steps
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        self.file
+            .sync_data()
+            .map_err(Error::file("write", &self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(step: usize) -> Entry {
+        Entry::Step {
+            step,
+            examples: vec![step * 2, step * 2 + 1],
+        }
+    }
+
+    fn checkpoint(steps: usize) -> Entry {
+        let path = format!("tinker://run:train:0/weights/step-{steps}");
+        Entry::Checkpoint {
+            steps,
+            path: path.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_there_after_reopening_without_a_torn_last_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.jsonl");
+        let plan = Plan {
+            examples: 4,
+            batch_size: 2,
+            seed: 1,
+        };
+        let mut journal = Journal::open(&path).unwrap();
+        journal
+            .write(Entry::Started { plan: plan.clone() })
+            .unwrap();
+        journal.write(step(0)).unwrap();
+        drop(journal);
+        let whole = std::fs::read_to_string(&path).unwrap();
+        for torn in [
+            "{\"event\":\"ste",
+            "{\"event\":\"step\",\"step\":1,\"examples\":[]}",
+            "\u{e9}",
+        ] {
+            std::fs::write(&path, format!("{whole}{torn}")).unwrap();
+            let mut journal = Journal::open(&path).unwrap();
+            assert_eq!(journal.plan(), Some(&plan));
+            assert_eq!(journal.entries().len(), 2, "{torn}");
+            journal.write(step(1)).unwrap();
+            assert_eq!(
+                Journal::open(&path).unwrap().entries(),
+                journal.entries(),
+                "{torn}"
+            );
+        }
+        std::fs::write(&path, format!("oops\n{whole}")).unwrap();
+        let error = Journal::open(&path).unwrap_err().to_string();
+        assert!(error.contains("line 1"), "{error}");
+    }
+
+    #[test]
+    fn steps_behind_the_checkpoint_are_not_counted_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(folder.path().join("j")).unwrap();
+        let entries = [
+            step(0),
+            step(1),
+            checkpoint(2),
+            step(2), // lost with the process
+            Entry::Resumed { steps: 2 },
+            step(2),
+            step(3),
+            checkpoint(4),
+        ];
+        for entry in entries {
+            journal.write(entry).unwrap();
+        }
+        let steps: Vec<_> = journal
+            .surviving_steps()
+            .iter()
+            .map(|(step, _)| *step)
+            .collect();
+        assert_eq!(steps, [0, 1, 2, 3]);
+        assert_eq!(journal.last_checkpoint().unwrap().0, 4);
+        assert_eq!(journal.finished(), None);
+    }
+}

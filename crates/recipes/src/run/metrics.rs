@@ -1,0 +1,99 @@
+//! Numbers of each step, as JSON lines.
+
+use crate::Error;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Named numbers.
+pub type Numbers = BTreeMap<String, f64>;
+
+/// The numbers of one step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepNumbers {
+    /// Which step, from 0.
+    pub step: usize,
+    /// The numbers. Those that are not finite are left out of the file, which could not hold them.
+    #[serde(flatten)]
+    pub numbers: Numbers,
+}
+
+/// A metrics file that is open for writing.
+#[derive(Debug)]
+pub struct MetricsFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl MetricsFile {
+    /// Opens the file to add to it.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref().to_owned();
+        let file = OpenOptions::new().append(true).create(true).open(&path);
+        let file = file.map_err(Error::file("open", &path))?;
+        Ok(Self { file, path })
+    }
+
+    /// Adds the numbers of a step.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn write(&mut self, step: usize, numbers: &Numbers) -> Result<(), Error> {
+        let finite = numbers.iter().filter(|(_, number)| number.is_finite());
+        let line = StepNumbers {
+            step,
+            numbers: finite
+                .map(|(name, number)| (name.clone(), *number))
+                .collect(),
+        };
+        let text = serde_json::to_string(&line).map_err(std::io::Error::from);
+        let written = text.and_then(|text| self.file.write_all(format!("{text}\n").as_bytes()));
+        written.map_err(Error::file("write", &self.path))
+    }
+}
+
+/// Reads a metrics file: for each step and name the number that was written last, since a run
+/// that resumes does some steps again.
+///
+/// # Errors
+/// If the file cannot be read, or a line of it other than a last one cut short.
+pub fn read_metrics(path: impl AsRef<Path>) -> Result<BTreeMap<usize, Numbers>, Error> {
+    let path = path.as_ref();
+    let text = std::fs::read_to_string(path).map_err(Error::file("read", path))?;
+    let whole = text.rfind('\n').map_or(0, |end| end + 1);
+    let mut steps: BTreeMap<usize, Numbers> = BTreeMap::new();
+    for line in crate::data::parse_jsonl::<StepNumbers>(&text[..whole], path)? {
+        steps.entry(line.step).or_default().extend(line.numbers);
+    }
+    Ok(steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_number_of_a_step_counts_and_infinite_ones_are_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        let numbers = |loss: f64| Numbers::from([("loss".to_owned(), loss)]);
+        let mut file = MetricsFile::open(&path).unwrap();
+        file.write(0, &numbers(2.0)).unwrap();
+        file.write(1, &numbers(f64::NAN)).unwrap();
+        file.write(0, &numbers(1.5)).unwrap();
+        file.write(0, &Numbers::from([("eval_loss".to_owned(), 3.0)]))
+            .unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("{text}{{\"step\": 9")).unwrap();
+        let read = read_metrics(&path).unwrap();
+        assert_eq!(read[&0]["loss"], 1.5);
+        assert_eq!(read[&0]["eval_loss"], 3.0);
+        assert!(read[&1].is_empty());
+        assert_eq!(read.len(), 2);
+    }
+}

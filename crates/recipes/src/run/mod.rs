@@ -1,0 +1,239 @@
+//! A run: a model under training, and the folder that says how it goes.
+//!
+//! ```text
+//! RUN/config.json     what was asked for
+//! RUN/journal.jsonl   what was done, for resuming
+//! RUN/metrics.jsonl   the numbers of each step
+//! RUN/samples.jsonl   what the model said, before and after
+//! RUN/report.html     all of it, for people
+//! ```
+
+mod hooks;
+mod journal;
+mod metrics;
+mod samples;
+
+pub use hooks::{Hooks, Interrupt, StepReport};
+pub use journal::{Entry, Journal, Plan};
+pub use metrics::{MetricsFile, Numbers, StepNumbers, read_metrics};
+pub use samples::{SampleRecord, read_samples, write_samples};
+
+use crate::Error;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tinkrs::{ServiceClient, TinkerPath, TrainingClient};
+
+/// Which adapter of which model a run trains.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adapter {
+    /// The base model, by the server's name for it.
+    pub base_model: String,
+    /// The adapter's rank. Default 32.
+    #[serde(default = "default_rank")]
+    pub rank: u32,
+    /// Seeds the adapter's first weights. Default 0.
+    #[serde(default)]
+    pub seed: i64,
+}
+
+impl Adapter {
+    /// Describes an adapter of rank 32.
+    pub fn new(base_model: impl Into<String>) -> Self {
+        Self {
+            base_model: base_model.into(),
+            rank: default_rank(),
+            seed: 0,
+        }
+    }
+}
+
+fn default_rank() -> u32 {
+    32
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// How many steps the weights have seen, those before resuming included.
+    pub steps: usize,
+    /// Whether the run did all that it was asked to. If not, it can be resumed.
+    pub finished: bool,
+    /// The weights to sample from, if the run finished.
+    pub sampler: Option<TinkerPath>,
+    /// The last checkpoint to resume from.
+    pub checkpoint: Option<TinkerPath>,
+}
+
+/// A model under training with its folder.
+#[derive(Debug)]
+pub struct Run {
+    /// The model.
+    pub training: TrainingClient,
+    folder: PathBuf,
+    journal: Journal,
+    metrics: MetricsFile,
+    steps_done: usize,
+    started: Instant,
+}
+
+impl Run {
+    /// Begins a run in a folder, or goes on with the one that is there.
+    ///
+    /// # Errors
+    /// If the folder cannot be used, has a run with other batches, or the model or checkpoint
+    /// cannot be had.
+    pub async fn open(
+        service: &ServiceClient,
+        adapter: &Adapter,
+        plan: Plan,
+        config: &impl Serialize,
+        folder: impl AsRef<Path>,
+    ) -> Result<Self, Error> {
+        let folder = folder.as_ref().to_owned();
+        std::fs::create_dir_all(&folder).map_err(Error::file("create", &folder))?;
+        let mut journal = Journal::open(folder.join("journal.jsonl"))?;
+        match journal.plan() {
+            Some(earlier) if *earlier != plan => {
+                let problem = format!("it trained on {earlier:?}, now there is {plan:?}");
+                return Err(Error::Resume { folder, problem });
+            }
+            Some(_) => {}
+            None => journal.write(Entry::Started { plan })?,
+        }
+        let path = folder.join("config.json");
+        let text = serde_json::to_string_pretty(config).map_err(std::io::Error::from);
+        let written = text.and_then(|text| std::fs::write(&path, text + "\n"));
+        written.map_err(Error::file("write", &path))?;
+        let metrics = MetricsFile::open(folder.join("metrics.jsonl"))?;
+
+        let checkpoint = journal
+            .last_checkpoint()
+            .map(|(steps, path)| (steps, path.clone()));
+        let (steps_done, training) = match checkpoint {
+            Some((steps, path)) => {
+                let resume = service.create_training_client_from_state_with_optimizer(path);
+                (steps, resume.await?)
+            }
+            None => {
+                let create = service.create_lora_training_client(&adapter.base_model);
+                (0, create.rank(adapter.rank).seed(adapter.seed).await?)
+            }
+        };
+        if journal.entries().len() > 1 {
+            journal.write(Entry::Resumed { steps: steps_done })?;
+        }
+        Ok(Self {
+            training,
+            folder,
+            journal,
+            metrics,
+            steps_done,
+            started: Instant::now(),
+        })
+    }
+
+    /// Returns how the run in a folder ended, if it finished with `steps` steps or more: there is
+    /// then nothing to resume.
+    ///
+    /// # Errors
+    /// If the folder's journal cannot be read.
+    pub fn already_finished(
+        folder: impl AsRef<Path>,
+        steps: usize,
+    ) -> Result<Option<Outcome>, Error> {
+        let path = folder.as_ref().join("journal.jsonl");
+        if !path.exists() {
+            return Ok(None);
+        }
+        let journal = Journal::open(path)?;
+        let finished = journal.finished().filter(|(done, _)| *done >= steps);
+        Ok(finished.map(|(done, sampler)| Outcome {
+            steps: done,
+            finished: true,
+            sampler: Some(sampler.clone()),
+            checkpoint: journal.last_checkpoint().map(|(_, path)| path.clone()),
+        }))
+    }
+
+    /// Returns how many steps the weights have seen.
+    pub fn steps_done(&self) -> usize {
+        self.steps_done
+    }
+
+    /// Returns the folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Returns how long this part of the run has taken.
+    pub fn elapsed_seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// Writes down that a step was applied, with its numbers.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn step_done(&mut self, examples: Vec<usize>, numbers: &Numbers) -> Result<(), Error> {
+        let step = self.steps_done;
+        self.journal.write(Entry::Step { step, examples })?;
+        self.steps_done += 1;
+        self.metrics.write(step, numbers)
+    }
+
+    /// Writes down more numbers about a step.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn log(&mut self, step: usize, numbers: &Numbers) -> Result<(), Error> {
+        self.metrics.write(step, numbers)
+    }
+
+    /// Saves the weights and the optimizer, so that the run can go on from here.
+    ///
+    /// Every submitted step must have been [`step_done`](Self::step_done).
+    ///
+    /// # Errors
+    /// If they cannot be saved.
+    pub async fn checkpoint(&mut self) -> Result<TinkerPath, Error> {
+        let steps = self.steps_done;
+        let path = self.training.save_state(format!("step-{steps:06}")).await?;
+        self.journal.write(Entry::Checkpoint {
+            steps,
+            path: path.clone(),
+        })?;
+        Ok(path)
+    }
+
+    /// Ends the run: a checkpoint in any case, and weights to sample from if it is finished.
+    ///
+    /// # Errors
+    /// If they cannot be saved.
+    pub async fn end(mut self, finished: bool) -> Result<Outcome, Error> {
+        let saved = self
+            .journal
+            .last_checkpoint()
+            .filter(|(steps, _)| *steps == self.steps_done);
+        let checkpoint = match saved.map(|(_, path)| path.clone()) {
+            Some(path) => path,
+            None => self.checkpoint().await?,
+        };
+        let mut sampler = None;
+        if finished {
+            let path = self.training.save_weights_for_sampler("final").await?;
+            self.journal.write(Entry::Finished {
+                steps: self.steps_done,
+                sampler: path.clone(),
+            })?;
+            sampler = Some(path);
+        }
+        Ok(Outcome {
+            steps: self.steps_done,
+            finished,
+            sampler,
+            checkpoint: Some(checkpoint),
+        })
+    }
+}

@@ -8,6 +8,13 @@ pub mod data;
 mod learning_rate;
 pub mod run;
 
+pub mod distill;
+pub mod dpo;
+pub mod rl;
+pub mod sft;
+
+pub mod evaluate;
+
 #[cfg(test)]
 mod testing;
 

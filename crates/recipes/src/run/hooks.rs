@@ -35,12 +35,14 @@ pub struct StepReport {
     pub numbers: Numbers,
 }
 
+type Listener<'a> = Box<dyn FnMut(&StepReport) + Send + 'a>;
+
 /// How a caller watches and stops a run. The default does neither.
 #[derive(Default)]
 pub struct Hooks<'a> {
     /// Stops the run.
     pub interrupt: Interrupt,
-    on_step: Option<Box<dyn FnMut(&StepReport) + Send + 'a>>,
+    on_step: Option<Listener<'a>>,
 }
 
 impl<'a> Hooks<'a> {

@@ -20,6 +20,13 @@ pub struct StepNumbers {
     pub numbers: Numbers,
 }
 
+/// Puts a prefix in front of every name, to keep numbers of different origin apart.
+pub(crate) fn prefixed(prefix: &str, numbers: Numbers) -> impl Iterator<Item = (String, f64)> {
+    numbers
+        .into_iter()
+        .map(move |(name, number)| (format!("{prefix}{name}"), number))
+}
+
 /// A metrics file that is open for writing.
 #[derive(Debug)]
 pub struct MetricsFile {

@@ -15,6 +15,7 @@ mod samples;
 
 pub use hooks::{Hooks, Interrupt, StepReport};
 pub use journal::{Entry, Journal, Plan};
+pub(crate) use metrics::prefixed;
 pub use metrics::{MetricsFile, Numbers, StepNumbers, read_metrics};
 pub use samples::{SampleRecord, read_samples, write_samples};
 
@@ -52,6 +53,11 @@ fn default_rank() -> u32 {
     32
 }
 
+/// Returns whether something that happens every so many steps happens after `steps`; 0 is never.
+pub(crate) fn due(every: usize, steps: usize) -> bool {
+    every > 0 && steps.is_multiple_of(every)
+}
+
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -76,6 +82,7 @@ pub struct Run {
     metrics: MetricsFile,
     steps_done: usize,
     started: Instant,
+    last_step: Instant,
 }
 
 impl Run {
@@ -131,6 +138,7 @@ impl Run {
             metrics,
             steps_done,
             started: Instant::now(),
+            last_step: Instant::now(),
         })
     }
 
@@ -170,6 +178,15 @@ impl Run {
     /// Returns how long this part of the run has taken.
     pub fn elapsed_seconds(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
+    }
+
+    /// Returns how long ago the step before ended, and starts counting again.
+    ///
+    /// With steps under way at the same time this, not the wait for one of them, is what a step
+    /// takes.
+    pub fn lap_seconds(&mut self) -> f64 {
+        let before = std::mem::replace(&mut self.last_step, Instant::now());
+        (self.last_step - before).as_secs_f64()
     }
 
     /// Writes down that a step was applied, with its numbers.

@@ -1,0 +1,7 @@
+//! Learning from another model, or from the same one with better instructions.
+
+mod on_policy;
+mod prompt;
+
+pub use on_policy::on_policy;
+pub use prompt::{PromptConfig, ask_teacher, prompt};

@@ -1,0 +1,175 @@
+//! Prompt distillation: a model learns to do without its instructions what it does with them.
+//!
+//! The teacher gets long instructions and the question; the student learns the teacher's answer
+//! from the question alone.
+
+use crate::Error;
+use crate::data::{Examples, Record, TooLong, read_jsonl};
+use crate::renderer::{Conversation, Message, Renderer, Role, TrainOn};
+use crate::run::{Hooks, Outcome};
+use crate::sft;
+use futures_util::future::try_join_all;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use tinkrs::{SamplingClient, SamplingParams, ServiceClient};
+
+/// Settings of prompt distillation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PromptConfig {
+    /// How the student is trained.
+    #[serde(flatten)]
+    pub sft: sft::Config,
+    /// What the teacher is told and the student is not.
+    pub instructions: String,
+    /// Answers to each question. Default 1.
+    #[serde(default = "default_answers")]
+    pub answers: u32,
+    /// The longest answer. Default 256.
+    #[serde(default = "default_max_tokens")]
+    pub max_tokens: u32,
+    /// The temperature of the teacher. Default 1.
+    #[serde(default = "default_temperature")]
+    pub temperature: f64,
+}
+
+impl PromptConfig {
+    /// Makes the default settings for a student and the teacher's instructions.
+    pub fn new(student: impl Into<String>, instructions: impl Into<String>) -> Self {
+        Self {
+            sft: sft::Config::new(student),
+            instructions: instructions.into(),
+            answers: default_answers(),
+            max_tokens: default_max_tokens(),
+            temperature: default_temperature(),
+        }
+    }
+}
+
+fn default_answers() -> u32 {
+    1
+}
+
+fn default_max_tokens() -> u32 {
+    256
+}
+
+fn default_temperature() -> f64 {
+    1.0
+}
+
+/// Asks the teacher each question under the instructions, and returns what the student shall
+/// learn: the questions without them, answered.
+///
+/// Answers that ran out of tokens are left out: they would teach not to stop.
+///
+/// # Errors
+/// If a question cannot be rendered, or the server fails.
+pub async fn ask_teacher(
+    teacher: &SamplingClient,
+    renderer: &Renderer,
+    config: &PromptConfig,
+    questions: &[Conversation],
+) -> Result<Vec<Record>, Error> {
+    let params = SamplingParams {
+        temperature: config.temperature,
+        ..renderer.sampling_params(config.max_tokens)
+    };
+    let ask = |(index, question): (usize, &Conversation)| {
+        let prompt = renderer.prompt(&instructed(question, &config.instructions));
+        let seed = config.sft.seed.wrapping_add(index as u64) >> 1;
+        let params = SamplingParams {
+            seed: Some(seed as i64),
+            ..params.clone()
+        };
+        async move {
+            let sample = teacher.sample(prompt?, params).num_samples(config.answers);
+            Ok::<_, Error>(sample.await?.sequences)
+        }
+    };
+    let answers = try_join_all(questions.iter().enumerate().map(ask)).await?;
+    let mut records = Vec::new();
+    for (question, sequences) in questions.iter().zip(answers) {
+        for sequence in sequences {
+            let response = renderer.parse(&sequence.tokens)?;
+            if response.finished {
+                let mut taught = question.clone();
+                taught.messages.push(response.message);
+                records.push(Record::Chat(taught));
+            }
+        }
+    }
+    Ok(records)
+}
+
+/// Distills instructions into a student, in a run folder.
+///
+/// The teacher's answers are kept in the folder as `distilled.jsonl`, so that a run which resumes
+/// learns the same ones.
+///
+/// # Errors
+/// If no answer ended within the token limit, and as [`ask_teacher`] and [`sft::train`].
+pub async fn prompt(
+    service: &ServiceClient,
+    config: &PromptConfig,
+    teacher: &SamplingClient,
+    renderer: &Renderer,
+    questions: &[Conversation],
+    folder: impl AsRef<Path>,
+    hooks: Hooks<'_>,
+) -> Result<Outcome, Error> {
+    let folder = folder.as_ref();
+    std::fs::create_dir_all(folder).map_err(Error::file("create", folder))?;
+    let path = folder.join("distilled.jsonl");
+    let records = if path.exists() {
+        read_jsonl(&path)?
+    } else {
+        let records = ask_teacher(teacher, renderer, config, questions).await?;
+        write_all(&path, &records)?;
+        records
+    };
+    let train_on = TrainOn::LastAssistantMessage;
+    let examples = Examples::new(&records, renderer, train_on, usize::MAX, TooLong::Refuse)?;
+    sft::train(service, &config.sft, &examples, folder, hooks).await
+}
+
+/// Puts the instructions in front, joined with a system message that is there already.
+fn instructed(question: &Conversation, instructions: &str) -> Conversation {
+    let mut instructed = question.clone();
+    match instructed.messages.first_mut() {
+        Some(first) if first.role == Role::System => {
+            first.content = format!("{instructions}\n\n{}", first.content);
+        }
+        _ => instructed.messages.insert(0, Message::system(instructions)),
+    }
+    instructed
+}
+
+/// Writes the whole file or none of it.
+fn write_all(path: &Path, records: &[Record]) -> Result<(), Error> {
+    let lines: Result<Vec<String>, _> = records.iter().map(serde_json::to_string).collect();
+    let text = lines
+        .map_err(std::io::Error::from)
+        .map(|lines| lines.join("\n") + "\n");
+    let beside = path.with_extension("part");
+    let written = text.and_then(|text| std::fs::write(&beside, text));
+    let written = written.and_then(|()| std::fs::rename(&beside, path));
+    written.map_err(Error::file("write", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_join_a_system_message() {
+        let plain = Conversation::from([Message::user("q")]);
+        assert_eq!(
+            instructed(&plain, "Rhyme.").messages[0],
+            Message::system("Rhyme.")
+        );
+        let own = Conversation::from([Message::system("Be brief."), Message::user("q")]);
+        let joined = instructed(&own, "Rhyme.");
+        assert_eq!(joined.messages[0].content, "Rhyme.\n\nBe brief.");
+        assert_eq!(joined.messages.len(), 2);
+    }
+}

@@ -1,0 +1,5 @@
+//! Measuring a model.
+
+mod nll;
+
+pub use nll::mean_nll;

@@ -1,0 +1,183 @@
+//! The reinforcement loop.
+//!
+//! Playing and training overlap. With a staleness budget of `k`, the episodes of step `s` start
+//! as soon as step `s - k` is in the weights, so `k` steps' worth of episodes are being played
+//! while one trains. Step `s` then learns from weights at most `k` steps old, by construction;
+//! the loss corrects for the difference.
+
+use super::batch::{Batch, Reference, sampler_trainer_kl};
+use super::config::Config;
+use super::env::Problem;
+use super::rollout::{Group, mix, play};
+use crate::Error;
+use crate::data::Batches;
+use crate::run::{self, Hooks, Numbers, Outcome, Plan, Run, StepReport};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use tinkrs::{AdamParams, SamplingClient, ServiceClient};
+use tokio::task::JoinSet;
+
+/// Trains a model on problems by trial and error, in a run folder.
+///
+/// If the folder has a run already, goes on from its last checkpoint. If `hooks.interrupt` is
+/// set, saves a checkpoint and returns.
+///
+/// # Errors
+/// If a setting makes no sense, the folder belongs to another run, or an environment or the
+/// server fails.
+pub async fn train(
+    service: &ServiceClient,
+    config: &Config,
+    problems: &[Arc<dyn Problem>],
+    folder: impl AsRef<Path>,
+    hooks: Hooks<'_>,
+) -> Result<Outcome, Error> {
+    let reference = if config.kl_penalty > 0.0 {
+        let base_model = config.adapter.base_model.as_str();
+        Some(Reference {
+            sampler: service.create_sampling_client(base_model).await?,
+            weight: config.kl_penalty,
+        })
+    } else {
+        None
+    };
+    train_towards(service, config, problems, reference, folder, hooks).await
+}
+
+/// Trains as [`train`] does, and pulls the model towards a reference of the caller's choice.
+///
+/// # Errors
+/// As [`train`].
+pub async fn train_towards(
+    service: &ServiceClient,
+    config: &Config,
+    problems: &[Arc<dyn Problem>],
+    reference: Option<Reference>,
+    folder: impl AsRef<Path>,
+    mut hooks: Hooks<'_>,
+) -> Result<Outcome, Error> {
+    config.check()?;
+    let batches = Batches::new(problems.len(), config.problems_per_step, config.seed)?;
+    if let Some(outcome) = Run::already_finished(&folder, config.steps)? {
+        return Ok(outcome);
+    }
+    let plan = Plan {
+        examples: problems.len(),
+        batch_size: config.problems_per_step,
+        seed: config.seed,
+    };
+    let mut run = Run::open(service, &config.adapter, plan, config, folder).await?;
+    let mut sampler = run.training.save_weights_and_get_sampling_client().await?;
+    let mut playing: VecDeque<Playing> = VecDeque::new();
+
+    while run.steps_done() < config.steps && !hooks.interrupt.is_set() {
+        let step = run.steps_done();
+        while playing.len() <= config.max_staleness && step + playing.len() < config.steps {
+            let next = step + playing.len();
+            let chosen = batches.batch(next);
+            playing.push_back(Playing::start(
+                config, &sampler, problems, chosen, next, step,
+            ));
+        }
+        let mut played = playing
+            .pop_front()
+            .expect("at least this step is being played");
+        let groups = played.wait().await?;
+        let batch = Batch::new(groups, config.baseline, reference.as_ref()).await?;
+        let mut numbers = batch.numbers;
+        numbers.insert("staleness".to_owned(), (step - played.version) as f64);
+
+        if !batch.datums.is_empty() {
+            let adam = AdamParams {
+                learning_rate: config.learning_rate.rate(step, config.steps),
+                ..config.adam
+            };
+            numbers.insert("learning_rate".to_owned(), adam.learning_rate);
+            let loss = config.loss.to_loss_fn();
+            let pass = run
+                .training
+                .forward_backward(batch.datums)
+                .loss(loss)
+                .submit();
+            let update = run.training.optim_step(adam).submit();
+            let save = run.training.save_weights_and_get_sampling_client().submit();
+            let output = pass.await?;
+            numbers.extend(output.loss().map(|loss| ("loss".to_owned(), loss)));
+            let kl = sampler_trainer_kl(&batch.sequences, &output);
+            numbers.extend(kl.map(|kl| ("kl".to_owned(), kl)));
+            numbers.extend(run::prefixed(
+                "optim/",
+                update.await?.metrics.unwrap_or_default(),
+            ));
+            sampler = save.await?;
+        }
+        let tokens_per_second = numbers["tokens"] / run.lap_seconds();
+        numbers.insert("tokens_per_second".to_owned(), tokens_per_second);
+        numbers.insert("elapsed_seconds".to_owned(), run.elapsed_seconds());
+        finish_step(&mut run, config, played.problems, numbers, &mut hooks).await?;
+    }
+    let finished = run.steps_done() >= config.steps;
+    run.end(finished).await
+}
+
+async fn finish_step(
+    run: &mut Run,
+    config: &Config,
+    problems: Vec<usize>,
+    numbers: Numbers,
+    hooks: &mut Hooks<'_>,
+) -> Result<(), Error> {
+    let step = run.steps_done();
+    run.step_done(problems, &numbers)?;
+    if run::due(config.checkpoint_every, step + 1) {
+        run.checkpoint().await?;
+    }
+    hooks.step(&StepReport {
+        step,
+        steps: config.steps,
+        numbers,
+    });
+    Ok(())
+}
+
+/// The episodes of a step, being played in a task of their own. Dropping it stops them.
+struct Playing {
+    problems: Vec<usize>,
+    /// How many steps the weights have seen that they are played with.
+    version: usize,
+    task: JoinSet<Result<Vec<Group>, Error>>,
+}
+
+impl Playing {
+    fn start(
+        config: &Config,
+        sampler: &SamplingClient,
+        problems: &[Arc<dyn Problem>],
+        chosen: Vec<usize>,
+        step: usize,
+        version: usize,
+    ) -> Self {
+        let problems: Vec<_> = chosen
+            .iter()
+            .map(|index| Arc::clone(&problems[*index]))
+            .collect();
+        let (sampler, group_size) = (sampler.clone(), config.group_size);
+        let seed = Some(mix(config.seed, step as u64));
+        let mut task = JoinSet::new();
+        task.spawn(async move { play(&sampler, &problems, group_size, seed).await });
+        Self {
+            problems: chosen,
+            version,
+            task,
+        }
+    }
+
+    async fn wait(&mut self) -> Result<Vec<Group>, Error> {
+        let joined = self.task.join_next().await.expect("the task was spawned");
+        joined.map_err(|panic| Error::Caller {
+            what: "an environment",
+            source: panic.into(),
+        })?
+    }
+}

@@ -1,0 +1,115 @@
+use crate::support::{MODEL, TestServer, renderer};
+use anyhow::Result;
+use tinkrs::SamplingParams;
+use tinkrs_recipes::data::{Examples, Record, TooLong};
+use tinkrs_recipes::distill::{self, PromptConfig};
+use tinkrs_recipes::renderer::{Conversation, Message, TrainOn};
+use tinkrs_recipes::run::{Hooks, read_metrics};
+use tinkrs_recipes::{Schedule, rl, sft};
+
+#[tokio::test]
+async fn the_student_comes_closer_to_its_teacher() -> Result<()> {
+    let server = TestServer::start().await;
+    let service = server.service();
+    let renderer = renderer();
+    // The teacher is the same model, trained to say one thing.
+    let lesson = Record::Chat(Conversation::from([
+        Message::user("hello"),
+        Message::assistant("the weather"),
+    ]));
+    let lessons = Examples::new(
+        &[lesson],
+        &renderer,
+        TrainOn::default(),
+        99,
+        TooLong::Refuse,
+    )?;
+    let mut config = sft::Config {
+        learning_rate: Schedule::new(2e-2),
+        epochs: 8,
+        ..sft::Config::new(MODEL)
+    };
+    config.adapter.rank = 4;
+    let school = tempfile::tempdir()?;
+    let taught = sft::train(&service, &config, &lessons, school.path(), Hooks::default()).await?;
+    let teacher = service
+        .create_sampling_client(taught.sampler.unwrap())
+        .await?;
+
+    let mut config = rl::Config {
+        learning_rate: Schedule::new(2e-2),
+        steps: 16,
+        problems_per_step: 1,
+        group_size: 64,
+        max_staleness: 0,
+        ..rl::Config::new(MODEL)
+    };
+    config.adapter.rank = 4;
+    let folder = tempfile::tempdir()?;
+    let prompts = [renderer.prompt(&Conversation::from([Message::user("hello")]))?];
+    let params = SamplingParams {
+        max_tokens: Some(4),
+        ..renderer.sampling_params(4)
+    };
+    distill::on_policy(
+        &service,
+        &config,
+        teacher,
+        &prompts,
+        &params,
+        folder.path(),
+        Hooks::default(),
+    )
+    .await?;
+    let metrics = read_metrics(folder.path().join("metrics.jsonl"))?;
+    let distances: Vec<f64> = metrics
+        .values()
+        .map(|numbers| numbers["kl_reference"])
+        .collect();
+    assert!(distances[0] > 0.5, "it began far away: {distances:?}");
+    assert!(distances[15] < distances[0] / 2.0, "{distances:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn instructions_are_asked_once_and_learned() -> Result<()> {
+    let server = TestServer::start().await;
+    let service = server.service();
+    let teacher = service.create_sampling_client(MODEL).await?;
+    // A random model ends one message in four within these limits.
+    let renderer = renderer();
+    let mut config = PromptConfig {
+        answers: 32,
+        max_tokens: 100,
+        ..PromptConfig::new(MODEL, "Answer in rhymes.")
+    };
+    config.sft.adapter.rank = 4;
+    config.sft.batch_size = 2;
+    config.sft.max_steps = Some(2);
+    let questions = ["hello", "fine?"].map(|text| Conversation::from([Message::user(text)]));
+    let folder = tempfile::tempdir()?;
+    let hooks = Hooks::default();
+    let outcome = distill::prompt(
+        &service,
+        &config,
+        &teacher,
+        &renderer,
+        &questions,
+        folder.path(),
+        hooks,
+    )
+    .await?;
+    assert_eq!(outcome.steps, 2);
+    let taught = Record::read(folder.path().join("distilled.jsonl"))?;
+    for record in &taught {
+        let Record::Chat(chat) = record else {
+            panic!("not a chat: {record:?}")
+        };
+        assert_eq!(
+            chat.messages.len(),
+            2,
+            "the student does not see the instructions"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,51 @@
+use crate::support::{MODEL, TestServer, renderer};
+use anyhow::Result;
+use tinkrs_recipes::Schedule;
+use tinkrs_recipes::dpo::{self, Pair, Preference};
+use tinkrs_recipes::renderer::Message;
+use tinkrs_recipes::run::{Hooks, read_metrics};
+
+fn pairs() -> Vec<Pair> {
+    let preference = |n: usize| Preference {
+        messages: Some(vec![Message::user(format!("what is {n}?"))]),
+        prompt: None,
+        chosen: "fine".to_owned(),
+        rejected: "a question".to_owned(),
+    };
+    let renderer = renderer();
+    (0..6)
+        .map(|n| preference(n).pair(&renderer).unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn preferences_are_learned_from_log_two_down() -> Result<()> {
+    let server = TestServer::start().await;
+    let folder = tempfile::tempdir()?;
+    let mut config = dpo::Config {
+        learning_rate: Schedule::new(1e-2),
+        batch_size: 3,
+        epochs: 3,
+        ..dpo::Config::new(MODEL)
+    };
+    config.adapter.rank = 4;
+    let outcome = dpo::train(
+        &server.service(),
+        &config,
+        &pairs(),
+        folder.path(),
+        Hooks::default(),
+    )
+    .await?;
+    assert!(outcome.finished);
+    let metrics = read_metrics(folder.path().join("metrics.jsonl"))?;
+    assert_eq!(metrics.len(), 6);
+    let first = metrics[&0]["loss"];
+    assert!(
+        (first - std::f64::consts::LN_2).abs() < 1e-3,
+        "it began at {first}"
+    );
+    assert!(metrics[&5]["loss"] < 0.9 * first, "{metrics:?}");
+    assert_eq!(metrics[&5]["accuracy"], 1.0);
+    Ok(())
+}

@@ -1,0 +1,7 @@
+//! Every recipe for two steps and more, against a local server in this process.
+
+mod distill;
+mod dpo;
+mod rl;
+mod sft;
+mod support;

@@ -1,0 +1,193 @@
+use crate::support::{MODEL, TestServer, renderer};
+use anyhow::Result;
+use std::sync::Arc;
+use tinkrs::{BoxError, SamplingParams};
+use tinkrs_recipes::Schedule;
+use tinkrs_recipes::renderer::{Conversation, Message};
+use tinkrs_recipes::rl::{self, Env, Problem, Question, Turn};
+use tinkrs_recipes::run::{Hooks, Interrupt, read_metrics};
+
+fn config() -> rl::Config {
+    let mut config = rl::Config {
+        learning_rate: Schedule::new(5e-2),
+        steps: 2,
+        problems_per_step: 2,
+        group_size: 4,
+        ..rl::Config::new(MODEL)
+    };
+    config.adapter.rank = 4;
+    config
+}
+
+/// Short answers are good.
+fn questions() -> Vec<Arc<dyn Problem>> {
+    let renderer = renderer();
+    let question = |text: &str| -> Arc<dyn Problem> {
+        let chat = Conversation::from([Message::user(text)]);
+        let grader = |response: &tinkrs_recipes::renderer::Response| {
+            let words = &response.message.content;
+            words.chars().filter(|letter| *letter == 'e').count() as f64 / words.len().max(1) as f64
+        };
+        Arc::new(Question::new(&renderer, &chat, 12, grader).unwrap())
+    };
+    ["hello", "the weather", "what is fine?"]
+        .map(question)
+        .into()
+}
+
+#[tokio::test]
+async fn two_steps_play_and_learn_within_the_staleness_budget() -> Result<()> {
+    let server = TestServer::start().await;
+    for max_staleness in [0, 2] {
+        let folder = tempfile::tempdir()?;
+        let config = rl::Config {
+            steps: 4,
+            max_staleness,
+            kl_penalty: 0.01,
+            ..config()
+        };
+        let problems = questions();
+        let outcome = rl::train(
+            &server.service(),
+            &config,
+            &problems,
+            folder.path(),
+            Hooks::default(),
+        )
+        .await?;
+        assert!(outcome.finished && outcome.steps == 4);
+        let metrics = read_metrics(folder.path().join("metrics.jsonl"))?;
+        let staleness: Vec<f64> = metrics
+            .values()
+            .map(|numbers| numbers["staleness"])
+            .collect();
+        let expected: &[f64] = if max_staleness == 0 {
+            &[0.0; 4]
+        } else {
+            &[0.0, 1.0, 2.0, 2.0]
+        };
+        assert_eq!(staleness, expected);
+        // With fresh weights the sampler and the trainer agree but for rounding.
+        assert!(metrics[&0]["kl"].abs() < 1e-4, "{:?}", metrics[&0]);
+        assert!(
+            metrics[&0]["kl_reference"].abs() < 1e-4,
+            "an untrained adapter is the base model"
+        );
+        assert!(metrics[&3].contains_key("reward") && metrics[&3].contains_key("loss"));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_reward_rises() -> Result<()> {
+    let server = TestServer::start().await;
+    let folder = tempfile::tempdir()?;
+    let config = rl::Config {
+        steps: 20,
+        group_size: 16,
+        max_staleness: 1,
+        ..config()
+    };
+    rl::train(
+        &server.service(),
+        &config,
+        &questions(),
+        folder.path(),
+        Hooks::default(),
+    )
+    .await?;
+    let metrics = read_metrics(folder.path().join("metrics.jsonl"))?;
+    let rewards: Vec<f64> = metrics.values().map(|numbers| numbers["reward"]).collect();
+    let mean = |rewards: &[f64]| rewards.iter().sum::<f64>() / rewards.len() as f64;
+    let (before, after) = (mean(&rewards[..4]), mean(&rewards[16..]));
+    assert!(
+        after > 3.0 * before,
+        "the reward went from {before} to {after}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_interrupted_run_resumes_where_it_stopped() -> Result<()> {
+    let server = TestServer::start().await;
+    let folder = tempfile::tempdir()?;
+    let config = rl::Config {
+        steps: 3,
+        ..config()
+    };
+    let interrupt = Interrupt::default();
+    let mut hooks = Hooks::default();
+    hooks.interrupt = interrupt.clone();
+    let hooks = hooks.on_step(move |_| interrupt.set());
+    let service = server.service();
+    let outcome = rl::train(&service, &config, &questions(), folder.path(), hooks).await?;
+    assert!(!outcome.finished && outcome.steps == 1);
+    let outcome = rl::train(
+        &service,
+        &config,
+        &questions(),
+        folder.path(),
+        Hooks::default(),
+    )
+    .await?;
+    assert!(outcome.finished && outcome.steps == 3);
+    Ok(())
+}
+
+/// Gives the model two turns, and shows it what it wrote.
+struct TwoTurns;
+
+struct Play {
+    tokens: Vec<u32>,
+    turns: usize,
+}
+
+impl Problem for TwoTurns {
+    fn start(&self) -> Result<Box<dyn Env>, BoxError> {
+        Ok(Box::new(Play {
+            tokens: vec![5, 6],
+            turns: 0,
+        }))
+    }
+
+    fn params(&self) -> SamplingParams {
+        SamplingParams::new(3)
+    }
+}
+
+impl Env for Play {
+    fn observe(&self) -> Result<Vec<u32>, BoxError> {
+        Ok(self.tokens.clone())
+    }
+
+    fn act(&mut self, tokens: &[u32]) -> Result<Turn, BoxError> {
+        if tokens.is_empty() {
+            return Err("the model said nothing".into());
+        }
+        self.tokens.extend_from_slice(tokens);
+        self.tokens.push(9);
+        self.turns += 1;
+        Ok(Turn {
+            reward: f64::from(tokens[0]),
+            done: self.turns == 2,
+        })
+    }
+}
+
+#[tokio::test]
+async fn episodes_of_several_turns_are_one_sequence_and_repeatable() -> Result<()> {
+    let server = TestServer::start().await;
+    let sampler = server.service().create_sampling_client(MODEL).await?;
+    let problems: [Arc<dyn Problem>; 1] = [Arc::new(TwoTurns)];
+    let groups = rl::play(&sampler, &problems, 3, Some(7)).await?;
+    assert_eq!(groups[0].len(), 3);
+    for episode in &groups[0] {
+        assert_eq!(episode.sequences.len(), 1);
+        let tokens = &episode.sequences[0].tokens;
+        assert!(tokens.starts_with(&[5, 6]) && tokens.contains(&9));
+        assert!(episode.written_tokens() >= 2);
+    }
+    assert_eq!(groups, rl::play(&sampler, &problems, 3, Some(7)).await?);
+    assert_ne!(groups[0][0], groups[0][1], "members of a group differ");
+    Ok(())
+}

@@ -1,0 +1,184 @@
+use crate::support::{MODEL, TestServer, renderer};
+use anyhow::Result;
+use std::path::Path;
+use tinkrs_recipes::data::{Examples, Record, TooLong};
+use tinkrs_recipes::renderer::TrainOn;
+use tinkrs_recipes::run::{Hooks, Interrupt, Journal, read_metrics};
+use tinkrs_recipes::{Schedule, sft};
+
+fn examples() -> Examples {
+    let pair = |n: usize| Record::Pair {
+        prompt: format!("the weather is {n}"),
+        completion: " degrees warm".to_owned(),
+    };
+    let records: Vec<_> = (0..10).map(pair).collect();
+    let examples = Examples::new(
+        &records,
+        &renderer(),
+        TrainOn::default(),
+        100,
+        TooLong::Refuse,
+    );
+    examples.unwrap().split_eval(2, 0)
+}
+
+fn config() -> sft::Config {
+    let mut config = sft::Config {
+        learning_rate: Schedule::new(1e-2),
+        batch_size: 3,
+        epochs: 2,
+        checkpoint_every: 2,
+        eval_every: 2,
+        ..sft::Config::new(MODEL)
+    };
+    config.adapter.rank = 4;
+    config
+}
+
+fn losses(folder: &Path) -> Vec<f64> {
+    let metrics = read_metrics(folder.join("metrics.jsonl")).unwrap();
+    metrics
+        .values()
+        .filter_map(|numbers| numbers.get("loss").copied())
+        .collect()
+}
+
+#[tokio::test]
+async fn two_steps_learn_and_leave_a_folder() -> Result<()> {
+    let server = TestServer::start().await;
+    let folder = tempfile::tempdir()?;
+    let config = sft::Config {
+        max_steps: Some(2),
+        eval_every: 1,
+        ..config()
+    };
+    let mut seen = Vec::new();
+    let hooks = Hooks::default().on_step(|report| seen.push((report.step, report.steps)));
+    let service = server.service();
+    let outcome = sft::train(&service, &config, &examples(), folder.path(), hooks).await?;
+    assert!(outcome.finished && outcome.sampler.is_some());
+    assert_eq!(seen, [(0, 2), (1, 2)]);
+    let metrics = read_metrics(folder.path().join("metrics.jsonl"))?;
+    let eval: Vec<f64> = (0..3).map(|step| metrics[&step]["eval_loss"]).collect();
+    assert!(eval[2] < eval[0], "the loss on new examples went {eval:?}");
+    let sampler = service
+        .create_sampling_client(outcome.sampler.clone().unwrap())
+        .await?;
+    assert_eq!(sampler.get_base_model().await?, MODEL);
+
+    // Nothing is left to do, and nothing is done.
+    let again = sft::train(
+        &service,
+        &config,
+        &examples(),
+        folder.path(),
+        Hooks::default(),
+    )
+    .await?;
+    assert_eq!(again, outcome);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_interrupted_run_goes_on_as_if_nothing_had_happened() -> Result<()> {
+    let server = TestServer::start().await;
+    let (whole, parts) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let service = server.service();
+    let (config, examples) = (config(), examples());
+    sft::train(&service, &config, &examples, whole.path(), Hooks::default()).await?;
+
+    let mut rounds = 0;
+    loop {
+        let interrupt = Interrupt::default();
+        let mut hooks = Hooks::default();
+        hooks.interrupt = interrupt.clone();
+        // At every step: each round gets one or two done.
+        let hooks = hooks.on_step(move |_| interrupt.set());
+        let outcome = sft::train(&service, &config, &examples, parts.path(), hooks).await?;
+        rounds += 1;
+        if outcome.finished {
+            break;
+        }
+    }
+    assert!(rounds > 2, "it was interrupted: {rounds}");
+    assert_eq!(losses(whole.path()), losses(parts.path()));
+    let journals = [whole.path(), parts.path()].map(|folder| {
+        let journal = Journal::open(folder.join("journal.jsonl")).unwrap();
+        let steps = journal.surviving_steps();
+        steps
+            .into_iter()
+            .map(|(step, batch)| (step, batch.to_vec()))
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(journals[0], journals[1], "the same batches, each once");
+    assert_eq!(journals[0].len(), 6);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lost_process_loses_only_what_is_behind_its_checkpoint() -> Result<()> {
+    let server = TestServer::start().await;
+    let (whole, parts) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let service = server.service();
+    let (config, examples) = (config(), examples());
+    sft::train(&service, &config, &examples, whole.path(), Hooks::default()).await?;
+
+    // The future is dropped in the middle, as a killed process would be.
+    let (reached, wait) = tokio::sync::oneshot::channel();
+    let mut reached = Some(reached);
+    let hooks = Hooks::default().on_step(|report| {
+        if report.step == 2 {
+            reached.take().map(|reached| reached.send(()));
+        }
+    });
+    tokio::select! {
+        biased;
+        _ = wait => {}
+        _ = sft::train(&service, &config, &examples, parts.path(), hooks) => {}
+    }
+    sft::train(&service, &config, &examples, parts.path(), Hooks::default()).await?;
+    assert_eq!(losses(whole.path()), losses(parts.path()));
+    let journal = Journal::open(parts.path().join("journal.jsonl"))?;
+    let steps: Vec<usize> = journal
+        .surviving_steps()
+        .iter()
+        .map(|(step, _)| *step)
+        .collect();
+    assert_eq!(steps, [0, 1, 2, 3, 4, 5]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_folder_of_another_run_is_refused() -> Result<()> {
+    let server = TestServer::start().await;
+    let folder = tempfile::tempdir()?;
+    let config = sft::Config {
+        max_steps: Some(1),
+        ..config()
+    };
+    let service = server.service();
+    sft::train(
+        &service,
+        &config,
+        &examples(),
+        folder.path(),
+        Hooks::default(),
+    )
+    .await?;
+    let other = sft::Config {
+        batch_size: 4,
+        max_steps: Some(2),
+        ..config
+    };
+    let refused = sft::train(
+        &service,
+        &other,
+        &examples(),
+        folder.path(),
+        Hooks::default(),
+    )
+    .await;
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("cannot go on"), "{error}");
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! A local server with a tiny random model, and clients of it.
+
+use std::path::Path;
+use std::sync::Arc;
+use tinkrs::{ServiceClient, Tokenizer};
+use tinkrs_engine::weights::{Dtype, RandomWeights};
+use tinkrs_engine::{Model, ModelConfig, Precision, Threads};
+use tinkrs_recipes::renderer::{Format, Renderer};
+use tinkrs_server::{BaseModel, Server, Settings};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+pub(crate) const MODEL: &str = "tiny";
+
+/// A server that stops when it is dropped.
+pub(crate) struct TestServer {
+    url: String,
+    _stop: oneshot::Sender<()>,
+    _data: tempfile::TempDir,
+}
+
+impl TestServer {
+    pub(crate) async fn start() -> Self {
+        let config = ModelConfig {
+            vocab: 416, // our small tokenizer has 406
+            max_context: 512,
+            ..ModelConfig::tiny_llama()
+        };
+        let weights = RandomWeights::new(config, 1, Dtype::F32).unwrap();
+        let threads = Threads::new(1).unwrap();
+        let model = Model::load(&weights, Precision::Stored, &threads).unwrap();
+        let data = tempfile::tempdir().unwrap();
+        let base = BaseModel::new(MODEL, Arc::new(model));
+        let server = Server::start(vec![base], Settings::new(data.path())).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (stop, stopped) = oneshot::channel::<()>();
+        tokio::spawn(tinkrs_server::serve(listener, server, async {
+            let _ = stopped.await;
+        }));
+        Self {
+            url,
+            _stop: stop,
+            _data: data,
+        }
+    }
+
+    pub(crate) fn service(&self) -> ServiceClient {
+        ServiceClient::builder()
+            .base_url(&self.url)
+            .api_key("tml-test")
+            .telemetry(false)
+            .build()
+    }
+}
+
+pub(crate) fn renderer() -> Renderer {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    Renderer::new(
+        Tokenizer::from_path(data.join("tokenizer.json")).unwrap(),
+        Format::ChatMl,
+    )
+    .unwrap()
+}

@@ -35,6 +35,7 @@ pub mod proto;
 
 pub mod op;
 
+mod decimal;
 mod little_endian;
 mod model_input;
 mod number_map;

@@ -113,6 +113,7 @@ fn expected_tokens_to_proto(count: Option<u32>) -> Result<Option<i32>, InvalidIn
 
 /// The JSON form, for `#[serde(with = "model_input::json")]`.
 pub(crate) mod json {
+    use crate::decimal;
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD as BASE64;
     use serde::de::{self, Deserializer, SeqAccess, Visitor};
@@ -151,7 +152,32 @@ pub(crate) mod json {
         struct Chunks<'a> {
             chunks: Vec<Out<'a>>,
         }
-        let chunks = input.chunks().iter().map(|chunk| match chunk {
+        Chunks {
+            chunks: input.chunks().iter().map(out).collect(),
+        }
+        .serialize(serializer)
+    }
+
+    /// Appends the chunks of an input, with commas between them.
+    pub(crate) fn append_chunks(text: &mut Vec<u8>, input: &ModelInput) {
+        for (index, chunk) in input.chunks().iter().enumerate() {
+            if index > 0 {
+                text.push(b',');
+            }
+            match chunk {
+                Chunk::Text(tokens) => {
+                    text.extend_from_slice(br#"{"type":"encoded_text","tokens":["#);
+                    decimal::append_list(text, tokens);
+                    text.extend_from_slice(b"]}");
+                }
+                other => serde_json::to_writer(&mut *text, &out(other))
+                    .expect("a chunk has text keys and whole numbers"),
+            }
+        }
+    }
+
+    fn out(chunk: &Chunk) -> Out<'_> {
+        match chunk {
             Chunk::Text(tokens) => Out::EncodedText { tokens },
             Chunk::Image(image) => Out::Image {
                 data: BASE64.encode(&image.data),
@@ -166,11 +192,7 @@ pub(crate) mod json {
             Chunk::Dmel(dmel) => Out::Dmel {
                 dmel: BASE64.encode(dmel.as_bytes()),
             },
-        });
-        Chunks {
-            chunks: chunks.collect(),
         }
-        .serialize(serializer)
     }
 
     /// Any chunk that any client version sends. Older ones leave `type` out, and the first

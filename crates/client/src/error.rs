@@ -1,7 +1,7 @@
 //! What can go wrong in a client call.
 
 use crate::auth::AuthError;
-use reqwest::StatusCode;
+use http::StatusCode;
 use std::time::Duration;
 use tinkrs_types::{ErrorCategory, InvalidInput, RequestId};
 

@@ -193,7 +193,7 @@ impl ServiceClient {
         let connection = self.connection("check_access").await?;
         let call =
             Call::get("check_access", route::GET_SERVER_CAPABILITIES).policy(Policy::TEN_TIMES);
-        connection.call(call).await.map(drop)
+        connection.call(&call).await.map(drop)
     }
 
     /// Reads who the credential belongs to.

@@ -137,7 +137,7 @@ impl Session {
     ) -> Result<(), Error> {
         let request = FinishSessionRequest { reason, detail };
         let call = Call::post(FINISH, route::finish_session(&self.id), &request);
-        let finished = self.connection.call(call).await;
+        let finished = self.connection.call(&call).await;
         self.stop();
         self.connection.end();
         self.connection.close_telemetry(reason).await;
@@ -171,7 +171,7 @@ async fn heartbeat(connection: Arc<Connection>, session_id: SessionId) {
         let call = Call::post("session_heartbeat", route::SESSION_HEARTBEAT, &request)
             .policy(Policy::ONCE)
             .timeout(HEARTBEAT_EVERY);
-        match connection.call(call).await {
+        match connection.call(&call).await {
             Ok(_) => heard = Instant::now(),
             Err(error) if error.status() == Some(410) => {
                 tracing::info!(session.id = %request.session_id, "the session is finished");

@@ -126,6 +126,7 @@ impl Template {
         let request = common(Request::post(route::ASAMPLE), address)
             .header(header::ACCEPT, names::JSON)
             .header(names::IDEMPOTENCY_KEY, IDEMPOTENCY_KEY)
+            .header(names::READ_TIMEOUT, "60")
             .header(names::SAMPLING_BACKPRESSURE, "1");
         Ok(request.body(Full::new(body.into()))?)
     }
@@ -138,6 +139,7 @@ fn poll(address: &str, request_id: &str) -> Result<Request<Full<Bytes>>> {
     let body = format!(r#"{{"request_id":"{request_id}","allow_metadata_only":true}}"#);
     let request = common(Request::post(route::RETRIEVE_FUTURE), address)
         .header(header::ACCEPT, names::PROTOBUF)
+        .header(names::READ_TIMEOUT, "45")
         .header(names::REQUEST_ITERATION, "0")
         .header(names::REQUEST_TYPE, "Sample")
         .header(names::CREATE_PROMISE_ROUNDTRIP_TIME, "0.000001");

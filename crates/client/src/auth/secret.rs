@@ -1,6 +1,6 @@
 use super::AuthError;
 use bytes::Bytes;
-use reqwest::header::HeaderValue;
+use http::header::HeaderValue;
 use std::fmt;
 use zeroize::Zeroizing;
 

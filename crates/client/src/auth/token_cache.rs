@@ -10,7 +10,7 @@
 
 use super::claims::Claims;
 use super::{AuthError, Secret};
-use reqwest::header::HeaderValue;
+use http::header::HeaderValue;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;

@@ -3,18 +3,16 @@
 use super::Connection;
 use super::retry::{self, Decision, Failure, Policy};
 use super::stats::{Counters, InFlight};
-use super::transport::Pool;
+use super::transport::redirect::{Redirect, redirect};
+use super::transport::{Broken, MAX_ANSWER_BYTES, MAX_REDIRECTS, Pool, Reply};
 use crate::Error;
 use crate::error::BoxError;
 use crate::telemetry::named::CallFailed;
-use bytes::{Bytes, BytesMut};
-use futures_core::Stream;
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::Full;
 use jiff::Timestamp;
-use reqwest::header::{
-    ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
-    LOCATION,
-};
-use reqwest::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -25,8 +23,8 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
-/// No result is larger; a longer answer is a fault or an attack.
-const MAX_ANSWER_BYTES: usize = 1 << 30;
+/// No request of ours has more headers, so that their map never grows.
+const HEADERS: usize = 24;
 
 /// What a request carries.
 #[derive(Clone, Debug)]
@@ -36,6 +34,16 @@ pub(crate) enum Payload {
     Message { body: Bytes, zstd: bool },
 }
 
+impl Payload {
+    fn body(&self) -> &Bytes {
+        static NONE: Bytes = Bytes::new();
+        match self {
+            Self::None => &NONE,
+            Self::Json(body) | Self::Message { body, .. } => body,
+        }
+    }
+}
+
 /// A call that has been described but not made.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
@@ -43,7 +51,7 @@ pub(crate) struct Call {
     pub(crate) method: Method,
     pub(crate) path: Cow<'static, str>,
     pub(crate) payload: Payload,
-    pub(crate) headers: HeaderMap,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) accept: &'static str,
     pub(crate) pool: Pool,
     pub(crate) timeout: Duration,
@@ -61,7 +69,7 @@ impl Call {
             method,
             path: path.into(),
             payload: Payload::None,
-            headers: HeaderMap::new(),
+            headers: Vec::new(),
             accept: header::JSON,
             pool: Pool::Shared,
             timeout: TIMEOUT,
@@ -97,7 +105,7 @@ impl Call {
     }
 
     pub(crate) fn header(mut self, name: &'static str, value: HeaderValue) -> Self {
-        self.headers.insert(HeaderName::from_static(name), value);
+        self.headers.push((HeaderName::from_static(name), value));
         self
     }
 
@@ -219,14 +227,13 @@ impl Fault {
 impl Connection {
     /// Makes a call and reads its JSON answer.
     pub(crate) async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
-        let operation = call.operation;
-        self.call(call).await?.json(operation)
+        self.call(&call).await?.json(call.operation)
     }
 
     /// Makes a call, retrying as its policy says.
     ///
     /// Once the client is closed, only the end of the session and the last reports go out.
-    pub(crate) async fn call(&self, call: Call) -> Result<Answer, Error> {
+    pub(crate) async fn call(&self, call: &Call) -> Result<Answer, Error> {
         if !matches!(call.operation, super::TELEMETRY | super::FINISH) {
             self.check_open(call.operation)?;
         }
@@ -234,18 +241,18 @@ impl Connection {
         self.call_in_span(call).instrument(span).await
     }
 
-    async fn call_in_span(&self, call: Call) -> Result<Answer, Error> {
-        let key = idempotency_key(&call);
+    async fn call_in_span(&self, call: &Call) -> Result<Answer, Error> {
+        let key = idempotency_key(call);
         let start = Instant::now();
         let mut retries = 0;
         let mut blocked = Duration::ZERO;
         loop {
-            let fault = match self.attempt(&call, key.as_ref(), retries).await {
+            let fault = match self.attempt(call, key.as_ref(), retries).await {
                 Ok(answer) => return Ok(answer),
                 Err(fault) => fault,
             };
             let failure = match &fault {
-                Fault::Local(_) => return Err(self.error(&call, fault, retries)),
+                Fault::Local(_) => return Err(self.error(call, fault, retries)),
                 Fault::Status {
                     status, headers, ..
                 } => Failure::Status(*status, headers),
@@ -265,10 +272,10 @@ impl Connection {
                 tokio::time::sleep(super::billing::PAUSE).await;
                 continue;
             }
-            self.report_failure(&call, &fault, retries, start);
+            self.report_failure(call, &fault, retries, start);
             match decision {
                 Decision::GiveUp | Decision::WaitForBilling => {
-                    return Err(self.error(&call, fault, retries));
+                    return Err(self.error(call, fault, retries));
                 }
                 Decision::RetryAfter(delay) => {
                     let (kind, status) = (fault.kind(), fault.status());
@@ -320,83 +327,103 @@ impl Connection {
         idempotency_key: Option<&HeaderValue>,
         retries: u32,
     ) -> Result<Answer, Fault> {
-        let request = self
-            .request(call, idempotency_key, retries)
-            .await
-            .map_err(Fault::Local)?;
-        let clients = self.transport.pool(call.pool);
-        let lease = clients.lease();
         let _in_flight = InFlight::new(&self.counters);
-        if let Some(body) = request.body().and_then(reqwest::Body::as_bytes) {
-            Counters::add(&self.counters.bytes_sent, body.len());
-        }
         // What an exchange needs while it is under way is a few kilobytes, so it is only set
         // aside when its turn has come: thousands may wait for theirs.
-        let exchange = || Box::pin(self.exchange(call, &lease.client, request));
-        let (status, headers, body) = clients.paced(exchange).await?;
-        Counters::add(&self.counters.bytes_received, body.len());
-        log_deprecation(call.operation, &headers);
-        if status.is_success() {
-            clients.succeeded();
-            return Ok(Answer { headers, body });
+        let exchange = || Box::pin(self.exchange(call, idempotency_key, retries));
+        let reply = self.transport.lane(call.pool).paced(exchange).await?;
+        Counters::add(&self.counters.bytes_received, reply.body.len());
+        log_deprecation(call.operation, &reply.headers);
+        let (status, headers, body) = (reply.status, reply.headers, reply.body);
+        match status.is_success() {
+            true => Ok(Answer { headers, body }),
+            false => Err(Fault::Status {
+                status,
+                headers,
+                body,
+            }),
         }
-        let lost = status == StatusCode::BAD_REQUEST && is_from_the_edge(&headers, &body);
-        if lost && clients.lost_connection() {
-            return Err(Fault::Connection(
-                "the connection was reset at the edge (empty 400)".into(),
-            ));
-        }
-        Err(Fault::Status {
-            status,
-            headers,
-            body,
-        })
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a call's request and reads the whole answer, wherever it is.
     async fn exchange(
         &self,
         call: &Call,
-        client: &reqwest::Client,
-        request: reqwest::Request,
-    ) -> Result<(StatusCode, HeaderMap, Bytes), Fault> {
-        let silence = self.timeout(call);
-        let mut response = within(silence, client.execute(request)).await?;
-        if let Some(elsewhere) = redirected(&call.method, &response) {
-            let request = self.transport.elsewhere().get(elsewhere);
-            response = within(silence, request.send()).await?;
+        idempotency_key: Option<&HeaderValue>,
+        retries: u32,
+    ) -> Result<Reply, Fault> {
+        let path = match &*self.base_path {
+            "" => Cow::Borrowed(&*call.path),
+            base_path => Cow::Owned(format!("{base_path}{}", call.path)),
+        };
+        let request = self.request(call, &path, idempotency_key, retries).await;
+        let reply = self.send(call, request).await?;
+        if !reply.status.is_redirection() {
+            return Ok(reply);
         }
-        let (status, headers) = (response.status(), response.headers().clone());
-        let body = read_body(response.bytes_stream(), silence, MAX_ANSWER_BYTES);
-        let body = body.await.map_err(|stopped| match stopped {
-            Stopped::Broken(fault) => fault,
-            Stopped::TooLong => {
-                let message = format!("more than {MAX_ANSWER_BYTES} bytes");
-                Fault::Local(Error::answer(call.operation, message))
+        Box::pin(self.follow(call, reply, &path, idempotency_key, retries)).await
+    }
+
+    /// Sends a request, if it could be made, and reads the whole answer.
+    async fn send(
+        &self,
+        call: &Call,
+        request: Result<Request<Full<Bytes>>, Error>,
+    ) -> Result<Reply, Fault> {
+        let request = request.map_err(Fault::Local)?;
+        Counters::add(&self.counters.bytes_sent, call.payload.body().len());
+        let lane = self.transport.lane(call.pool);
+        let reply = lane.exchange(request, self.timeout(call)).await;
+        reply.map_err(|broken| fault(call, broken))
+    }
+
+    /// Looks where an answer points, and where that points, up to a limit.
+    async fn follow(
+        &self,
+        call: &Call,
+        mut reply: Reply,
+        path: &str,
+        idempotency_key: Option<&HeaderValue>,
+        retries: u32,
+    ) -> Result<Reply, Fault> {
+        let mut path = path.to_owned();
+        for _ in 0..MAX_REDIRECTS {
+            let url = self.url(&path).map_err(Fault::Local)?;
+            match redirect(&call.method, &url, reply.status, &reply.headers) {
+                None => return Ok(reply),
+                Some(Redirect::Elsewhere(url)) => {
+                    let reply = self.transport.read_elsewhere(url, self.timeout(call)).await;
+                    return reply.map_err(|broken| fault(call, broken));
+                }
+                Some(Redirect::Within(next)) => {
+                    let request = self.request(call, &next, idempotency_key, retries).await;
+                    reply = self.send(call, request).await?;
+                    path = next;
+                }
             }
-        })?;
-        Ok((status, headers, body))
+        }
+        Err(Fault::Connection("too many redirects".into()))
     }
 
     async fn request(
         &self,
         call: &Call,
+        path: &str,
         idempotency_key: Option<&HeaderValue>,
         retries: u32,
-    ) -> Result<reqwest::Request, Error> {
-        let url = format!("{}{}", self.base_url, call.path);
-        let url = url.parse().map_err(|_| Error::Setup {
-            message: format!("`{url}` is not a URL"),
-        })?;
-        let mut request = reqwest::Request::new(call.method.clone(), url);
+    ) -> Result<Request<Full<Bytes>>, Error> {
+        let mut request = Request::new(Full::new(call.payload.body().clone()));
+        *request.method_mut() = call.method.clone();
+        *request.uri_mut() = self.uri(path)?;
         let headers = request.headers_mut();
-        headers.extend(self.default_headers.clone());
+        headers.reserve(HEADERS);
+        headers.extend(self.default_headers.iter().cloned());
         headers.insert(ACCEPT, HeaderValue::from_static(call.accept));
         headers.insert(HeaderName::from_static(header::RETRY_COUNT), retries.into());
-        let seconds = self.timeout(call).as_secs_f64().to_string();
-        if let Ok(seconds) = HeaderValue::try_from(seconds) {
-            headers.insert(HeaderName::from_static(header::READ_TIMEOUT), seconds);
-        }
+        headers.insert(
+            HeaderName::from_static(header::READ_TIMEOUT),
+            seconds(self.timeout(call)),
+        );
         if let Some(key) = idempotency_key {
             headers.insert(
                 HeaderName::from_static(header::IDEMPOTENCY_KEY),
@@ -407,25 +434,36 @@ impl Connection {
             HeaderName::from_static(header::API_KEY),
             self.credential.header().await?,
         );
-        headers.extend(call.headers.clone());
-        match &call.payload {
-            Payload::None if call.method == Method::GET => {}
-            Payload::None => {
-                headers.insert(CONTENT_TYPE, HeaderValue::from_static(header::JSON));
-            }
-            Payload::Json(body) => {
-                headers.insert(CONTENT_TYPE, HeaderValue::from_static(header::JSON));
-                *request.body_mut() = Some(body.clone().into());
-            }
-            Payload::Message { body, zstd } => {
-                headers.insert(CONTENT_TYPE, HeaderValue::from_static(header::PROTOBUF));
+        headers.extend(call.headers.iter().cloned());
+        let content_type = match &call.payload {
+            Payload::None if call.method == Method::GET => return Ok(request),
+            Payload::None | Payload::Json(_) => header::JSON,
+            Payload::Message { zstd, .. } => {
                 if *zstd {
                     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("zstd"));
                 }
-                *request.body_mut() = Some(body.clone().into());
+                header::PROTOBUF
             }
-        }
+        };
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         Ok(request)
+    }
+
+    /// Returns a path as a request carries it.
+    fn uri(&self, path: &str) -> Result<Uri, Error> {
+        path.parse().or_else(|_| {
+            // It has characters that are only fit for a URL once they are escaped.
+            let url = self.url(path)?;
+            let query = url.query().map(|query| format!("?{query}"));
+            let path = format!("{}{}", url.path(), query.unwrap_or_default());
+            path.parse().map_err(|_| not_a_url(&path))
+        })
+    }
+
+    fn url(&self, path: &str) -> Result<reqwest::Url, Error> {
+        let origin = self.base_url.trim_end_matches(&self.base_path);
+        let url = format!("{origin}{path}");
+        url.parse().map_err(|_| not_a_url(&url))
     }
 
     /// Returns how long the server may be silent before a try counts as failed.
@@ -468,87 +506,37 @@ impl Connection {
 
 /// The same for every try of a call, so that a server can tell a retry from a new call.
 fn idempotency_key(call: &Call) -> Option<HeaderValue> {
-    if call.method == Method::GET || call.headers.contains_key(header::IDEMPOTENCY_KEY) {
+    let own = |(name, _): &(HeaderName, _)| *name == header::IDEMPOTENCY_KEY;
+    if call.method == Method::GET || call.headers.iter().any(own) {
         return None;
     }
-    HeaderValue::from_str(&format!("tinkrs-retry-{}", crate::uuid::v4())).ok()
+    HeaderValue::try_from(format!("tinkrs-retry-{}", crate::uuid::v4())).ok()
 }
 
-/// Returns where an answer lies, if it is on another origin.
-fn redirected(method: &Method, response: &reqwest::Response) -> Option<reqwest::Url> {
-    let location = response.headers().get(LOCATION)?.to_str().ok()?;
-    let follows = *method == Method::GET && response.status().is_redirection();
-    follows.then(|| response.url().join(location).ok())?
-}
-
-/// Whether a 400 comes from a load balancer that has lost the connection, not from the server,
-/// which always says what it does not like. The length alone does not tell: it is unknown for
-/// compressed answers too.
-fn is_from_the_edge(headers: &HeaderMap, body: &[u8]) -> bool {
-    match headers.get(CONTENT_LENGTH) {
-        Some(length) => length == "0",
-        None => serde_json::from_slice::<serde_json::Map<_, serde_json::Value>>(body).is_err(),
-    }
-}
-
-/// Waits for the next sign of an answer. A long answer takes as long as it takes, so it is the
-/// silence that is bounded.
-async fn within<T>(
-    silence: Duration,
-    answer: impl Future<Output = reqwest::Result<T>>,
-) -> Result<T, Fault> {
-    match tokio::time::timeout(silence, answer).await {
-        Ok(answer) => answer.map_err(transport_fault),
-        Err(_) => Err(Fault::Timeout),
-    }
-}
-
-fn transport_fault(error: reqwest::Error) -> Fault {
-    // Without a connection it is not an answer that stays away.
-    if error.is_timeout() && !error.is_connect() {
-        return Fault::Timeout;
-    }
-    // The URL is in the client's own error already.
-    Fault::Connection(error.without_url().into())
-}
-
-/// Why the body of an answer ended early.
-#[derive(Debug)]
-enum Stopped {
-    Broken(Fault),
-    TooLong,
-}
-
-async fn read_body(
-    chunks: impl Stream<Item = reqwest::Result<Bytes>>,
-    silence: Duration,
-    max_bytes: usize,
-) -> Result<Bytes, Stopped> {
-    let mut chunks = std::pin::pin!(chunks);
-    // Most answers are one chunk, which is not copied.
-    let mut first = Bytes::new();
-    let mut body = BytesMut::new();
-    loop {
-        let next = std::future::poll_fn(|cx| chunks.as_mut().poll_next(cx));
-        let next = within(silence, async { next.await.transpose() }).await;
-        let Some(chunk) = next.map_err(Stopped::Broken)? else {
-            break;
-        };
-        if first.len() + body.len() + chunk.len() > max_bytes {
-            return Err(Stopped::TooLong);
+/// Says what a broken exchange means to a call.
+fn fault(call: &Call, broken: Broken) -> Fault {
+    match broken {
+        Broken::Connection(error) => Fault::Connection(error),
+        Broken::Timeout => Fault::Timeout,
+        Broken::TooLong => {
+            let message = format!("more than {MAX_ANSWER_BYTES} bytes");
+            Fault::Local(Error::answer(call.operation, message))
         }
-        if first.is_empty() && body.is_empty() {
-            first = chunk;
-            continue;
-        }
-        body.extend_from_slice(&std::mem::take(&mut first));
-        body.extend_from_slice(&chunk);
     }
-    Ok(if body.is_empty() {
-        first
-    } else {
-        body.freeze()
-    })
+}
+
+fn not_a_url(text: &str) -> Error {
+    Error::Setup {
+        message: format!("`{text}` is not a URL"),
+    }
+}
+
+fn seconds(time: Duration) -> HeaderValue {
+    if time.subsec_nanos() == 0 {
+        return time.as_secs().into();
+    }
+    let text = time.as_secs_f64().to_string();
+    HeaderValue::try_from(text).expect("a number is digits and a point")
 }
 
 fn log_deprecation(operation: &'static str, headers: &HeaderMap) {
@@ -578,36 +566,10 @@ mod tests {
         assert_eq!(form(pairs), "day=2026-01-02&q=a+b%26c%3Ad%2F%C3%A9");
         assert_eq!(Call::get("x", "/p").query([]).path, "/p");
     }
-    #[test]
-    fn a_400_is_the_edge_s_only_if_the_server_gives_no_reason() {
-        let from_edge = |length: Option<&str>, body: &str| {
-            let length = length.map(|text| (CONTENT_LENGTH, HeaderValue::from_str(text).unwrap()));
-            is_from_the_edge(&length.into_iter().collect(), body.as_bytes())
-        };
-        assert!(from_edge(Some("0"), ""));
-        assert!(from_edge(None, ""));
-        assert!(from_edge(None, "<html>400 Bad Request</html>"));
-        assert!(!from_edge(Some("18"), r#"{"detail": "rank"}"#));
-        assert!(
-            !from_edge(None, r#"{"detail": "rank"}"#),
-            "compressed answers come without a length"
-        );
-    }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_long_answer_may_take_its_time_but_not_fall_silent() {
-        let drip = |pause| {
-            futures_util::stream::unfold(0, move |n| async move {
-                tokio::time::sleep(Duration::from_secs(pause)).await;
-                (n < 5).then_some((Ok(Bytes::from_static(b"ab")), n + 1))
-            })
-        };
-        let read = |pause, max| read_body(drip(pause), Duration::from_secs(45), max);
-        assert_eq!(read(40, 10).await.unwrap(), "ababababab");
-        assert!(matches!(
-            read(50, 10).await,
-            Err(Stopped::Broken(Fault::Timeout))
-        ));
-        assert!(matches!(read(1, 9).await, Err(Stopped::TooLong)));
+    #[test]
+    fn seconds_are_written_as_short_as_they_can_be() {
+        assert_eq!(seconds(Duration::from_secs(60)), "60");
+        assert_eq!(seconds(Duration::from_millis(2_500)), "2.5");
     }
 }

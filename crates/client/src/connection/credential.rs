@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::auth::token_cache::TokenCache;
 use crate::auth::{CredentialSource, Secret};
-use reqwest::header::HeaderValue;
+use http::header::HeaderValue;
 
 /// How to get the credential for the next request.
 pub(crate) enum Credential {

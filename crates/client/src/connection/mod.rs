@@ -16,10 +16,14 @@ use crate::options::Options;
 use crate::telemetry::Telemetry;
 use crate::telemetry::named::Named;
 use crate::{Error, QueueNotice};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use billing::Billing;
 use call::Call;
 use credential::Credential;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
+};
 use retry::Policy;
 use stats::Counters;
 use std::collections::BTreeMap;
@@ -33,7 +37,7 @@ use tinkrs_wire::{SDK_VERSION, header, route};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use transport::Transport;
+use transport::{ACCEPTED_ENCODINGS, Transport};
 
 /// The operation whose own failures are not reported.
 pub(crate) const TELEMETRY: &str = "telemetry";
@@ -46,7 +50,9 @@ pub(crate) type QueueListener = Arc<dyn Fn(&QueueNotice) + Send + Sync>;
 /// A connection to one server with one credential.
 pub(crate) struct Connection {
     pub(crate) base_url: String,
-    default_headers: HeaderMap,
+    /// The path that all others come after.
+    base_path: String,
+    default_headers: Vec<(HeaderName, HeaderValue)>,
     /// The headers among them that the user has set, for others who join the session.
     pub(crate) header_overrides: BTreeMap<String, String>,
     max_timeout: Duration,
@@ -109,7 +115,7 @@ impl Connection {
         })?;
         let config = ClientConfig::default();
         Ok(Self {
-            default_headers: default_headers(options)?,
+            default_headers: default_headers(options, &base_url)?,
             header_overrides: options.headers.clone(),
             max_timeout: options.http_timeout,
             transport: Transport::new(&base_url)?,
@@ -127,6 +133,7 @@ impl Connection {
             counters: Arc::default(),
             queue_listener: options.queue_listener.clone(),
             runtime,
+            base_path: base_url.path().trim_end_matches('/').to_owned(),
             base_url: base_url.as_str().trim_end_matches('/').to_owned(),
         })
     }
@@ -236,7 +243,7 @@ impl Connection {
                 let call = Call::post(operation, route::TELEMETRY, &batch)
                     .policy(Policy::ONCE)
                     .timeout(Duration::from_secs(5));
-                connection.call(call).await.map(drop)
+                connection.call(&call).await.map(drop)
             }
         };
         // A second start would only be a second task with the same reports.
@@ -305,8 +312,18 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-fn default_headers(options: &Options) -> Result<HeaderMap, Error> {
+fn default_headers(
+    options: &Options,
+    base_url: &reqwest::Url,
+) -> Result<Vec<(HeaderName, HeaderValue)>, Error> {
     let mut headers = HeaderMap::new();
+    headers.insert(
+        ACCEPT_ENCODING,
+        HeaderValue::from_static(ACCEPTED_ENCODINGS),
+    );
+    if !base_url.username().is_empty() {
+        headers.insert(AUTHORIZATION, basic_auth(base_url));
+    }
     headers.insert(
         USER_AGENT,
         HeaderValue::from_static(concat!("tinkrs/", env!("CARGO_PKG_VERSION"))),
@@ -326,5 +343,15 @@ fn default_headers(options: &Options) -> Result<HeaderMap, Error> {
             value,
         );
     }
-    Ok(headers)
+    let single = |(name, value): (Option<HeaderName>, _)| Some((name?, value));
+    Ok(headers.into_iter().filter_map(single).collect())
+}
+
+/// Returns the header for the user and the password in a URL.
+fn basic_auth(url: &reqwest::Url) -> HeaderValue {
+    let pair = format!("{}:{}", url.username(), url.password().unwrap_or_default());
+    let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(pair)))
+        .expect("base64 is fit for a header");
+    value.set_sensitive(true);
+    value
 }

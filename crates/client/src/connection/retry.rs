@@ -7,9 +7,9 @@
 //!
 //! [`decide`] is pure; the loop around it is in [`call`](super::call).
 
+use http::StatusCode;
+use http::header::HeaderMap;
 use jiff::Timestamp;
-use reqwest::StatusCode;
-use reqwest::header::HeaderMap;
 use std::time::Duration;
 use tinkrs_wire::header;
 
@@ -184,7 +184,7 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duratio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use reqwest::header::{HeaderName, HeaderValue};
+    use http::header::{HeaderName, HeaderValue};
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
         let pair = |(name, value): &(&'static str, &str)| {

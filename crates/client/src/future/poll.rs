@@ -16,8 +16,8 @@ use crate::future::QueueObserver;
 use crate::future::report::Report;
 use crate::telemetry::named::PollKind;
 use bytes::Bytes;
+use http::header::HeaderValue;
 use jiff::Timestamp;
-use reqwest::header::HeaderValue;
 use std::time::Duration;
 use tinkrs_types::{RequestId, RequestType};
 use tinkrs_wire::op::retrieve_future::{Reply, RetrieveFutureRequest};
@@ -129,12 +129,16 @@ pub(crate) async fn wait(connection: &Connection, wanted: &Wanted<'_>) -> Result
     let operation = wanted.operation;
     tokio::select! {
         biased;
-        result = poll_until_done(connection, wanted) => result,
+        result = wait_regardless(connection, wanted) => result,
         () = connection.ended() => Err(Error::Closed { operation }),
     }
 }
 
-async fn poll_until_done(connection: &Connection, wanted: &Wanted<'_>) -> Result<Fetched, Error> {
+/// Polls until the request is done. The caller notices when the client is closed.
+pub(crate) async fn wait_regardless(
+    connection: &Connection,
+    wanted: &Wanted<'_>,
+) -> Result<Fetched, Error> {
     let report = Report::new(connection, wanted);
     let mut patience = Patience::default();
     let mut allow_metadata_only = !wanted.size_known;

@@ -54,7 +54,7 @@ impl<'a> Report<'a> {
                     Fault::Status { headers, body, .. },
                     PollKind::Fatal | PollKind::RetryIfBudget,
                 ) => Some(Exchange {
-                    request_headers: redact::headers(&call.headers),
+                    request_headers: redact::headers(&call.headers.iter().cloned().collect()),
                     response_headers: redact::headers(headers),
                     response_body: String::from_utf8_lossy(body).into_owned(),
                 }),

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::connection::call::Call;
 use crate::connection::retry::Policy;
 use crate::training::BoxFuture;
-use reqwest::Method;
+use http::Method;
 use tinkrs_types::{
     Checkpoint, CheckpointKind, CheckpointPage, ExternalWeightsUrls, ModelId, TinkerPath,
     WeightsInfo, check_ttl,

@@ -1,6 +1,6 @@
 use crate::connection::call::Call;
 use crate::{Error, ServiceClient};
-use reqwest::header::HeaderValue;
+use http::header::HeaderValue;
 use serde::de::DeserializeOwned;
 use tinkrs_types::{SamplerInfo, SamplingSessionId, WhoAmI};
 use tinkrs_wire::{SDK_VERSION, header, route};
@@ -68,7 +68,7 @@ impl RestClient {
         self.service
             .connection(call.operation)
             .await?
-            .call(as_method(call))
+            .call(&as_method(call))
             .await
             .map(drop)
     }

@@ -3,7 +3,7 @@ use crate::Error;
 use crate::auth::Secret;
 use crate::connection::call::Call;
 use crate::training::BoxFuture;
-use reqwest::header::HeaderValue;
+use http::header::HeaderValue;
 use std::future::IntoFuture;
 use tinkrs_types::{CopiedWeights, InvalidInput, ProjectId, TinkerPath, check_ttl};
 use tinkrs_wire::op::copy_weights::CopyWeightsRequest;

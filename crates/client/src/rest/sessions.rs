@@ -4,7 +4,7 @@ use super::training_runs::scope;
 use crate::Error;
 use crate::connection::call::Call;
 use crate::training::BoxFuture;
-use reqwest::Method;
+use http::Method;
 use std::time::Duration;
 use tinkrs_types::{
     AccessScope, InvalidInput, ProjectId, SessionId, SessionInfo, SessionSearch, SessionSearchPage,

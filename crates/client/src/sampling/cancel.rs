@@ -59,7 +59,7 @@ async fn drain(connection: Arc<Connection>, mut receiver: mpsc::UnboundedReceive
                 let request = CancelFutureRequest { request_id };
                 let call =
                     Call::post("cancel_future", route::CANCEL_FUTURE, &request).timeout(TIMEOUT);
-                if let Err(error) = connection.call(call).await {
+                if let Err(error) = connection.call(&call).await {
                     tracing::debug!(request.id = %request.request_id, %error, "could not cancel");
                 }
             });

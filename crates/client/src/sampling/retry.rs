@@ -2,6 +2,7 @@
 
 use crate::Error;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -100,7 +101,7 @@ impl Progress {
     pub(crate) async fn guard<T>(
         &self,
         timeout: Option<Duration>,
-        sample: impl Future<Output = Result<T, Error>>,
+        sample: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
         let Some(after) = timeout else {
             return sample.await;
@@ -179,7 +180,8 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(60)).await;
             progress.made();
         };
-        let (stuck, ()) = tokio::join!(progress.guard(Some(timeout), forever()), other_succeeds);
+        let forever = std::pin::pin!(forever());
+        let (stuck, ()) = tokio::join!(progress.guard(Some(timeout), forever), other_succeeds);
         assert!(matches!(stuck, Err(Error::Stuck { .. })));
         assert_eq!(start.elapsed().as_secs(), 160);
     }

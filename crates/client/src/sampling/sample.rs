@@ -11,18 +11,18 @@ use crate::future::poll::{self, Wanted};
 use crate::telemetry::error_type;
 use crate::telemetry::named::SampleFailed;
 use crate::training::{BoxFuture, chunk};
-use bytes::Bytes;
-use reqwest::Method;
-use reqwest::header::HeaderValue;
+use http::Method;
+use http::header::HeaderValue;
 use std::future::IntoFuture;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tinkrs_types::{
     Completion, InvalidInput, ModelInput, Promise, RequestId, RequestType, SAMPLE_SEQ_BLOCK,
     SampleOptions, SampleOutput, SamplingParams, SequenceId, TensorData, Timestamp,
 };
-use tinkrs_wire::op::asample::{SampleRequest, decode_result};
-use tinkrs_wire::{Body, header, route};
+use tinkrs_wire::op::asample::{SampleRequest, decode_result, encode_apart};
+use tinkrs_wire::{header, route};
 use tokio::time::Instant;
 
 const NAME: &str = "sample";
@@ -139,6 +139,8 @@ impl IntoFuture for Sample {
 
 /// A sample as a task works on it.
 pub(super) struct Job {
+    prompt: ModelInput,
+    /// All but the prompt and the number.
     request: SampleRequest,
     size_bytes: u64,
     first_seq_id: u64,
@@ -159,9 +161,10 @@ impl Job {
             // The number is taken now, at the call.
             first_seq_id: client.inner.next_sample(),
             retry,
+            prompt,
             request: SampleRequest {
                 num_samples,
-                prompt,
+                prompt: ModelInput::new(),
                 sampling_params: params,
                 sampling_session_id: Some(client.inner.id.clone()),
                 seq_id: None,
@@ -192,7 +195,7 @@ pub(super) fn submit<T: Send + 'static>(
         let connection = &inner.session.connection;
         let result = tokio::select! {
             biased;
-            result = run(&inner, job, &current) => Some(result),
+            result = run(&inner, &job, &current) => Some(result),
             () = sender.closed() => None,
             () = connection.ended() => Some(Err(Error::Closed { operation: NAME })),
         };
@@ -214,7 +217,7 @@ pub(super) fn submit<T: Send + 'static>(
 
 async fn run(
     inner: &Arc<Inner>,
-    job: Job,
+    job: &Job,
     current: &Mutex<Option<RequestId>>,
 ) -> Result<SampleOutput, Error> {
     let connection = &inner.session.connection;
@@ -224,16 +227,16 @@ async fn run(
         None => None,
     };
     if !job.retry {
-        return attempt(inner, &job, job.first_seq_id, current).await;
+        return attempt(inner, job, job.first_seq_id, current).await;
     }
     let _under_way = inner.progress.start();
     let detect = inner.retry.stuck_detection && connection.config.sample_enable_stuck_detection;
     let timeout = detect.then_some(inner.retry.progress_timeout);
-    let attempts = async {
+    let attempts = pin!(async {
         let start = Instant::now();
         let mut seq_id = job.first_seq_id;
         for tries in 0.. {
-            match attempt(inner, &job, seq_id, current).await {
+            match attempt(inner, job, seq_id, current).await {
                 Err(error) if inner.retry.retries(&error) => {
                     report_retry(inner, &error, tries, start);
                     let delay = inner.retry.delay(tries, fastrand::f64());
@@ -246,7 +249,7 @@ async fn run(
             }
         }
         unreachable!("the tries do not end")
-    };
+    });
     let output = inner.progress.guard(timeout, attempts).await?;
     inner.progress.made();
     Ok(output)
@@ -318,9 +321,9 @@ async fn submit_request(inner: &Inner, job: &Job, seq_id: u64) -> Result<Promise
                 .billing_is_final(),
         )
         .header(header::SAMPLING_BACKPRESSURE, HeaderValue::from_static("1"));
-    call.payload = Payload::Json(encode(&job.request, seq_id));
+    call.payload = Payload::Json(encode_apart(&job.request, &job.prompt, seq_id).into());
     loop {
-        match connection.json(call.clone()).await {
+        match connection.call(&call).await {
             Err(error) if holds_back(&error, connection) => {
                 connection.limiter.refused(job.size_bytes);
                 connection
@@ -328,7 +331,7 @@ async fn submit_request(inner: &Inner, job: &Job, seq_id: u64) -> Result<Promise
                     .wait_while_paused(&connection.counters)
                     .await;
             }
-            result => return result,
+            answer => return answer?.json(NAME),
         }
     }
 }
@@ -340,25 +343,6 @@ fn holds_back(error: &Error, connection: &Connection) -> bool {
         Some(402) => connection.billing_may_pause(),
         _ => false,
     }
-}
-
-fn encode(request: &SampleRequest, seq_id: u64) -> Bytes {
-    // Only the number differs between two tries, so the prompt need not be cloned.
-    #[derive(serde::Serialize)]
-    struct Numbered<'a> {
-        #[serde(flatten)]
-        request: &'a SampleRequest,
-        seq_id: u64,
-        r#type: &'static str,
-    }
-    let numbered = Numbered {
-        request,
-        seq_id,
-        r#type: SampleRequest::TYPE.unwrap_or_default(),
-    };
-    serde_json::to_vec(&numbered)
-        .expect("a sample request has text keys and finite numbers")
-        .into()
 }
 
 async fn fetch(
@@ -389,7 +373,7 @@ async fn fetch(
         observer: &inner.observer,
         size_known,
     };
-    let fetched = poll::wait(connection, &wanted).await;
+    let fetched = poll::wait_regardless(connection, &wanted).await;
     if let Some(feed) = &feed
         && matches!(fetched, Ok(_) | Err(Error::RequestFailed { .. }))
     {

@@ -4,7 +4,7 @@
 //! their values: users send headers of their own, and nobody knows which of them are secret. And
 //! whatever looks like a key or a token is taken out of every text.
 
-use reqwest::header::HeaderMap;
+use http::header::HeaderMap;
 use serde_json::{Map, Value};
 use tinkrs_wire::header;
 
@@ -40,7 +40,7 @@ const HARMLESS: [&str; 24] = [
 
 /// Returns the names of all headers, and the values of those that are harmless.
 pub(crate) fn headers(headers: &HeaderMap) -> Map<String, Value> {
-    let shown = |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
+    let shown = |(name, value): (&http::header::HeaderName, &http::header::HeaderValue)| {
         let harmless = HARMLESS.contains(&name.as_str()) && !value.is_sensitive();
         let value = match value.to_str() {
             Ok(value) if harmless => text(value),
@@ -94,7 +94,7 @@ fn may_be_in_credential(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use reqwest::header::HeaderValue;
+    use http::header::HeaderValue;
     use serde_json::json;
 
     #[test]

@@ -1,7 +1,7 @@
 use super::named::{CallFailed, Exchange, PollFailed, PollKind, RequestFailed, ResultUnreadable};
 use super::sender::{BATCH, DRAIN, FLUSH_EVERY, QUEUE, RETRY_AFTER};
 use super::*;
-use reqwest::StatusCode;
+use http::StatusCode;
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -279,10 +279,10 @@ fn an_elapsed_time_is_written_as_python_does() {
 async fn named_events_have_the_members_that_the_service_knows() {
     let mut server = Server::start(None, vec![]);
     let headers = [("x-api-key", "hidden"), ("accept", "*/*")];
-    let headers: reqwest::header::HeaderMap = headers
+    let headers: http::header::HeaderMap = headers
         .into_iter()
         .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
-        .collect::<Vec<(reqwest::header::HeaderName, _)>>()
+        .collect::<Vec<(http::header::HeaderName, _)>>()
         .into_iter()
         .collect();
     let poll = PollFailed {

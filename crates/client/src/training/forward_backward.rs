@@ -13,7 +13,7 @@ use crate::connection::call::{Call, Payload};
 use crate::connection::transport::Pool;
 use crate::future::Pending;
 use crate::{Error, TrainingClient};
-use reqwest::Method;
+use http::Method;
 use std::sync::Arc;
 use tinkrs_types::{Datum, ForwardBackwardOutput, InvalidInput, LossFn, RequestType};
 use tinkrs_wire::op::forward_backward::{ForwardBackwardRequest, decode_result};

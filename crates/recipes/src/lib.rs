@@ -1,4 +1,38 @@
 //! Training loops for Tinker as library functions.
+//!
+//! A recipe is a function that takes a service, settings and data, and trains in a run folder:
+//!
+//! ```no_run
+//! use tinkrs::{ServiceClient, TokenizerSource};
+//! use tinkrs_recipes::data::{Examples, Record, TooLong};
+//! use tinkrs_recipes::renderer::{Format, Renderer, TrainOn};
+//! use tinkrs_recipes::run::Hooks;
+//! use tinkrs_recipes::{Schedule, report, sft};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), tinkrs_recipes::Error> {
+//! let model = "Qwen/Qwen3-8B";
+//! let renderer = Renderer::new(TokenizerSource::new(model).load()?, Format::of_model(model))?;
+//! let records = Record::read("chats.jsonl")?;
+//! let train_on = TrainOn::LastAssistantMessage;
+//! let examples = Examples::new(&records, &renderer, train_on, 2048, TooLong::Skip)?;
+//!
+//! let config = sft::Config { learning_rate: Schedule::new(2e-4), ..sft::Config::new(model) };
+//! let service = ServiceClient::from_env();
+//! let outcome = sft::train(&service, &config, &examples, "runs/first", Hooks::default()).await?;
+//! report::write("runs/first")?;
+//! println!("sample from {:?}", outcome.sampler);
+//! # Ok(()) }
+//! ```
+//!
+//! Running that again goes on where it stopped, or does nothing if it finished. The loops are
+//! short on purpose: read one, copy it, change it. `examples/` has a program for each.
+//!
+//! - [`renderer`]: conversations to tokens and back, for any chat format;
+//! - [`data`]: files to examples to batches;
+//! - [`run`]: the folder of a run, and resuming;
+//! - [`sft`], [`rl`], [`dpo`], [`distill`]: the loops;
+//! - [`evaluate`], [`Tokens`], [`report`]: measuring, estimating, showing.
 
 mod error;
 
@@ -13,10 +47,13 @@ pub mod dpo;
 pub mod rl;
 pub mod sft;
 
+mod estimate;
 pub mod evaluate;
+pub mod report;
 
 #[cfg(test)]
 mod testing;
 
 pub use error::Error;
+pub use estimate::{Price, Prices, Tokens};
 pub use learning_rate::{Decay, Schedule, lora_learning_rate};

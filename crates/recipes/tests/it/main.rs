@@ -2,6 +2,7 @@
 
 mod distill;
 mod dpo;
+mod evaluate;
 mod rl;
 mod sft;
 mod support;

@@ -1,0 +1,53 @@
+//! Trains a model on pairs of answers, one better than the other.
+//!
+//! A line of the file is `{"messages": […], "chosen": "…", "rejected": "…"}`.
+//!
+//! ```sh
+//! TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local \
+//!     cargo run --release -p tinkrs-recipes --example dpo -- preferences.jsonl runs/preferred
+//! ```
+#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+
+use anyhow::{Context, Result};
+use tinkrs::{ServiceClient, TokenizerSource};
+use tinkrs_recipes::dpo::{self, Preference};
+use tinkrs_recipes::renderer::{Format, Renderer};
+use tinkrs_recipes::run::Hooks;
+use tinkrs_recipes::{Schedule, report};
+
+fn settings(model: &str) -> dpo::Config {
+    dpo::Config {
+        learning_rate: Schedule::new(1e-5),
+        beta: 0.1,
+        batch_size: 32,
+        epochs: 1,
+        ..dpo::Config::new(model)
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let file = arguments.next().context("which file of preferences?")?;
+    let folder = arguments.next().context("which folder for the run?")?;
+    let model = arguments.next().unwrap_or("Qwen/Qwen3-8B".to_owned());
+
+    let tokenizer = TokenizerSource::new(&model).load()?;
+    let renderer = Renderer::new(tokenizer, Format::of_model(&model))?;
+    let preferences = Preference::read(&file)?;
+    let pairs = preferences
+        .iter()
+        .map(|preference| preference.pair(&renderer));
+    let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
+
+    let hooks = Hooks::default().on_step(|report| {
+        let (step, steps, numbers) = (report.step + 1, report.steps, &report.numbers);
+        let (loss, right) = (numbers["loss"], numbers["accuracy"]);
+        println!("step {step}/{steps}: loss {loss:.4}, right {right:.2}");
+    });
+    let service = ServiceClient::from_env();
+    let outcome = dpo::train(&service, &settings(&model), &pairs, &folder, hooks).await?;
+    let page = report::write(&folder)?;
+    println!("sample from {:?}; see {}", outcome.sampler, page.display());
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! What a run will cost, before it starts.
+//!
+//! Supervised runs are counted exactly: the batches are known. Reinforcement runs are bounded
+//! from above: every answer is taken to be as long as it may be, and no prompt to be cached.
+
+use crate::data::Batches;
+use crate::renderer::Example;
+use crate::{Error, rl, sft};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Tokens of a run, by what is done with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tokens {
+    /// Tokens that a sampler reads.
+    pub prefill: u64,
+    /// Tokens that a sampler writes.
+    pub sample: u64,
+    /// Tokens that a trainer reads. Evaluation counts here too.
+    pub train: u64,
+}
+
+impl Tokens {
+    /// Counts the tokens of a supervised run.
+    ///
+    /// # Errors
+    /// If there is nothing to train on.
+    pub fn of_sft(
+        config: &sft::Config,
+        train: &[Example],
+        eval: &[Example],
+    ) -> Result<Self, Error> {
+        let batches = Batches::new(train.len(), config.batch_size, config.seed)?;
+        let length = |example: &Example| example.tokens.len().saturating_sub(1) as u64;
+        let steps = config.steps(train.len())?;
+        let trained = (0..steps).flat_map(|step| batches.batch(step));
+        let trained: u64 = trained.map(|index| length(&train[index])).sum();
+        let evaluations = match config.eval_every {
+            0 => 0,
+            // Before the first step of each interval, and at the end.
+            every => steps.div_ceil(every) + 1,
+        };
+        let evaluated: u64 = eval.iter().map(length).sum();
+        Ok(Self {
+            train: trained + evaluated * evaluations as u64,
+            ..Self::default()
+        })
+    }
+
+    /// Bounds the tokens of a reinforcement run whose prompts have at most `prompt_tokens` tokens
+    /// and whose answers at most `answer_tokens`, in episodes of one turn.
+    pub fn of_rl(config: &rl::Config, prompt_tokens: usize, answer_tokens: u32) -> Self {
+        let episodes = (config.steps * config.problems_per_step * config.group_size) as u64;
+        let (prompt, answer) = (prompt_tokens as u64, u64::from(answer_tokens));
+        // The reference reads each episode once more.
+        let reference = if config.kl_penalty > 0.0 {
+            prompt + answer
+        } else {
+            0
+        };
+        Self {
+            prefill: episodes * (prompt + reference),
+            sample: episodes * answer,
+            train: episodes * (prompt + answer),
+        }
+    }
+
+    /// Returns what the tokens cost, if the model has a price.
+    pub fn cost(&self, model: &str, prices: &Prices) -> Option<f64> {
+        let price = prices.models.get(model)?;
+        let millions = |tokens: u64, price: f64| tokens as f64 / 1e6 * price;
+        Some(
+            millions(self.prefill, price.prefill)
+                + millions(self.sample, price.sample)
+                + millions(self.train, price.train),
+        )
+    }
+}
+
+impl fmt::Display for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = [
+            (self.train, "trained"),
+            (self.sample, "sampled"),
+            (self.prefill, "read while sampling"),
+        ];
+        let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+        let words: Vec<_> = counts
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
+        match words.is_empty() {
+            true => f.write_str("no tokens"),
+            false => write!(f, "tokens: {}", words.join(", ")),
+        }
+    }
+}
+
+/// The prices of a model, for a million tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+pub struct Price {
+    /// Of tokens that a sampler reads.
+    pub prefill: f64,
+    /// Of tokens that it writes.
+    pub sample: f64,
+    /// Of tokens that a trainer reads.
+    pub train: f64,
+}
+
+/// A price list with its date.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Prices {
+    /// When the list was made, as `YYYY-MM-DD`. Say it wherever a cost is shown.
+    pub date: String,
+    /// The currency.
+    pub currency: String,
+    /// Prices by the model's name.
+    pub models: BTreeMap<String, Price>,
+}
+
+impl Prices {
+    /// Returns the list that comes with this crate. It is not the service's word: see the file.
+    pub fn bundled() -> Self {
+        Self::parse(include_str!("prices.toml")).expect("the bundled list is tested")
+    }
+
+    /// Reads a list in the form of the bundled file.
+    ///
+    /// # Errors
+    /// If the text is not such a list.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        toml::from_str(text).map_err(|error| Error::setting("prices", error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example(tokens: usize) -> Example {
+        Example {
+            tokens: vec![0; tokens],
+            weights: vec![1.0; tokens],
+        }
+    }
+
+    #[test]
+    fn a_supervised_run_is_counted_exactly() {
+        let config = sft::Config {
+            batch_size: 2,
+            epochs: 3,
+            eval_every: 2,
+            ..sft::Config::new("m")
+        };
+        let train = [example(11), example(21), example(31)];
+        let tokens = Tokens::of_sft(&config, &train, &[example(6)]).unwrap();
+        // Three epochs of 60, and evaluations before steps 0, 2 and 4 and at the end.
+        assert_eq!(tokens.train, 3 * 60 + 4 * 5);
+        let short = sft::Config {
+            max_steps: Some(2),
+            eval_every: 0,
+            ..config
+        };
+        assert_eq!(Tokens::of_sft(&short, &train, &[]).unwrap().train, 60);
+        assert!(Tokens::of_sft(&short, &[], &[]).is_err());
+    }
+
+    #[test]
+    fn a_reinforcement_run_is_bounded() {
+        let config = rl::Config {
+            steps: 2,
+            problems_per_step: 3,
+            group_size: 4,
+            ..rl::Config::new("m")
+        };
+        let tokens = Tokens::of_rl(&config, 10, 5);
+        assert_eq!(
+            tokens,
+            Tokens {
+                prefill: 240,
+                sample: 120,
+                train: 360
+            }
+        );
+        assert_eq!(
+            tokens.to_string(),
+            "tokens: 360 trained, 120 sampled, 240 read while sampling"
+        );
+    }
+
+    #[test]
+    fn the_bundled_prices_are_dated_and_models_without_one_have_none() {
+        let prices = Prices::bundled();
+        assert_eq!(prices.date.len(), 10);
+        let tokens = Tokens {
+            train: 2_000_000,
+            ..Tokens::default()
+        };
+        assert_eq!(tokens.cost("Qwen/Qwen3-8B", &prices), Some(0.8));
+        assert_eq!(tokens.cost("tinkrs/nano", &prices), None);
+        assert!(Prices::parse("date = 1").is_err());
+    }
+}

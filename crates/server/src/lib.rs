@@ -50,6 +50,8 @@ mod state;
 
 mod auth;
 mod checkpoints;
+#[allow(dead_code, reason = "wired in with `create_custom_loss`")]
+mod custom_loss;
 mod error;
 mod extract;
 mod faults;

@@ -1,0 +1,230 @@
+//! Losses that clients upload.
+//!
+//! A client traces a loss of one datum with PyTorch and sends the trace: a list of calls by name.
+//! [`CustomLoss::new`] rebuilds it from the functions that this server knows, `functions`, and
+//! refuses every other by its name; nothing that was sent is ever executed. What it keeps is a list
+//! of steps, which [`CustomLoss::evaluate`] runs on a tape for one datum at a time, to take
+//! derivatives by the log-probabilities from it.
+//!
+//! 1. `program`: the graph, checked and decoded;
+//! 2. `functions`: what may be called, each with its parameters;
+//! 3. `value`, `tensor`, `element`: numbers, tensors and functions of single numbers;
+//! 4. `tape`: the record of a run, and its gradients.
+//!
+//! Everything is computed in `f64`. The sizes of datums are not known when a loss is created, so
+//! that is tried with small ones: whatever would go wrong with datums of any size is refused then.
+
+mod element;
+mod functions;
+mod limits;
+mod program;
+mod tape;
+mod tensor;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use tinkrs_types::{
+    CustomLossGraph, CustomLossInput, Datum, InvalidInput, TensorData, TensorValues, key,
+};
+
+use program::{Output, Program};
+use tensor::{Dtype, Tensor};
+
+/// Why a node could not be computed.
+#[derive(Clone, Debug, PartialEq)]
+enum Failure {
+    /// It is wrong for datums of any size.
+    Kind(String),
+    /// It may be right for datums of other sizes.
+    Size(String),
+}
+
+impl Failure {
+    fn reason(self) -> String {
+        match self {
+            Self::Kind(reason) | Self::Size(reason) => reason,
+        }
+    }
+
+    fn at(self, place: &str) -> Self {
+        match self {
+            Self::Kind(reason) => Self::Kind(format!("{place}: {reason}")),
+            Self::Size(reason) => Self::Size(format!("{place}: {reason}")),
+        }
+    }
+}
+
+/// A loss that a client uploaded, ready to run.
+#[derive(Debug)]
+pub(crate) struct CustomLoss {
+    name: String,
+    inputs: Vec<CustomLossInput>,
+    program: Program,
+}
+
+/// What a loss says of one datum.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Evaluated {
+    /// The loss.
+    pub(crate) loss: f64,
+    /// Its derivatives by the log-probabilities, in the order of the targets.
+    pub(crate) gradient: Vec<f64>,
+    /// Its metrics, by names that end in `:sum` or `:mean`.
+    pub(crate) metrics: Vec<(String, f64)>,
+}
+
+impl CustomLoss {
+    /// Rebuilds a loss from its graph.
+    ///
+    /// # Errors
+    ///
+    /// When the graph is malformed or too large, calls what this server does not know, or cannot be
+    /// computed for datums of any size. The message names the node and what it calls.
+    pub(crate) fn new(
+        name: &str,
+        inputs: &[CustomLossInput],
+        graph: &CustomLossGraph,
+    ) -> Result<Self, InvalidInput> {
+        if name.is_empty() || name.len() > limits::NAME_BYTES {
+            let allowed = format!("1 to {} bytes", limits::NAME_BYTES);
+            return Err(InvalidInput::new(
+                "name",
+                format!("{} bytes", name.len()),
+                allowed,
+            ));
+        }
+        program::check_inputs(inputs)?;
+        let loss = Self {
+            name: name.to_owned(),
+            inputs: inputs.to_vec(),
+            program: Program::new(inputs, graph)?,
+        };
+        loss.try_small()?;
+        Ok(loss)
+    }
+
+    /// Returns the name that the loss was given.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Checks that a datum has what the loss takes, and nothing that it does not.
+    ///
+    /// # Errors
+    ///
+    /// When a tensor is missing, has another rank than was declared, or is not known to the loss.
+    pub(crate) fn check(&self, datum: &Datum) -> Result<(), InvalidInput> {
+        for (name, input) in self.keys() {
+            let rank = datum.loss_fn_inputs().get(name).map(TensorData::rank);
+            if rank != Some(usize::from(input.rank)) {
+                let found = rank.map_or("nothing".to_owned(), |rank| format!("rank {rank}"));
+                let allowed = format!("rank {}, as loss `{}` takes it", input.rank, self.name);
+                return Err(InvalidInput::new(name.to_owned(), found, allowed));
+            }
+        }
+        let is_known =
+            |name: &str| name == key::TARGET_TOKENS || self.keys().any(|(known, _)| known == name);
+        match datum.loss_fn_inputs().keys().find(|name| !is_known(name)) {
+            None => Ok(()),
+            Some(name) => {
+                let known: Vec<_> = self.keys().map(|(name, _)| name).collect();
+                let allowed = format!("what loss `{}` takes: {}", self.name, known.join(", "));
+                Err(InvalidInput::new(name.clone(), "a tensor", allowed))
+            }
+        }
+    }
+
+    /// Computes the loss of a datum that passes [`check`](Self::check), from the log-probabilities of
+    /// its targets.
+    ///
+    /// # Errors
+    ///
+    /// When the sizes of its tensors do not fit the loss. The message names the node.
+    pub(crate) fn evaluate(&self, logprobs: &[f32], datum: &Datum) -> Result<Evaluated, String> {
+        let evaluated = self
+            .tensors(logprobs, datum)
+            .and_then(|inputs| self.run(inputs));
+        evaluated.map_err(|failure| failure.at(&format!("loss `{}`", self.name)).reason())
+    }
+
+    /// Reads what the loss takes, the log-probabilities first.
+    fn tensors(&self, logprobs: &[f32], datum: &Datum) -> Result<Vec<Tensor>, Failure> {
+        let shape = datum.target_tokens().map(shape_of).unwrap_or_default();
+        if tensor::size(&shape) != logprobs.len() {
+            let count = logprobs.len();
+            let reason = format!("{count} log-probabilities for targets of shape {shape:?}");
+            return Err(Failure::Size(reason));
+        }
+        let logprobs = logprobs.iter().copied().map(f64::from).collect();
+        let mut inputs = vec![Tensor::new(shape, logprobs, Dtype::Float)];
+        for (name, _) in self.keys().skip(1) {
+            let found = datum.loss_fn_inputs().get(name);
+            let missing = || Failure::Size(format!("the datum has no `{name}`"));
+            inputs.push(read(found.ok_or_else(missing)?));
+        }
+        Ok(inputs)
+    }
+
+    fn run(&self, inputs: Vec<Tensor>) -> Result<Evaluated, Failure> {
+        let Output {
+            tape,
+            logprobs,
+            loss,
+            metrics,
+        } = self.program.run(inputs)?;
+        Ok(Evaluated {
+            loss: tape.tensor(loss).values[0],
+            gradient: tape.gradient(loss, logprobs),
+            metrics,
+        })
+    }
+
+    /// The keys of a datum that hold the inputs.
+    fn keys(&self) -> impl Iterator<Item = (&str, &CustomLossInput)> {
+        self.inputs.iter().enumerate().map(|(index, input)| {
+            // The first input is the log-probabilities, which have the shape of the targets.
+            let name = if index == 0 {
+                key::TARGET_TOKENS
+            } else {
+                &input.name
+            };
+            (name, input)
+        })
+    }
+
+    /// Runs the loss on a small datum, to find what is wrong with it at any size.
+    fn try_small(&self) -> Result<(), InvalidInput> {
+        let small = |input: &CustomLossInput| {
+            let shape = [5, 3][..usize::from(input.rank)].to_vec();
+            Tensor::new(shape.clone(), vec![0.5; tensor::size(&shape)], Dtype::Float)
+        };
+        let refused = |reason: String| InvalidInput::new("graph", reason, "what can be computed");
+        match self.program.run(self.inputs.iter().map(small).collect()) {
+            Ok(output) if !output.tape.needs_gradient(output.loss) => Err(refused(
+                "a loss that does not depend on `logprobs`".to_owned(),
+            )),
+            Ok(_) | Err(Failure::Size(_)) => Ok(()),
+            Err(Failure::Kind(reason)) => Err(refused(reason)),
+        }
+    }
+}
+
+fn shape_of(tensor: &TensorData) -> Vec<usize> {
+    let flat = || vec![tensor.values().len()];
+    tensor.shape().map_or_else(flat, <[usize]>::to_vec)
+}
+
+fn read(tensor: &TensorData) -> Tensor {
+    let shape = shape_of(tensor);
+    match tensor.clone().into_dense(0).into_values() {
+        TensorValues::F32(values) => {
+            let values = values.into_iter().map(f64::from).collect();
+            Tensor::new(shape, values, Dtype::Float)
+        }
+        TensorValues::I64(values) => {
+            let values = values.into_iter().map(|value| value as f64).collect();
+            Tensor::new(shape, values, Dtype::Int)
+        }
+    }
+}

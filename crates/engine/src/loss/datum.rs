@@ -32,50 +32,17 @@ impl LossTensors {
         length: usize,
         vocab: usize,
     ) -> Result<Self, Error> {
+        let read = Self::only_targets(index, datum, length, vocab)?;
+        let Self { targets, shape, .. } = read;
         let refuse = |input: &str, reason: &str| Error::Input {
             datum: index,
             input: input.to_owned(),
             reason: reason.to_owned(),
         };
-        let target_tensor = datum
-            .target_tokens()
-            .ok_or_else(|| refuse(key::TARGET_TOKENS, "is missing"))?
-            .clone()
-            .into_dense(0);
-        let shape = shape_of(&target_tensor);
-        let candidates = if shape.len() == 2 { shape[1] } else { 1 };
-        if shape.first() != Some(&length) || shape.len() > 2 || candidates == 0 {
-            return Err(Error::InputShape {
-                datum: index,
-                input: key::TARGET_TOKENS.to_owned(),
-                expected: vec![length],
-                got: shape,
-            });
-        }
         if shape.len() == 2 && matches!(loss, Loss::Gspo(_)) {
             let reason = "has several candidates a position, which gspo does not take";
             return Err(refuse(key::TARGET_TOKENS, reason));
         }
-        let TensorValues::I64(targets) = target_tensor.values() else {
-            return Err(refuse(key::TARGET_TOKENS, "does not hold integers"));
-        };
-        let targets = targets
-            .iter()
-            .enumerate()
-            .map(|(cell, &token)| {
-                let in_vocab = u32::try_from(token)
-                    .ok()
-                    .filter(|&id| (id as usize) < vocab);
-                let position = cell / candidates;
-                in_vocab.ok_or(Error::Token {
-                    datum: index,
-                    position,
-                    token,
-                    vocab,
-                })
-            })
-            .collect::<Result<Vec<u32>, Error>>()?;
-
         let mut tensors = Vec::new();
         for (name, tensor) in datum.loss_fn_inputs() {
             if name == key::TARGET_TOKENS {
@@ -109,6 +76,60 @@ impl LossTensors {
             targets,
             shape,
             tensors,
+        })
+    }
+
+    /// Reads the targets alone, for a loss that reads the other tensors itself.
+    pub(crate) fn only_targets(
+        index: usize,
+        datum: &Datum,
+        length: usize,
+        vocab: usize,
+    ) -> Result<Self, Error> {
+        let refuse = |input: &str, reason: &str| Error::Input {
+            datum: index,
+            input: input.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let target_tensor = datum
+            .target_tokens()
+            .ok_or_else(|| refuse(key::TARGET_TOKENS, "is missing"))?
+            .clone()
+            .into_dense(0);
+        let shape = shape_of(&target_tensor);
+        let candidates = if shape.len() == 2 { shape[1] } else { 1 };
+        if shape.first() != Some(&length) || shape.len() > 2 || candidates == 0 {
+            return Err(Error::InputShape {
+                datum: index,
+                input: key::TARGET_TOKENS.to_owned(),
+                expected: vec![length],
+                got: shape,
+            });
+        }
+        let TensorValues::I64(targets) = target_tensor.values() else {
+            return Err(refuse(key::TARGET_TOKENS, "does not hold integers"));
+        };
+        let targets = targets
+            .iter()
+            .enumerate()
+            .map(|(cell, &token)| {
+                let in_vocab = u32::try_from(token)
+                    .ok()
+                    .filter(|&id| (id as usize) < vocab);
+                let position = cell / candidates;
+                in_vocab.ok_or(Error::Token {
+                    datum: index,
+                    position,
+                    token,
+                    vocab,
+                })
+            })
+            .collect::<Result<Vec<u32>, Error>>()?;
+        Ok(Self {
+            datum: index,
+            targets,
+            shape,
+            tensors: Vec::new(),
         })
     }
 

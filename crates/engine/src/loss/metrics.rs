@@ -4,16 +4,18 @@
 //! results of the requests into which they split a batch, weighting `:mean` by the number of datums;
 //! a mean over datums is therefore the only mean that does not depend on the split.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// The metrics of one datum, by name.
 ///
 /// Each name has exactly one colon, followed by `sum`, `mean`, `min` or `max`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Metrics(Vec<(&'static str, f64)>);
+pub struct Metrics(Vec<(Cow<'static, str>, f64)>);
 
 impl Metrics {
-    pub(super) fn push(&mut self, name: &'static str, value: f64) {
+    pub(super) fn push(&mut self, name: impl Into<Cow<'static, str>>, value: f64) {
+        let name = name.into();
         debug_assert_eq!(name.matches(':').count(), 1, "{name}");
         self.0.push((name, value));
     }
@@ -27,8 +29,8 @@ impl Metrics {
     }
 
     /// Iterates over names and values, in a fixed order.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, f64)> + '_ {
-        self.0.iter().copied()
+    pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> + '_ {
+        self.0.iter().map(|(name, value)| (name.as_ref(), *value))
     }
 }
 
@@ -36,7 +38,7 @@ impl Metrics {
 #[derive(Clone, Debug, Default)]
 pub struct MetricTotals {
     datums: usize,
-    combined: BTreeMap<&'static str, f64>,
+    combined: BTreeMap<String, f64>,
 }
 
 impl MetricTotals {
@@ -45,7 +47,7 @@ impl MetricTotals {
         self.datums += 1;
         for (name, value) in datum.iter() {
             self.combined
-                .entry(name)
+                .entry(name.to_owned())
                 .and_modify(|total| {
                     *total = if name.ends_with(":max") {
                         total.max(value)
@@ -62,14 +64,14 @@ impl MetricTotals {
     /// Returns the metrics of all datums together. Of no datums, there are none.
     #[must_use]
     pub fn finish(&self) -> BTreeMap<String, f64> {
-        let combine = |(&name, &total): (&&'static str, &f64)| {
+        let combine = |(name, &total): (&String, &f64)| {
             let is_mean = name.ends_with(":mean");
             let value = if is_mean {
                 total / self.datums as f64
             } else {
                 total
             };
-            (name.to_owned(), value)
+            (name.clone(), value)
         };
         self.combined.iter().map(combine).collect()
     }

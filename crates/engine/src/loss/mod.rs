@@ -28,6 +28,7 @@
 
 mod cispo;
 mod cross_entropy;
+pub(crate) mod custom;
 mod datum;
 mod dro;
 mod gspo;
@@ -42,6 +43,7 @@ use crate::Error;
 
 pub use cispo::cispo;
 pub use cross_entropy::cross_entropy;
+pub use custom::{CustomLoss, CustomOutput};
 pub use datum::LossTensors;
 pub use dro::dro;
 pub use gspo::gspo;

@@ -2,42 +2,81 @@
 
 use tinkrs_types::{Datum, LossFn};
 
-use crate::loss::{Loss, LossTensors};
+use crate::loss::{CustomLoss, Loss, LossOutput, LossTensors, custom};
 use crate::{Error, Model, ModelConfig};
 
 /// Memory for kept activations of one group of datums; a single datum may need more.
 const KEPT_BYTES: usize = 1 << 30;
 
 /// Checked datums and their loss.
-#[derive(Debug)]
-pub(crate) struct Batch {
-    pub(crate) loss: Loss,
+pub(crate) struct Batch<'a> {
+    pub(crate) objective: Objective<'a>,
     pub(crate) examples: Vec<Example>,
+}
+
+/// Where the loss of a batch comes from.
+pub(crate) enum Objective<'a> {
+    /// The engine has it.
+    Known(Loss),
+    /// The caller brought it along. It reads the datums itself.
+    Custom {
+        loss: &'a dyn CustomLoss,
+        data: &'a [Datum],
+    },
 }
 
 /// One datum's tokens and what the loss needs.
 #[derive(Debug)]
 pub(crate) struct Example {
+    /// Which datum of the request it is.
+    index: usize,
     pub(crate) tokens: Vec<u32>,
     pub(crate) tensors: LossTensors,
 }
 
-impl Batch {
+impl<'a> Batch<'a> {
     /// Checks everything that can be checked before computing.
-    pub(crate) fn new(model: &Model, data: &[Datum], loss: &LossFn) -> Result<Self, Error> {
+    pub(crate) fn new(model: &Model, data: &'a [Datum], loss: &LossFn) -> Result<Self, Error> {
         let loss = Loss::new(loss)?;
-        let examples = data
-            .iter()
-            .enumerate()
-            .map(|(index, datum)| {
-                let tokens = text_tokens(index, datum)?;
-                model.check_tokens(index, &tokens, 0)?;
-                let tensors =
-                    LossTensors::new(index, datum, &loss, tokens.len(), model.config().vocab)?;
-                Ok(Example { tokens, tensors })
-            })
-            .collect::<Result<_, Error>>()?;
-        Ok(Self { loss, examples })
+        let vocab = model.config().vocab;
+        let examples = examples(model, data, |index, datum, length| {
+            LossTensors::new(index, datum, &loss, length, vocab)
+        })?;
+        Ok(Self {
+            objective: Objective::Known(loss),
+            examples,
+        })
+    }
+
+    /// As [`new`](Self::new), for a loss that the caller brought along.
+    pub(crate) fn custom(
+        model: &Model,
+        data: &'a [Datum],
+        loss: &'a dyn CustomLoss,
+    ) -> Result<Self, Error> {
+        let vocab = model.config().vocab;
+        let examples = examples(model, data, |index, datum, length| {
+            loss.check(datum).map_err(|error| error.at_datum(index))?;
+            LossTensors::only_targets(index, datum, length, vocab)
+        })?;
+        Ok(Self {
+            objective: Objective::Custom { loss, data },
+            examples,
+        })
+    }
+
+    /// Evaluates the loss of one example.
+    pub(crate) fn evaluate(
+        &self,
+        example: &Example,
+        logprobs: &[f32],
+    ) -> Result<LossOutput, Error> {
+        match &self.objective {
+            Objective::Known(loss) => loss.evaluate(logprobs, &example.tensors.inputs()),
+            Objective::Custom { loss, data } => {
+                custom::evaluate(*loss, example.index, logprobs, &data[example.index])
+            }
+        }
     }
 
     /// Cuts the examples into groups whose kept activations fit in memory, in order.
@@ -57,6 +96,24 @@ impl Batch {
         }
         groups
     }
+}
+
+fn examples(
+    model: &Model,
+    data: &[Datum],
+    tensors: impl Fn(usize, &Datum, usize) -> Result<LossTensors, Error>,
+) -> Result<Vec<Example>, Error> {
+    let example = |(index, datum): (usize, &Datum)| {
+        let tokens = text_tokens(index, datum)?;
+        model.check_tokens(index, &tokens, 0)?;
+        let tensors = tensors(index, datum, tokens.len())?;
+        Ok(Example {
+            index,
+            tokens,
+            tensors,
+        })
+    };
+    data.iter().enumerate().map(example).collect()
 }
 
 /// Bytes that the forward pass of one token leaves behind, adapters aside.

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use tinkrs_types::{AdamParams, Datum, ForwardBackwardOutput, LoraConfig, LossFn, OptimStepOutput};
 
 use crate::adapter::{self, Adapter, DEFAULT_ALPHA};
+use crate::loss::CustomLoss;
 use crate::optim::{AdamW, Trained};
 use crate::peft::PeftAdapter;
 use crate::weights::WeightSource;
@@ -202,10 +203,20 @@ impl TrainingRun {
     ///
     /// Bad input, named by datum and position, or a result that is not finite.
     pub fn forward(&self, data: &[Datum], loss: &LossFn) -> Result<ForwardBackwardOutput, Error> {
-        let batch = batch::Batch::new(&self.model, data, loss)?;
-        self.model
-            .threads
-            .run(|| pass::forward(&self.model, self.adapter_ref(), &batch))
+        self.forward_batch(&batch::Batch::new(&self.model, data, loss)?)
+    }
+
+    /// As [`forward`](Self::forward), with a loss that the engine does not know.
+    ///
+    /// # Errors
+    ///
+    /// As for `forward`, and when the loss cannot be computed.
+    pub fn forward_custom(
+        &self,
+        data: &[Datum],
+        loss: &dyn CustomLoss,
+    ) -> Result<ForwardBackwardOutput, Error> {
+        self.forward_batch(&batch::Batch::custom(&self.model, data, loss)?)
     }
 
     /// Computes a loss and log-probabilities, and adds the loss's gradients to the sums.
@@ -220,6 +231,33 @@ impl TrainingRun {
         loss: &LossFn,
     ) -> Result<ForwardBackwardOutput, Error> {
         let batch = batch::Batch::new(&self.model, data, loss)?;
+        self.forward_backward_batch(&batch)
+    }
+
+    /// As [`forward_backward`](Self::forward_backward), with a loss that the engine does not know.
+    ///
+    /// # Errors
+    ///
+    /// As for `forward_backward`, and when the loss cannot be computed.
+    pub fn forward_backward_custom(
+        &mut self,
+        data: &[Datum],
+        loss: &dyn CustomLoss,
+    ) -> Result<ForwardBackwardOutput, Error> {
+        let batch = batch::Batch::custom(&self.model, data, loss)?;
+        self.forward_backward_batch(&batch)
+    }
+
+    fn forward_batch(&self, batch: &batch::Batch<'_>) -> Result<ForwardBackwardOutput, Error> {
+        self.model
+            .threads
+            .run(|| pass::forward(&self.model, self.adapter_ref(), batch))
+    }
+
+    fn forward_backward_batch(
+        &mut self,
+        batch: &batch::Batch<'_>,
+    ) -> Result<ForwardBackwardOutput, Error> {
         let before = self.gradients.clone();
         let mut sums = std::mem::take(&mut self.gradients);
         if sums.is_empty() {
@@ -228,7 +266,7 @@ impl TrainingRun {
         let (model, adapter, slots) = (&self.model, self.adapter_ref(), &self.slots);
         let result = model
             .threads
-            .run(|| pass::forward_backward(model, adapter, &batch, slots, &mut sums));
+            .run(|| pass::forward_backward(model, adapter, batch, slots, &mut sums));
         self.gradients = if result.is_ok() { sums } else { before };
         result
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use tinkrs_types::{BatchedTensor, ForwardBackwardOutput, OutputRecord};
 
-use super::batch::{Batch, Example};
+use super::batch::{Batch, Example, Objective};
 use super::slots::Slots;
 use crate::adapter::Adapter;
 use crate::loss::{Loss, LossOutput, MetricTotals};
@@ -19,7 +19,7 @@ use crate::{Error, Model};
 pub(super) fn forward(
     model: &Model,
     adapter: Option<&Adapter>,
-    batch: &Batch,
+    batch: &Batch<'_>,
 ) -> Result<ForwardBackwardOutput, Error> {
     let mut output = Output::default();
     for group in batch.groups(&model.config) {
@@ -38,11 +38,7 @@ pub(super) fn forward(
         });
         for (example, range) in examples.iter().zip(packed.target_ranges()) {
             let logprobs = &logprobs[range];
-            output.add(
-                example,
-                logprobs,
-                &batch.loss.evaluate(logprobs, &example.tensors.inputs())?,
-            );
+            output.add(example, logprobs, &batch.evaluate(example, logprobs)?);
         }
     }
     output.finish()
@@ -54,7 +50,7 @@ pub(super) fn forward(
 pub(super) fn forward_backward(
     model: &Model,
     adapter: Option<&Adapter>,
-    batch: &Batch,
+    batch: &Batch<'_>,
     slots: &Slots,
     sums: &mut [Vec<f32>],
 ) -> Result<ForwardBackwardOutput, Error> {
@@ -79,14 +75,10 @@ pub(super) fn forward_backward(
             let ranges = || examples.iter().zip(packed.target_ranges());
             let evaluate = |logprobs: &[f32]| -> Result<Vec<LossOutput>, Error> {
                 ranges()
-                    .map(|(example, range)| {
-                        batch
-                            .loss
-                            .evaluate(&logprobs[range], &example.tensors.inputs())
-                    })
+                    .map(|(example, range)| batch.evaluate(example, &logprobs[range]))
                     .collect()
             };
-            let (logprobs, losses, d_last) = match slopes_in_advance(&batch.loss, examples) {
+            let (logprobs, losses, d_last) = match slopes_in_advance(&batch.objective, examples) {
                 Some(slopes) => {
                     let mut logprobs = Vec::new();
                     let d_last = head.backward(&slopes, &mut gradients, Some(&mut logprobs));
@@ -124,8 +116,8 @@ pub(super) fn forward_backward(
 }
 
 /// The derivatives of cross-entropy, `−w`, which do not depend on the log-probabilities.
-fn slopes_in_advance(loss: &Loss, examples: &[Example]) -> Option<Vec<f32>> {
-    if *loss != Loss::CrossEntropy {
+fn slopes_in_advance(objective: &Objective<'_>, examples: &[Example]) -> Option<Vec<f32>> {
+    if !matches!(objective, Objective::Known(Loss::CrossEntropy)) {
         return None;
     }
     let mut slopes = Vec::new();

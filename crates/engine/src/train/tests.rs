@@ -5,11 +5,14 @@ mod reference;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tinkrs_types::{AdamParams, ClipBounds, Datum, LoraConfig, LossFn, ModelInput, TensorData};
+use tinkrs_types::{
+    AdamParams, ClipBounds, Datum, InvalidInput, LoraConfig, LossFn, ModelInput, TensorData,
+};
 
 use super::*;
 use crate::ModelConfig;
 use crate::kernels::check;
+use crate::loss::CustomOutput;
 use crate::weights::{Dtype, RandomWeights};
 use reference::Reference;
 
@@ -318,6 +321,61 @@ fn every_loss_trains_and_agrees_with_forward() {
             "{loss:?}"
         );
     }
+}
+
+/// Importance sampling, written by somebody else.
+struct Ratio;
+
+impl CustomLoss for Ratio {
+    fn check(&self, datum: &Datum) -> Result<(), InvalidInput> {
+        match datum.loss_fn_inputs().get("advantages") {
+            Some(_) => Ok(()),
+            None => Err(InvalidInput::new("advantages", "nothing", "a tensor")),
+        }
+    }
+
+    fn evaluate(&self, logprobs: &[f32], datum: &Datum) -> Result<CustomOutput, String> {
+        let tensor = |name: &str| datum.loss_fn_inputs()[name].as_f32().unwrap().to_vec();
+        let (old, advantages) = (tensor("logprobs"), tensor("advantages"));
+        let terms = logprobs.iter().zip(old).zip(advantages);
+        let gradient: Vec<f64> = terms
+            .map(|((lp, old), advantage)| {
+                -(f64::from(*lp) - f64::from(old)).exp() * f64::from(advantage)
+            })
+            .collect();
+        Ok(CustomOutput {
+            loss: gradient.iter().sum(),
+            gradient,
+            metrics: vec![("custom/one:mean".to_owned(), 1.0)],
+        })
+    }
+}
+
+#[test]
+fn a_custom_loss_trains_as_a_known_one_does() {
+    let data = [policy_datum(12, 3), policy_datum(7, 4)];
+    let (mut known, mut custom) = (
+        lora(&ModelConfig::tiny_llama(), 2),
+        lora(&ModelConfig::tiny_llama(), 2),
+    );
+    let expected = known
+        .forward_backward(&data, &LossFn::ImportanceSampling)
+        .unwrap();
+    let forward = custom.forward_custom(&data, &Ratio).unwrap();
+    let both = custom.forward_backward_custom(&data, &Ratio).unwrap();
+    assert_eq!(forward, both);
+    assert_eq!(both.records, expected.records);
+    assert_eq!(both.loss(), expected.loss());
+    assert_eq!(both.metrics["custom/one:mean"], 1.0);
+    assert_eq!(custom.gradients, known.gradients);
+    let error = custom
+        .forward_backward_custom(&[datum(8, 1)], &Ratio)
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("datum 0: `advantages`"),
+        "{error}"
+    );
+    assert_eq!(custom.gradients, known.gradients);
 }
 
 #[test]

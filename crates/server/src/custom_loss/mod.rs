@@ -3,7 +3,7 @@
 //! A client traces a loss of one datum with PyTorch and sends the trace: a list of calls by name.
 //! [`CustomLoss::new`] rebuilds it from the functions that this server knows, `functions`, and
 //! refuses every other by its name; nothing that was sent is ever executed. What it keeps is a list
-//! of steps, which [`CustomLoss::evaluate`] runs on a tape for one datum at a time, to take
+//! of steps, which its `evaluate`, called by the engine, runs on a tape for one datum at a time, to take
 //! derivatives by the log-probabilities from it.
 //!
 //! 1. `program`: the graph, checked and decoded;
@@ -24,6 +24,7 @@ mod tensor;
 mod tests;
 mod value;
 
+use tinkrs_engine::loss::CustomOutput;
 use tinkrs_types::{
     CustomLossGraph, CustomLossInput, Datum, InvalidInput, TensorData, TensorValues, key,
 };
@@ -63,17 +64,6 @@ pub(crate) struct CustomLoss {
     program: Program,
 }
 
-/// What a loss says of one datum.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Evaluated {
-    /// The loss.
-    pub(crate) loss: f64,
-    /// Its derivatives by the log-probabilities, in the order of the targets.
-    pub(crate) gradient: Vec<f64>,
-    /// Its metrics, by names that end in `:sum` or `:mean`.
-    pub(crate) metrics: Vec<(String, f64)>,
-}
-
 impl CustomLoss {
     /// Rebuilds a loss from its graph.
     ///
@@ -109,45 +99,6 @@ impl CustomLoss {
         &self.name
     }
 
-    /// Checks that a datum has what the loss takes, and nothing that it does not.
-    ///
-    /// # Errors
-    ///
-    /// When a tensor is missing, has another rank than was declared, or is not known to the loss.
-    pub(crate) fn check(&self, datum: &Datum) -> Result<(), InvalidInput> {
-        for (name, input) in self.keys() {
-            let rank = datum.loss_fn_inputs().get(name).map(TensorData::rank);
-            if rank != Some(usize::from(input.rank)) {
-                let found = rank.map_or("nothing".to_owned(), |rank| format!("rank {rank}"));
-                let allowed = format!("rank {}, as loss `{}` takes it", input.rank, self.name);
-                return Err(InvalidInput::new(name.to_owned(), found, allowed));
-            }
-        }
-        let is_known =
-            |name: &str| name == key::TARGET_TOKENS || self.keys().any(|(known, _)| known == name);
-        match datum.loss_fn_inputs().keys().find(|name| !is_known(name)) {
-            None => Ok(()),
-            Some(name) => {
-                let known: Vec<_> = self.keys().map(|(name, _)| name).collect();
-                let allowed = format!("what loss `{}` takes: {}", self.name, known.join(", "));
-                Err(InvalidInput::new(name.clone(), "a tensor", allowed))
-            }
-        }
-    }
-
-    /// Computes the loss of a datum that passes [`check`](Self::check), from the log-probabilities of
-    /// its targets.
-    ///
-    /// # Errors
-    ///
-    /// When the sizes of its tensors do not fit the loss. The message names the node.
-    pub(crate) fn evaluate(&self, logprobs: &[f32], datum: &Datum) -> Result<Evaluated, String> {
-        let evaluated = self
-            .tensors(logprobs, datum)
-            .and_then(|inputs| self.run(inputs));
-        evaluated.map_err(|failure| failure.at(&format!("loss `{}`", self.name)).reason())
-    }
-
     /// Reads what the loss takes, the log-probabilities first.
     fn tensors(&self, logprobs: &[f32], datum: &Datum) -> Result<Vec<Tensor>, Failure> {
         let shape = datum.target_tokens().map(shape_of).unwrap_or_default();
@@ -166,14 +117,14 @@ impl CustomLoss {
         Ok(inputs)
     }
 
-    fn run(&self, inputs: Vec<Tensor>) -> Result<Evaluated, Failure> {
+    fn run(&self, inputs: Vec<Tensor>) -> Result<CustomOutput, Failure> {
         let Output {
             tape,
             logprobs,
             loss,
             metrics,
         } = self.program.run(inputs)?;
-        Ok(Evaluated {
+        Ok(CustomOutput {
             loss: tape.tensor(loss).values[0],
             gradient: tape.gradient(loss, logprobs),
             metrics,
@@ -207,6 +158,47 @@ impl CustomLoss {
             Ok(_) | Err(Failure::Size(_)) => Ok(()),
             Err(Failure::Kind(reason)) => Err(refused(reason)),
         }
+    }
+}
+
+impl tinkrs_engine::loss::CustomLoss for CustomLoss {
+    /// Checks that a datum has what the loss takes, and nothing that it does not.
+    ///
+    /// # Errors
+    ///
+    /// When a tensor is missing, has another rank than was declared, or is not known to the loss.
+    fn check(&self, datum: &Datum) -> Result<(), InvalidInput> {
+        for (name, input) in self.keys() {
+            let rank = datum.loss_fn_inputs().get(name).map(TensorData::rank);
+            if rank != Some(usize::from(input.rank)) {
+                let found = rank.map_or("nothing".to_owned(), |rank| format!("rank {rank}"));
+                let allowed = format!("rank {}, as loss `{}` takes it", input.rank, self.name);
+                return Err(InvalidInput::new(name.to_owned(), found, allowed));
+            }
+        }
+        let is_known =
+            |name: &str| name == key::TARGET_TOKENS || self.keys().any(|(known, _)| known == name);
+        match datum.loss_fn_inputs().keys().find(|name| !is_known(name)) {
+            None => Ok(()),
+            Some(name) => {
+                let known: Vec<_> = self.keys().map(|(name, _)| name).collect();
+                let allowed = format!("what loss `{}` takes: {}", self.name, known.join(", "));
+                Err(InvalidInput::new(name.clone(), "a tensor", allowed))
+            }
+        }
+    }
+
+    /// Computes the loss of a datum that passes [`check`](Self::check), from the log-probabilities of
+    /// its targets.
+    ///
+    /// # Errors
+    ///
+    /// When the sizes of its tensors do not fit the loss. The message names the node.
+    fn evaluate(&self, logprobs: &[f32], datum: &Datum) -> Result<CustomOutput, String> {
+        let evaluated = self
+            .tensors(logprobs, datum)
+            .and_then(|inputs| self.run(inputs));
+        evaluated.map_err(|failure| failure.at(&format!("loss `{}`", self.name)).reason())
     }
 }
 

@@ -7,7 +7,8 @@ use tinkrs_types::{
     CustomLossGraph, CustomLossInput, CustomLossNode, Datum, ModelInput, NodeOp, TensorData,
 };
 
-use super::{CustomLoss, Evaluated, limits};
+use super::{CustomLoss, limits};
+use tinkrs_engine::loss::{CustomLoss as _, CustomOutput};
 
 /// A loss that the official SDK traced and PyTorch computed; see `tests/custom_loss/make.py`.
 #[derive(Deserialize)]
@@ -335,7 +336,7 @@ fn metrics_have_names_of_their_own() {
     }
 }
 
-fn evaluate(nodes: Vec<CustomLossNode>, logprobs: &[f32]) -> Result<Evaluated, String> {
+fn evaluate(nodes: Vec<CustomLossNode>, logprobs: &[f32]) -> Result<CustomOutput, String> {
     let inputs = inputs(&[("logprobs", 1)]);
     let loss = CustomLoss::new("mine", &inputs, &graph(&inputs, nodes)).unwrap();
     let targets = TensorData::without_shape(vec![1_i64; logprobs.len()]);

@@ -11,7 +11,7 @@
 
 use anyhow::{Context, Result};
 use tinkrs::{ServiceClient, TokenizerSource};
-use tinkrs_recipes::renderer::{Conversation, Format, Message, Renderer};
+use tinkrs_recipes::renderer::{Conversation, Message, Renderer};
 use tinkrs_recipes::run::Hooks;
 use tinkrs_recipes::{Schedule, distill, report, rl};
 
@@ -36,7 +36,7 @@ async fn main() -> Result<()> {
     let folder = arguments.next().context("which folder for the run?")?;
 
     let tokenizer = TokenizerSource::new(STUDENT).load()?;
-    let renderer = Renderer::new(tokenizer, Format::of_model(STUDENT))?;
+    let renderer = Renderer::of_model(STUDENT, tokenizer)?;
     let questions = std::fs::read_to_string(&file).context("could not read the questions")?;
     let prompt = |line: &str| renderer.prompt(&Conversation::from([Message::user(line)]));
     let prompts = questions

@@ -11,7 +11,7 @@
 use anyhow::{Context, Result};
 use tinkrs::{ServiceClient, TokenizerSource};
 use tinkrs_recipes::distill::{self, PromptConfig};
-use tinkrs_recipes::renderer::{Conversation, Format, Message, Renderer};
+use tinkrs_recipes::renderer::{Conversation, Message, Renderer};
 use tinkrs_recipes::run::Hooks;
 use tinkrs_recipes::{Schedule, report, sft};
 
@@ -38,7 +38,7 @@ async fn main() -> Result<()> {
     let folder = arguments.next().context("which folder for the run?")?;
 
     let tokenizer = TokenizerSource::new(MODEL).load()?;
-    let renderer = Renderer::new(tokenizer, Format::of_model(MODEL))?;
+    let renderer = Renderer::of_model(MODEL, tokenizer)?;
     let config = settings(std::fs::read_to_string(&instructions)?.trim().to_owned());
     let questions = std::fs::read_to_string(&questions)?;
     let ask = |line: &str| Conversation::from([Message::user(line)]);

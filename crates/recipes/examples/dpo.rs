@@ -11,7 +11,7 @@
 use anyhow::{Context, Result};
 use tinkrs::{ServiceClient, TokenizerSource};
 use tinkrs_recipes::dpo::{self, Preference};
-use tinkrs_recipes::renderer::{Format, Renderer};
+use tinkrs_recipes::renderer::Renderer;
 use tinkrs_recipes::run::Hooks;
 use tinkrs_recipes::{Schedule, report};
 
@@ -33,7 +33,7 @@ async fn main() -> Result<()> {
     let model = arguments.next().unwrap_or("Qwen/Qwen3-8B".to_owned());
 
     let tokenizer = TokenizerSource::new(&model).load()?;
-    let renderer = Renderer::new(tokenizer, Format::of_model(&model))?;
+    let renderer = Renderer::of_model(&model, tokenizer)?;
     let preferences = Preference::read(&file)?;
     let pairs = preferences
         .iter()

@@ -9,7 +9,7 @@
 use anyhow::{Context, Result};
 use std::sync::Arc;
 use tinkrs::{ServiceClient, TokenizerSource};
-use tinkrs_recipes::renderer::{Conversation, Format, Message, Renderer};
+use tinkrs_recipes::renderer::{Conversation, Message, Renderer};
 use tinkrs_recipes::rl::{self, Problem, Question};
 use tinkrs_recipes::run::Hooks;
 use tinkrs_recipes::{Schedule, Tokens, report};
@@ -58,7 +58,7 @@ async fn main() -> Result<()> {
     let config = settings(&model);
 
     let tokenizer = TokenizerSource::new(&model).load()?;
-    let renderer = Renderer::new(tokenizer, Format::of_model(&model))?;
+    let renderer = Renderer::of_model(&model, tokenizer)?;
     let sums = (0..200).map(|n| addition(&renderer, 7 * n % 100, 13 * n % 100));
     let problems = sums.collect::<Result<Vec<_>>>()?;
     println!("at most {}", Tokens::of_rl(&config, 40, ANSWER_TOKENS));

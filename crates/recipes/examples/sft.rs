@@ -8,8 +8,8 @@
 
 use anyhow::{Context, Result};
 use tinkrs::{ServiceClient, TokenizerSource};
-use tinkrs_recipes::data::{Examples, Record, TooLong};
-use tinkrs_recipes::renderer::{Format, Renderer, TrainOn};
+use tinkrs_recipes::data::{Examples, TooLong};
+use tinkrs_recipes::renderer::{Renderer, TrainOn};
 use tinkrs_recipes::run::Hooks;
 use tinkrs_recipes::{Decay, Schedule, report, sft};
 
@@ -36,11 +36,11 @@ async fn main() -> Result<()> {
     let model = arguments.next().unwrap_or("Qwen/Qwen3-8B".to_owned());
 
     let tokenizer = TokenizerSource::new(&model).load()?;
-    let renderer = Renderer::new(tokenizer, Format::of_model(&model))?;
-    let records = Record::read(&file)?;
+    let renderer = Renderer::of_model(&model, tokenizer)?;
     let train_on = TrainOn::LastAssistantMessage;
-    let examples = Examples::new(&records, &renderer, train_on, 2048, TooLong::Skip)?
-        .split_eval(records.len() / 20, 0);
+    let examples = Examples::read(&file, &renderer, train_on, 2048, TooLong::Skip)?;
+    let eval = examples.train.len() / 20;
+    let examples = examples.split_eval(eval, 0);
     println!(
         "{} examples, {} too long",
         examples.train.len(),

@@ -34,8 +34,16 @@ impl Tokens {
         let batches = Batches::new(train.len(), config.batch_size, config.seed)?;
         let length = |example: &Example| example.tokens.len().saturating_sub(1) as u64;
         let steps = config.steps(train.len())?;
-        let trained = (0..steps).flat_map(|step| batches.batch(step));
-        let trained: u64 = trained.map(|index| length(&train[index])).sum();
+        let (epochs, rest) = (
+            steps / batches.steps_per_epoch(),
+            steps % batches.steps_per_epoch(),
+        );
+        let order = batches.epoch(epochs);
+        let rest = order
+            .iter()
+            .take(rest * config.batch_size)
+            .map(|index| length(&train[*index]));
+        let trained = epochs as u64 * train.iter().map(length).sum::<u64>() + rest.sum::<u64>();
         let evaluations = match config.eval_every {
             0 => 0,
             // Before the first step of each interval, and at the end.
@@ -162,6 +170,14 @@ mod tests {
             ..config
         };
         assert_eq!(Tokens::of_sft(&short, &train, &[]).unwrap().train, 60);
+        let shorter = sft::Config {
+            max_steps: Some(3),
+            ..short.clone()
+        };
+        let third = Batches::new(3, 2, 0).unwrap().batch(2);
+        let third: usize = third.iter().map(|index| 10 * (index + 1)).sum();
+        let counted = Tokens::of_sft(&shorter, &train, &[]).unwrap().train;
+        assert_eq!(counted, 60 + third as u64);
         assert!(Tokens::of_sft(&short, &[], &[]).is_err());
     }
 

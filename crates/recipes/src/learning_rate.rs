@@ -26,7 +26,7 @@ pub enum Decay {
 /// assert_eq!(rates, [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct Schedule {
     /// The highest rate.
     pub peak: f64,

@@ -4,18 +4,17 @@
 //!
 //! ```no_run
 //! use tinkrs::{ServiceClient, TokenizerSource};
-//! use tinkrs_recipes::data::{Examples, Record, TooLong};
-//! use tinkrs_recipes::renderer::{Format, Renderer, TrainOn};
+//! use tinkrs_recipes::data::{Examples, TooLong};
+//! use tinkrs_recipes::renderer::{Renderer, TrainOn};
 //! use tinkrs_recipes::run::Hooks;
 //! use tinkrs_recipes::{Schedule, report, sft};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), tinkrs_recipes::Error> {
 //! let model = "Qwen/Qwen3-8B";
-//! let renderer = Renderer::new(TokenizerSource::new(model).load()?, Format::of_model(model))?;
-//! let records = Record::read("chats.jsonl")?;
+//! let renderer = Renderer::of_model(model, TokenizerSource::new(model).load()?)?;
 //! let train_on = TrainOn::LastAssistantMessage;
-//! let examples = Examples::new(&records, &renderer, train_on, 2048, TooLong::Skip)?;
+//! let examples = Examples::read("chats.jsonl", &renderer, train_on, 2048, TooLong::Skip)?;
 //!
 //! let config = sft::Config { learning_rate: Schedule::new(2e-4), ..sft::Config::new(model) };
 //! let service = ServiceClient::from_env();

@@ -20,9 +20,9 @@ const PIPELINE: usize = 2;
 
 /// Settings of a supervised run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Config {
     /// Which adapter of which model.
-    #[serde(flatten)]
     pub adapter: Adapter,
     /// The learning rate.
     #[serde(default)]

@@ -1,10 +1,12 @@
 //! Records to examples: rendering, length limits and the part kept for evaluation.
 
+use super::jsonl::parse_numbered;
 use super::record::Record;
 use super::shuffle::permutation;
 use crate::Error;
 use crate::renderer::{Example, Renderer, TrainOn};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// What to do with an example that is too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +33,32 @@ pub struct Examples {
 }
 
 impl Examples {
+    /// Reads and renders the records of a file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or a line is no record, cannot be rendered, or is too long and
+    /// that is refused; the error names the line.
+    pub fn read(
+        path: impl AsRef<Path>,
+        renderer: &Renderer,
+        train_on: TrainOn,
+        max_tokens: usize,
+        too_long: TooLong,
+    ) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path).map_err(Error::file("read", path))?;
+        let mut examples = Self::default();
+        for (line, record) in parse_numbered::<Record>(&text, path)? {
+            let added = examples.add(&record, renderer, train_on, max_tokens, too_long);
+            added.map_err(|error| Error::Line {
+                path: path.to_owned(),
+                line,
+                message: with_cause(&error),
+            })?;
+        }
+        Ok(examples)
+    }
+
     /// Renders records.
     ///
     /// # Errors
@@ -45,30 +73,41 @@ impl Examples {
     ) -> Result<Self, Error> {
         let mut examples = Self::default();
         for (index, record) in records.iter().enumerate() {
-            let at_record = |problem: String| Error::Conversation {
-                problem: format!("of record {} {problem}", index + 1),
-            };
-            let example = record
-                .example(renderer, train_on)
-                .map_err(|error| match error {
-                    Error::Conversation { problem } => at_record(problem),
-                    Error::Message { .. } => at_record(format!("has a fault: {error}")),
-                    other => other,
-                })?;
-            let length = example.tokens.len();
-            let kept = match too_long {
-                _ if length <= max_tokens => Some(example),
-                TooLong::Refuse => {
-                    let problem = format!("has {length} tokens, at most {max_tokens} are allowed");
-                    return Err(at_record(problem));
-                }
-                TooLong::Truncate => example.truncated(max_tokens),
-                TooLong::Skip => None,
-            };
-            examples.skipped += usize::from(kept.is_none());
-            examples.train.extend(kept);
+            let added = examples.add(record, renderer, train_on, max_tokens, too_long);
+            added.map_err(|error| Error::Conversation {
+                problem: format!(
+                    "of record {} cannot be used: {}",
+                    index + 1,
+                    with_cause(&error)
+                ),
+            })?;
         }
         Ok(examples)
+    }
+
+    fn add(
+        &mut self,
+        record: &Record,
+        renderer: &Renderer,
+        train_on: TrainOn,
+        max_tokens: usize,
+        too_long: TooLong,
+    ) -> Result<(), Error> {
+        let example = record.example(renderer, train_on)?;
+        let length = example.tokens.len();
+        let kept = match too_long {
+            _ if length <= max_tokens => Some(example),
+            TooLong::Refuse => {
+                return Err(Error::Conversation {
+                    problem: format!("has {length} tokens, at most {max_tokens} are allowed"),
+                });
+            }
+            TooLong::Truncate => example.truncated(max_tokens),
+            TooLong::Skip => None,
+        };
+        self.skipped += usize::from(kept.is_none());
+        self.train.extend(kept);
+        Ok(())
     }
 
     /// Sets `count` examples aside for evaluation. Which ones depends on the seed alone.
@@ -92,6 +131,14 @@ impl Examples {
     pub fn packed(mut self, max_tokens: usize) -> Self {
         self.train = super::pack(self.train, max_tokens);
         self
+    }
+}
+
+/// Writes an error with its cause, for a place where only a text fits.
+fn with_cause(error: &Error) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
     }
 }
 
@@ -119,13 +166,44 @@ mod tests {
             Examples::new(&records(), &renderer, TrainOn::default(), limit, too_long)
         };
         let error = make(8, TooLong::Refuse).unwrap_err().to_string();
-        assert!(error.contains("record 6 has"), "{error}");
+        assert!(
+            error.contains("record 6 cannot be used") && error.contains("at most 8"),
+            "{error}"
+        );
         let cut = make(8, TooLong::Truncate).unwrap();
         assert_eq!(cut.train.len(), 10);
         assert!(cut.train.iter().all(|example| example.tokens.len() <= 8));
         let skipped = make(8, TooLong::Skip).unwrap();
         assert_eq!(skipped.train.len() + skipped.skipped, 10);
         assert!(skipped.skipped > 0);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_line_names_the_line() {
+        let renderer = testing::renderer(Format::ChatMl);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("chats.jsonl");
+        let good = r#"{"prompt": "a", "completion": "b"}"#;
+        let cases = [
+            (r#"{"prompt": "a"}"#, "no `completion`"),
+            (
+                r#"{"messages": [{"role": "user", "content": "a"}]}"#,
+                "nothing to train on",
+            ),
+            (
+                r#"{"prompt": "a", "completion": "b b b b b b b b b"}"#,
+                "at most 9",
+            ),
+        ];
+        for (line, problem) in cases {
+            std::fs::write(&path, format!("{good}\n\n{line}\n")).unwrap();
+            let read = Examples::read(&path, &renderer, TrainOn::default(), 9, TooLong::Refuse);
+            let error = read.unwrap_err().to_string();
+            assert!(
+                error.contains("chats.jsonl, line 3: ") && error.contains(problem),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -19,16 +19,24 @@ pub fn read_jsonl<T: DeserializeOwned>(path: impl AsRef<Path>) -> Result<Vec<T>,
 /// # Errors
 /// If a line is not a `T`; the error names the line.
 pub fn parse_jsonl<T: DeserializeOwned>(text: &str, path: &Path) -> Result<Vec<T>, Error> {
-    let lines = text
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty());
-    let parse = |(index, line): (usize, &str)| {
-        serde_json::from_str(line).map_err(|error| Error::Line {
+    let numbered = parse_numbered(text, path)?;
+    Ok(numbered.into_iter().map(|(_, value)| value).collect())
+}
+
+/// Reads the text of such a file with the number of each line, from 1.
+pub(crate) fn parse_numbered<T: DeserializeOwned>(
+    text: &str,
+    path: &Path,
+) -> Result<Vec<(usize, T)>, Error> {
+    let lines = text.lines().enumerate();
+    let lines = lines.filter(|(_, line)| !line.trim().is_empty());
+    let parse = |(index, line): (usize, &str)| match serde_json::from_str(line) {
+        Ok(value) => Ok((index + 1, value)),
+        Err(error) => Err(Error::Line {
             path: path.to_owned(),
             line: index + 1,
             message: without_place(&error.to_string()),
-        })
+        }),
     };
     lines.map(parse).collect()
 }

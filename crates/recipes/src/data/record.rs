@@ -40,9 +40,8 @@ impl Record {
         match self {
             Self::Chat(conversation) => renderer.example(conversation, train_on),
             Self::Pair { prompt, completion } => {
-                let vocabulary = renderer.vocabulary();
-                let prompt = vocabulary.encode_text(prompt)?;
-                let mut completion = vocabulary.encode_text(completion)?;
+                let prompt = renderer.document(prompt)?;
+                let mut completion = renderer.vocabulary().encode_text(completion)?;
                 if let tinkrs::Stop::AnyToken(stops) = renderer.stop() {
                     completion.extend(stops.first());
                 }

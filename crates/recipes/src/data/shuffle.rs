@@ -4,7 +4,6 @@
 //! resumes therefore needs to remember one number, and cannot repeat or skip a batch.
 
 use crate::Error;
-use std::ops::Range;
 
 /// The batches of a run: every epoch is a new shuffle of all examples.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,13 +37,17 @@ impl Batches {
         self.examples.div_ceil(self.batch_size)
     }
 
+    /// Returns the order of an epoch, counted from 0.
+    pub fn epoch(&self, epoch: usize) -> Vec<usize> {
+        permutation(self.examples, self.seed.wrapping_add(epoch as u64))
+    }
+
     /// Returns the examples of a step, by index.
     pub fn batch(&self, step: usize) -> Vec<usize> {
         let (epoch, place) = (step / self.steps_per_epoch(), step % self.steps_per_epoch());
-        let order = permutation(self.examples, self.seed.wrapping_add(epoch as u64));
         let start = place * self.batch_size;
-        let range: Range<usize> = start..self.examples.min(start + self.batch_size);
-        order[range].to_vec()
+        let end = self.examples.min(start + self.batch_size);
+        self.epoch(epoch)[start..end].to_vec()
     }
 }
 

@@ -15,9 +15,9 @@ use tinkrs::{SamplingClient, SamplingParams, ServiceClient};
 
 /// Settings of prompt distillation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PromptConfig {
     /// How the student is trained.
-    #[serde(flatten)]
     pub sft: sft::Config,
     /// What the teacher is told and the student is not.
     pub instructions: String,

@@ -15,9 +15,9 @@ use tinkrs::{AdamParams, BoxError, CustomLoss, Datum, Pending, SamplingClient, S
 
 /// Settings of a preference run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Config {
     /// Which adapter of which model.
-    #[serde(flatten)]
     pub adapter: Adapter,
     /// The learning rate. Preferences want a tenth of what examples do.
     #[serde(default = "default_learning_rate")]

@@ -71,25 +71,29 @@ pub enum Format {
 }
 
 impl Format {
-    /// Guesses the format from a model's name, as the hosted service spells them.
+    /// Returns the format of a model of a family that we know, from the name that the hosted
+    /// service has for it.
     ///
-    /// Base models and unknown families get [`RoleColon`](Self::RoleColon): it needs nothing of
-    /// the tokenizer.
-    pub fn of_model(name: &str) -> Self {
+    /// Base models get [`RoleColon`](Self::RoleColon). For a family that is not known there is no
+    /// good guess: use the model's own template ([`Renderer::from_folder`]).
+    pub fn of_model(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
         let is = |part: &str| name.contains(part);
         if is("base") {
-            Self::RoleColon
-        } else if is("qwen3") {
-            Self::Qwen3 {
-                thinking: !is("instruct"),
-            }
-        } else if is("llama-3") && is("instruct") {
-            Self::Llama3
-        } else if is("qwen") || is("smollm") || is("minimind") || is("chatml") {
-            Self::ChatMl
+            Some(Self::RoleColon)
+        } else if is("llama-3") {
+            Some(if is("instruct") {
+                Self::Llama3
+            } else {
+                Self::RoleColon
+            })
+        } else if is("qwen3-") && !is("instruct") {
+            Some(Self::Qwen3 { thinking: true })
+        } else if is("qwen2") || is("qwen3-") || is("smollm2") || is("minimind2") {
+            // Those of Qwen3 that are only instructed have no thinking in their template.
+            Some(Self::ChatMl)
         } else {
-            Self::RoleColon
+            None
         }
     }
 
@@ -172,6 +176,18 @@ impl Renderer {
         })
     }
 
+    /// Joins the tokenizer of a model and its format.
+    ///
+    /// # Errors
+    /// If the model's family is not known, and as [`new`](Self::new).
+    pub fn of_model(model: &str, tokenizer: impl Into<Arc<Tokenizer>>) -> Result<Self, Error> {
+        let unknown = || {
+            let problem = format!("the chat format of `{model}` is not known: use its template");
+            Error::setting("model", problem)
+        };
+        Self::new(tokenizer, Format::of_model(model).ok_or_else(unknown)?)
+    }
+
     /// Loads the tokenizer and the chat template of a model's folder.
     ///
     /// # Errors
@@ -185,6 +201,16 @@ impl Renderer {
     /// Returns the vocabulary, to encode and decode text outside of a conversation.
     pub fn vocabulary(&self) -> &Vocabulary {
         &self.vocabulary
+    }
+
+    /// Returns the tokens of a text outside of a conversation, as a document begins: behind the
+    /// token that the tokenizer puts there, if it does.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot encode the text.
+    pub fn document(&self, text: &str) -> Result<Vec<u32>, Error> {
+        let text = self.vocabulary.encode_text(text)?;
+        Ok(self.begin.into_iter().chain(text).collect())
     }
 
     /// Returns the format.
@@ -263,14 +289,19 @@ impl Renderer {
     /// # Errors
     /// If the tokenizer cannot put the tokens together.
     pub fn parse(&self, tokens: &[u32]) -> Result<Response, Error> {
-        let end = tokens.iter().position(|token| self.stops.contains(token));
+        let ends = |token: &u32| match &*self.format {
+            // Base models end documents rather than messages.
+            Format::RoleColon => self.vocabulary.is_control(*token),
+            _ => self.stops.contains(token),
+        };
+        let end = tokens.iter().position(ends);
         let text = self
             .vocabulary
             .decode(&tokens[..end.unwrap_or(tokens.len())])?;
         Ok(match &*self.format {
             Format::RoleColon => match text.split_once(role_colon::STOP) {
                 Some((said, _)) => Response::from_words(said, true),
-                None => Response::from_words(&text, false),
+                None => Response::from_words(&text, end.is_some()),
             },
             Format::Llama3 => Response::from_json_or_text(&text, end.is_some()),
             Format::ChatMl | Format::Qwen3 { .. } | Format::Template(_) => {

@@ -306,7 +306,9 @@ fn guard(conversation: &Conversation, vocabulary: &Vocabulary) -> Result<Convers
         };
         message.thinking = message.thinking.as_deref().map(all);
         message.name = message.name.as_deref().map(all);
+        message.tool_call_id = message.tool_call_id.as_deref().map(all);
         for call in &mut message.tool_calls {
+            call.id = call.id.as_deref().map(all);
             call.name = all(&call.name);
             each_text(&mut call.arguments, &all);
         }
@@ -325,11 +327,9 @@ fn break_spellings(
     let mut guarded = String::with_capacity(text.len());
     for (position, character) in text.char_indices() {
         guarded.push(character);
-        let spelled = |control: &&Control| text[position..].starts_with(&control.spelling);
         if vocabulary
-            .controls()
-            .filter(|control| which(control))
-            .any(|control| spelled(&control))
+            .spelled_at(character, &text[position..], &which)
+            .is_some()
         {
             guarded.push(GUARD);
         }

@@ -411,14 +411,18 @@ fn what_a_format_cannot_write_is_refused() {
 #[test]
 fn the_format_follows_from_the_models_name() {
     let cases = [
-        ("Qwen/Qwen3-8B", "Qwen3"),
-        ("Qwen/Qwen3-8B-Base", "plain text"),
-        ("meta-llama/Llama-3.1-8B-Instruct", "Llama 3"),
-        ("meta-llama/Llama-3.2-1B", "plain text"),
-        ("SmolLM2-135M-Instruct", "ChatML"),
-        ("stories15M", "plain text"),
+        ("Qwen/Qwen3-8B", Some("Qwen3")),
+        ("Qwen/Qwen3-8B-Base", Some("plain text")),
+        ("Qwen/Qwen3-4B-Instruct-2507", Some("ChatML")),
+        ("meta-llama/Llama-3.1-8B-Instruct", Some("Llama 3")),
+        ("meta-llama/Llama-3.2-1B", Some("plain text")),
+        ("SmolLM2-135M-Instruct", Some("ChatML")),
+        ("moonshotai/Kimi-K2-Thinking", None),
     ];
     for (model, format) in cases {
-        assert_eq!(Format::of_model(model).name(), format, "{model}");
+        let found = Format::of_model(model);
+        assert_eq!(found.as_ref().map(Format::name), format, "{model}");
     }
+    let error = Renderer::of_model("moonshotai/Kimi-K2-Thinking", tokenizer()).unwrap_err();
+    assert!(error.to_string().contains("not known"), "{error}");
 }

@@ -32,6 +32,9 @@ pub struct Vocabulary {
     /// The same tokenizer, told to leave special tokens in text alone.
     plain: Arc<tokenizers::Tokenizer>,
     by_id: BTreeMap<u32, Control>,
+    /// Control tokens by their first character, the longest first. Some vocabularies have
+    /// thousands, and texts are long.
+    by_first: BTreeMap<char, Vec<u32>>,
 }
 
 impl Vocabulary {
@@ -47,7 +50,7 @@ impl Vocabulary {
         let controls = added
             .into_iter()
             .filter(|(_, token)| token.special || looks_like_a_tag(&token.content));
-        let by_id = controls
+        let by_id: BTreeMap<u32, Control> = controls
             .map(|(id, token)| {
                 let control = Control {
                     id,
@@ -59,10 +62,20 @@ impl Vocabulary {
                 (id, control)
             })
             .collect();
+        let mut by_first: BTreeMap<char, Vec<u32>> = BTreeMap::new();
+        for control in by_id.values() {
+            if let Some(first) = control.spelling.chars().next() {
+                by_first.entry(first).or_default().push(control.id);
+            }
+        }
+        for ids in by_first.values_mut() {
+            ids.sort_by_key(|id| std::cmp::Reverse(by_id[id].spelling.len()));
+        }
         Self {
             tokenizer,
             plain: Arc::new(plain),
             by_id,
+            by_first,
         }
     }
 
@@ -73,9 +86,9 @@ impl Vocabulary {
 
     /// Returns the control token that is spelled so.
     pub fn control(&self, spelling: &str) -> Option<u32> {
-        let mut controls = self.by_id.values();
-        controls
-            .find(|control| control.spelling == spelling)
+        let first = spelling.chars().next()?;
+        let whole = |control: &Control| control.spelling == spelling;
+        self.spelled_at(first, spelling, whole)
             .map(|control| control.id)
     }
 
@@ -119,29 +132,42 @@ impl Vocabulary {
     /// Finds the first control token that is spelled in a text: the longest of those that start
     /// there. The result is where it starts and ends, and the token.
     pub(crate) fn next_control(&self, text: &str) -> Option<(usize, usize, u32)> {
-        let found = self.controls().filter_map(|control| {
-            let start = text.find(&control.spelling)?;
+        text.char_indices().find_map(|(start, first)| {
+            let control = self.spelled_at(first, &text[start..], |_| true)?;
             Some((start, start + control.spelling.len(), control.id))
-        });
-        found.min_by_key(|(start, end, _)| (*start, usize::MAX - end))
+        })
     }
 
-    pub(crate) fn controls(&self) -> impl Iterator<Item = &Control> {
-        self.by_id.values()
+    /// Returns the longest of the chosen control tokens that a text, whose first character is
+    /// `first`, begins with.
+    pub(crate) fn spelled_at(
+        &self,
+        first: char,
+        text: &str,
+        chosen: impl Fn(&Control) -> bool,
+    ) -> Option<&Control> {
+        let controls = self.by_first.get(&first)?.iter().map(|id| &self.by_id[id]);
+        let mut spelled = controls.filter(|control| text.starts_with(&control.spelling));
+        spelled.find(|control| chosen(control))
     }
 
-    /// Encodes a text in segments, cut inside each spelling of the chosen control tokens.
-    fn encode_cut(&self, text: &str, cut: impl Fn(&Control) -> bool) -> Result<Vec<u32>, Error> {
-        let chosen: Vec<&str> = self
-            .controls()
-            .filter(|control| cut(control))
-            .map(|control| control.spelling.as_str())
-            .collect();
-        let mut tokens = Vec::new();
-        for segment in cut_inside(text, &chosen) {
+    /// Encodes a text in segments, cut behind the first character of each spelling of the chosen
+    /// control tokens.
+    fn encode_cut(&self, text: &str, chosen: impl Fn(&Control) -> bool) -> Result<Vec<u32>, Error> {
+        let (mut tokens, mut start) = (Vec::new(), 0);
+        let mut encode = |segment: &str| {
             let encoding = self.plain.encode_fast(segment, false);
             tokens.extend_from_slice(encoding.map_err(Error::Tokenize)?.get_ids());
+            Ok::<(), Error>(())
+        };
+        for (position, first) in text.char_indices() {
+            if self.spelled_at(first, &text[position..], &chosen).is_some() {
+                let end = position + first.len_utf8();
+                encode(&text[start..end])?;
+                start = end;
+            }
         }
+        encode(&text[start..])?;
         Ok(tokens)
     }
 }
@@ -149,25 +175,6 @@ impl Vocabulary {
 fn looks_like_a_tag(spelling: &str) -> bool {
     let enclosed = |open, close| spelling.starts_with(open) && spelling.ends_with(close);
     spelling.len() > 2 && (enclosed('<', '>') || enclosed('[', ']'))
-}
-
-/// Cuts a text behind the first character of each of these spellings in it.
-fn cut_inside<'t>(text: &'t str, spellings: &[&str]) -> Vec<&'t str> {
-    let (mut segments, mut start) = (Vec::new(), 0);
-    for (position, first) in text.char_indices() {
-        if spellings
-            .iter()
-            .any(|spelling| text[position..].starts_with(spelling))
-        {
-            let end = position + first.len_utf8();
-            segments.push(&text[start..end]);
-            start = end;
-        }
-    }
-    if start < text.len() {
-        segments.push(&text[start..]);
-    }
-    segments
 }
 
 #[cfg(test)]

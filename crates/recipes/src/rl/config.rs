@@ -41,9 +41,9 @@ impl PolicyLoss {
 
 /// Settings of a reinforcement run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Config {
     /// Which adapter of which model.
-    #[serde(flatten)]
     pub adapter: Adapter,
     /// The learning rate.
     #[serde(default)]

@@ -27,6 +27,7 @@ use tinkrs::{ServiceClient, TinkerPath, TrainingClient};
 
 /// Which adapter of which model a run trains.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Adapter {
     /// The base model, by the server's name for it.
     pub base_model: String,

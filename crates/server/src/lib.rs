@@ -58,6 +58,8 @@ mod faults;
 mod feed;
 mod housekeeping;
 mod lock;
+#[allow(dead_code, reason = "wired in with `/metrics`")]
+mod metrics;
 mod order;
 mod outcome;
 mod recent;

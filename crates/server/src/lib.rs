@@ -4,16 +4,19 @@
 //! until told to stop. Reading order:
 //!
 //! 1. `router`: every route on one page; what is not there is answered by 404 and says so;
-//! 2. `api`: one file for each group of operations, handlers and what they do;
-//! 3. `state`, `registry`: the handle, and what it knows of sessions, models and samplers;
+//! 2. `api`: one file for each group of operations, handlers and what they do; `extract`, `auth`:
+//!    who asks, and for what;
+//! 3. `state`, `shared`, `registry`: the handle, and what it knows of sessions, models and samplers;
 //! 4. `queue`, `order`: each model's operations run by sequence number, each exactly once;
-//! 5. `futures`: results between the promise and the poll;
+//! 5. `results`, `feed`: results between the promise and the poll;
 //! 6. `worker`: the thread that owns a model and computes;
-//! 7. `checkpoints`: what is on the disk.
+//! 7. `store`, `checkpoints`, `recovery`: what is on the disk, and how it comes back;
+//! 8. `housekeeping`, `faults`: what happens by itself, and what happens on purpose.
 //!
-//! Everything but the files of checkpoints lives in memory: sessions, models, results and the list
-//! of checkpoints are gone when the process ends. There is one owner: any well-formed key sees
-//! everything, so the server belongs on a loopback address.
+//! What was acknowledged is in the data folder, and a server that is killed at any moment and
+//! started again goes on where it was: see `store` and `recovery`. Every key is an owner of its
+//! own; without a key file any well-formed key is taken, so the server then belongs on a loopback
+//! address.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -68,8 +71,10 @@ mod recovery;
 mod results;
 mod store;
 mod unknown;
+mod vocabulary;
 mod worker;
 
 pub use router::router;
 pub use serve::serve;
 pub use state::{BaseModel, Server, Settings, StartError};
+pub use vocabulary::{Vocabulary, VocabularyError};

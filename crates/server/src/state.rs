@@ -19,6 +19,7 @@ use crate::registry::Registry;
 use crate::results::Results;
 use crate::shared::Shared;
 use crate::store::{OpenError, Store};
+use crate::vocabulary::Vocabulary;
 use crate::worker::{self, Command};
 
 /// A model that clients can train and sample.
@@ -30,6 +31,8 @@ pub struct BaseModel {
     pub model: Arc<Model>,
     /// A folder or name that a client's tokenizer can be loaded from.
     pub tokenizer: Option<String>,
+    /// The bytes of the tokens. Without them, samples cannot stop at a text.
+    pub vocabulary: Option<Arc<Vocabulary>>,
 }
 
 impl BaseModel {
@@ -39,6 +42,7 @@ impl BaseModel {
             name: name.into(),
             model,
             tokenizer: None,
+            vocabulary: None,
         }
     }
 }
@@ -212,8 +216,9 @@ impl Server {
                 name,
                 model,
                 tokenizer,
+                vocabulary,
             } = base;
-            let worker = worker::spawn(&name, Arc::clone(&model), Arc::clone(&shared));
+            let worker = worker::spawn(&name, Arc::clone(&model), vocabulary, Arc::clone(&shared));
             let (commands, worker) = worker.map_err(StartError::Thread)?;
             workers.push(worker);
             let base = Arc::new(Base {

@@ -31,6 +31,7 @@ use crate::error::chain;
 use crate::outcome::Outcome;
 use crate::results::Answer;
 use crate::shared::Shared;
+use crate::vocabulary::Vocabulary;
 pub(crate) use training::Operation;
 
 /// Something for the worker to do.
@@ -91,12 +92,13 @@ pub(crate) struct SampleJob {
 pub(crate) fn spawn(
     name: &str,
     model: Arc<Model>,
+    vocabulary: Option<Arc<Vocabulary>>,
     shared: Arc<Shared>,
 ) -> std::io::Result<(Sender<Command>, JoinHandle<()>)> {
     let (sender, commands) = channel();
     let queued_samples = shared.settings.queued_samples;
     let mut worker = Worker {
-        sampling: sampling::Sampling::new(name, Arc::clone(&model), queued_samples),
+        sampling: sampling::Sampling::new(name, Arc::clone(&model), vocabulary, queued_samples),
         training: training::Training::new(name, model, shared)?,
         queue: VecDeque::new(),
     };

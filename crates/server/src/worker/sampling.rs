@@ -17,11 +17,13 @@ use crate::outcome::Outcome;
 use crate::results::{Answer, Ending};
 use crate::store::files;
 use crate::store::{Usage, UsageKind};
+use crate::vocabulary::Vocabulary;
 
 /// The sampler of one base model, and who waits for what.
 pub(super) struct Sampling {
     base_model: String,
     model: Arc<Model>,
+    vocabulary: Option<Arc<Vocabulary>>,
     settings: SamplerSettings,
     sampler: Sampler,
     adapters: Adapters,
@@ -37,7 +39,12 @@ struct Waiting {
 }
 
 impl Sampling {
-    pub(super) fn new(base_model: &str, model: Arc<Model>, queued_samples: usize) -> Self {
+    pub(super) fn new(
+        base_model: &str,
+        model: Arc<Model>,
+        vocabulary: Option<Arc<Vocabulary>>,
+        queued_samples: usize,
+    ) -> Self {
         // The server's queue is the one that can be full; this one must never be. After a restart it
         // holds what the queue held before, besides what comes.
         let settings = SamplerSettings {
@@ -46,7 +53,8 @@ impl Sampling {
         };
         Self {
             base_model: base_model.to_owned(),
-            sampler: Sampler::new(Arc::clone(&model), settings),
+            sampler: new_sampler(&model, vocabulary.as_ref(), settings),
+            vocabulary,
             model,
             settings,
             adapters: Adapters::default(),
@@ -118,7 +126,7 @@ impl Sampling {
     pub(super) fn step(&mut self) {
         let Ok(events) = catch_unwind(AssertUnwindSafe(|| self.sampler.step())) else {
             tracing::error!("sampling panicked; the samples under way are lost");
-            self.sampler = Sampler::new(Arc::clone(&self.model), self.settings);
+            self.sampler = new_sampler(&self.model, self.vocabulary.as_ref(), self.settings);
             self.adapters = Adapters::default();
             for (_, waiting) in self.waiting.drain() {
                 let outcome = Outcome::server_error("an internal error ended this sample");
@@ -169,5 +177,17 @@ impl Sampling {
         if let Some(waiting) = self.waiting.remove(&ticket) {
             waiting.answer.finish(outcome);
         }
+    }
+}
+
+fn new_sampler(
+    model: &Arc<Model>,
+    vocabulary: Option<&Arc<Vocabulary>>,
+    settings: SamplerSettings,
+) -> Sampler {
+    let sampler = Sampler::new(Arc::clone(model), settings);
+    match vocabulary {
+        Some(vocabulary) => sampler.with_detokenizer(Arc::<Vocabulary>::clone(vocabulary)),
+        None => sampler,
     }
 }

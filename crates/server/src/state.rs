@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tinkrs_engine::Model;
+use tinkrs_types::ClientConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::auth::Auth;
@@ -78,6 +79,9 @@ pub struct Settings {
     pub key_file: Option<PathBuf>,
     /// A file of faults to answer with on purpose.
     pub faults: Option<PathBuf>,
+    /// How clients are told to behave. By default they exchange their keys for tokens, and do the rest
+    /// as they do by themselves.
+    pub client: ClientConfig,
 }
 
 impl Settings {
@@ -96,6 +100,10 @@ impl Settings {
             snapshot_after: (Duration::from_secs(5), 64),
             key_file: None,
             faults: None,
+            client: ClientConfig {
+                pjwt_auth_enabled: true,
+                ..ClientConfig::default()
+            },
         }
     }
 }

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use tinkrs_engine::weights::{GgufFile, HuggingFaceFolder};
 use tinkrs_engine::{Model, Precision, Threads};
 use tinkrs_server::{BaseModel, Server, Settings, Vocabulary};
+use tinkrs_types::ClientConfig;
 use tokio::net::TcpListener;
 
 use crate::report::Hint;
@@ -52,8 +53,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 
-    /// TOML file with the same settings: `addr`, `data_dir`, `api_key_file`, `faults`, `threads`, and
-    /// a table `[models]` of names and paths. What is given on the command line comes first
+    /// TOML file with the same settings: `addr`, `data_dir`, `api_key_file`, `faults`, `threads`, a table
+    /// `[models]` of names and paths, and a table `[client]` of flags that official clients ask for. What
+    /// is given on the command line comes first
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -69,6 +71,7 @@ struct Config {
     threads: Option<usize>,
     #[serde(default)]
     models: BTreeMap<String, PathBuf>,
+    client: Option<ClientConfig>,
 }
 
 /// The settings that count.
@@ -102,6 +105,9 @@ impl Setup {
         let mut settings = Settings::new(data);
         settings.key_file = args.api_key_file.clone().or(config.api_key_file);
         settings.faults = args.faults.clone().or(config.faults);
+        if let Some(client) = config.client {
+            settings.client = client;
+        }
         let addr = args.addr.or(config.addr).unwrap_or(DEFAULT_ADDRESS);
         if settings.key_file.is_none() && !addr.ip().is_loopback() {
             return Err(

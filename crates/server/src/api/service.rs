@@ -18,8 +18,11 @@ pub(crate) async fn healthz() -> Plain<Health> {
     })
 }
 
-pub(crate) async fn client_config(_: Decoded<ClientConfigRequest>) -> Plain<ClientConfig> {
-    Plain(ClientConfig::default())
+pub(crate) async fn client_config(
+    State(server): State<Server>,
+    _: Decoded<ClientConfigRequest>,
+) -> Plain<ClientConfig> {
+    Plain(server.shared().settings.client.clone())
 }
 
 pub(crate) async fn dynamic_config(_: Decoded<ClientConfigRequest>) -> Plain<DynamicConfig> {

@@ -15,7 +15,7 @@ const ISSUER: &str = "passport-tinkrs";
 /// The only header that is issued, and so the only one that is read.
 const HEADER: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
 /// How the official service names users.
-const USER: &str = "tml:user:";
+const USER: &str = "tml:organization_user:";
 /// The longest token that is looked at; ours have about 300 characters.
 const TOKEN_BYTES: usize = 8 << 10;
 
@@ -45,7 +45,7 @@ pub(super) fn issue(key: &Key, owner: Owner, now: Timestamp) -> String {
     let claims = Claims {
         iss: ISSUER.to_owned(),
         sub: format!("{USER}{owner}"),
-        org_id: ORGANIZATION.to_owned(),
+        org_id: format!("tml:organization:{ORGANIZATION}"),
         email: owner.email(),
         iat: now.as_second(),
         exp: exp.as_second(),
@@ -118,7 +118,7 @@ mod tests {
         assert!(claims_to_be_ours(token.as_bytes()));
         let claims = claims(parts(token.as_bytes()).unwrap().payload).unwrap();
         assert_eq!(claims.exp, 1_003_600);
-        assert_eq!(claims.sub, format!("tml:user:{owner}"));
+        assert_eq!(claims.sub, format!("tml:organization_user:{owner}"));
         assert!(claims.iss.starts_with("passport-") && claims.email.contains('@'));
     }
 

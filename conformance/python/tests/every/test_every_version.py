@@ -1,7 +1,9 @@
-"""What clients from before protobuf do most: train, save, sample."""
+"""What every version of the official SDK does: train, save, sample, list."""
 
 import sys
+import tarfile
 import types as python_types
+import urllib.request
 
 # SDK 0.3.0 imports torch for conversions that these tests do not use.
 try:
@@ -99,3 +101,48 @@ def test_a_bad_token_is_named(training):
     with pytest.raises(Exception, match="99999"):
         training.forward_backward([datum([1, 99_999])], "cross_entropy").result()
     train(training, 1)
+
+
+@pytest.fixture
+def rest(service):
+    return service.create_rest_client()
+
+
+def has(client, name):
+    if not hasattr(client, name):
+        pytest.skip(f"this version has no {name}")
+    return getattr(client, name)
+
+
+def test_runs_and_checkpoints_are_listed_and_deleted(rest, training):
+    path = training.save_state("listed").result().path
+    run_id = path.split("/")[2]
+    assert rest.get_training_run(run_id).result().base_model == "tiny"
+    assert run_id in [run.training_run_id for run in rest.list_training_runs().result().training_runs]
+    (checkpoint,) = rest.list_checkpoints(run_id).result().checkpoints
+    assert checkpoint.tinker_path == path
+    rest.delete_checkpoint_from_tinker_path(path).result()
+    assert rest.list_checkpoints(run_id).result().checkpoints == []
+
+
+def test_a_checkpoint_is_downloaded_as_an_archive(rest, training):
+    get_url = has(rest, "get_checkpoint_archive_url_from_tinker_path")
+    path = training.save_weights_for_sampler("archived").result().path
+    url = get_url(path).result().url
+    with urllib.request.urlopen(url) as response, tarfile.open(fileobj=response, mode="r|*") as archive:
+        assert {"adapter_config.json", "adapter_model.safetensors"} <= set(archive.getnames())
+
+
+def test_sessions_are_listed(rest, service, training):
+    list_sessions = has(rest, "list_sessions")
+    run_id = training.get_info().model_id
+    assert run_id.split(":")[0] in list_sessions(limit=100).result().sessions
+    assert run_id in rest.get_session(run_id.split(":")[0]).result().training_run_ids
+
+
+def test_a_checkpoint_is_published(rest, training):
+    publish = has(rest, "publish_checkpoint_from_tinker_path")
+    path = training.save_state("public").result().path
+    publish(path).result()
+    (checkpoint,) = rest.list_checkpoints(path.split("/")[2]).result().checkpoints
+    assert checkpoint.public

@@ -224,6 +224,16 @@ impl Checkpoints {
         }
     }
 
+    /// Counts the bytes of all checkpoints. Copies share theirs.
+    pub(crate) fn stored_bytes(&self) -> usize {
+        let saved = lock(&self.saved);
+        let folders = saved
+            .values()
+            .map(|s| (&s.folder, s.checkpoint.size_bytes.unwrap_or(0)));
+        let folders: BTreeMap<_, _> = folders.collect();
+        folders.values().sum::<u64>() as usize
+    }
+
     /// Counts an owner's checkpoints and their bytes.
     pub(crate) fn totals(&self, owner: Owner) -> (u64, u64) {
         let list = self.list(owner, None);

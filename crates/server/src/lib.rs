@@ -53,7 +53,6 @@ mod state;
 
 mod auth;
 mod checkpoints;
-#[allow(dead_code, reason = "wired in with `create_custom_loss`")]
 mod custom_loss;
 mod error;
 mod extract;
@@ -61,7 +60,6 @@ mod faults;
 mod feed;
 mod housekeeping;
 mod lock;
-#[allow(dead_code, reason = "wired in with `/metrics`")]
 mod metrics;
 mod order;
 mod outcome;

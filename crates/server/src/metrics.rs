@@ -41,8 +41,6 @@ pub(crate) enum Family {
     StoredBytes,
     /// Sessions, models and samplers in use, by `kind`.
     Live,
-    /// Faults that were injected.
-    Faults,
     /// How long the server has run.
     Uptime,
 }
@@ -63,7 +61,7 @@ struct Described(
     &'static str,
 );
 
-const FAMILIES: [Described; 10] = [
+const FAMILIES: [Described; 9] = [
     Described(
         Family::Requests,
         "tinkrs_requests_total",
@@ -119,13 +117,6 @@ const FAMILIES: [Described; 10] = [
         Kind::Gauge,
         &["kind"],
         "Sessions, models and samplers in use.",
-    ),
-    Described(
-        Family::Faults,
-        "tinkrs_faults_total",
-        Kind::Counter,
-        &[],
-        "Faults injected on purpose.",
     ),
     Described(
         Family::Uptime,
@@ -192,8 +183,13 @@ impl Metrics {
         });
     }
 
+    /// Answers with all series.
+    pub(crate) fn show(&self) -> Response {
+        ([(header::CONTENT_TYPE, CONTENT_TYPE)], self.exposition()).into_response()
+    }
+
     /// Writes everything in the form that Prometheus reads.
-    pub(crate) fn exposition(&self) -> String {
+    fn exposition(&self) -> String {
         let uptime = self.shared.started.elapsed().as_secs_f64();
         self.set(Family::Uptime, &[], uptime);
         let all = self.series();
@@ -280,11 +276,6 @@ fn escaped(value: &str) -> String {
         .replace('\\', "\\\\")
         .replace('"', "\\\"")
         .replace('\n', "\\n")
-}
-
-/// Answers `GET /metrics`.
-pub(crate) async fn show(State(metrics): State<Metrics>) -> Response {
-    ([(header::CONTENT_TYPE, CONTENT_TYPE)], metrics.exposition()).into_response()
 }
 
 /// Counts a request and writes one line about it to the log.
@@ -419,7 +410,10 @@ mod tests {
         let metrics = Metrics::default();
         let routes = Router::new()
             .route("/runs/{id}", get(|| async { "ok" }))
-            .route("/metrics", get(show))
+            .route(
+                "/metrics",
+                get(|State(metrics): State<Metrics>| async move { metrics.show() }),
+            )
             .layer(middleware::from_fn_with_state(metrics.clone(), observe))
             .with_state(metrics);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -163,7 +163,7 @@ impl Server {
                 let run = registry.run(owner, model_id)?;
                 Ok(Operation::Create(run.record.lora.clone()))
             }
-            Request::Sample(_) | Request::CreateCustomLoss(_) => {
+            Request::Sample(_) | Request::CreateCustomLoss => {
                 unreachable!("not an operation of a run")
             }
         }

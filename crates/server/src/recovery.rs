@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use tinkrs_types::{LossId, ModelId, SamplingSessionId};
+use tinkrs_types::{ModelId, SamplingSessionId};
 
 use crate::Server;
 use crate::error::Refusal;
@@ -33,11 +33,9 @@ impl Server {
                 .insert(record.id.clone(), Sampler::new(record));
         }
         drop(registry);
-        *crate::lock::lock(&self.shared().losses) = loaded
-            .losses
-            .into_iter()
-            .map(|(id, record)| (LossId::new(id), record))
-            .collect();
+        for (id, record) in loaded.losses {
+            self.recover_loss(id, &record);
+        }
 
         let mut by_run = HashMap::<ModelId, Vec<LoadedRequest>>::new();
         let runs: HashMap<_, _> = loaded

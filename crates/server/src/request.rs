@@ -120,7 +120,9 @@ impl Kind {
                 read_json::<UnloadModelRequest>(body).map(|_| Request::UnloadModel)?
             }
             Self::Sample => Request::Sample(read_json(body)?),
-            Self::CreateCustomLoss => Request::CreateCustomLoss(read_json(body)?),
+            Self::CreateCustomLoss => {
+                read_json::<CreateCustomLossRequest>(body).map(|_| Request::CreateCustomLoss)?
+            }
         })
     }
 }
@@ -138,7 +140,8 @@ pub(crate) enum Request {
     LoadWeights(LoadWeightsRequest),
     UnloadModel,
     Sample(SampleRequest),
-    CreateCustomLoss(CreateCustomLossRequest),
+    /// It never waits.
+    CreateCustomLoss,
 }
 
 /// Reads a JSON body whose every member is known.

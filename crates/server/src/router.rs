@@ -7,11 +7,11 @@ use axum::routing::{delete, get, post, put};
 use tinkrs_wire::route;
 
 use crate::api::{
-    admin, checkpoints, copies, downloads, futures, keys, listings, models, sampling, service,
-    session_listings, sessions, training, weights,
+    admin, checkpoints, copies, downloads, futures, keys, listings, losses, models, sampling,
+    service, session_listings, sessions, training, weights,
 };
 use crate::error::Refusal;
-use crate::{Server, extract, faults};
+use crate::{Server, extract, faults, metrics};
 
 /// Returns the routes of the server.
 ///
@@ -31,6 +31,7 @@ pub fn router(server: Server) -> Router {
         .route(route::CREATE_MODEL, post(models::create))
         .route(route::GET_INFO, post(models::info))
         .route(route::UNLOAD_MODEL, post(models::unload))
+        .route(route::CREATE_CUSTOM_LOSS, post(losses::create))
         .route(route::FORWARD_BACKWARD, post(training::forward_backward))
         .route(route::FORWARD, post(training::forward))
         .route(route::OPTIM_STEP, post(training::optim_step))
@@ -83,14 +84,16 @@ pub fn router(server: Server) -> Router {
             server.clone(),
             extract::require_key,
         ));
-    let faults = server.faults().clone();
+    let (faults, metrics) = (server.faults().clone(), server.shared().metrics.clone());
     Router::new()
         .route(route::HEALTHZ, get(service::healthz))
+        .route("/metrics", get(service::metrics))
         .route(downloads::FILE, get(downloads::file))
         .merge(keyed)
         .with_state(server)
         .merge(faults::admin(faults.clone()))
         .layer(middleware::from_fn_with_state(faults, faults::inject))
+        .layer(middleware::from_fn_with_state(metrics, metrics::observe))
 }
 
 async fn not_found(request: Request) -> Refusal {

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tinkrs_types::LossId;
 
+use crate::api::losses::Uploaded;
 use crate::checkpoints::Checkpoints;
 use crate::lock::lock;
+use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::results::Results;
 use crate::state::Settings;
@@ -18,7 +20,8 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<Store>,
     pub(crate) results: Arc<Results>,
     pub(crate) checkpoints: Checkpoints,
-    pub(crate) losses: Mutex<HashMap<LossId, String>>,
+    pub(crate) losses: Mutex<HashMap<LossId, Uploaded>>,
+    pub(crate) metrics: Metrics,
     registry: Mutex<Registry>,
 }
 
@@ -36,6 +39,7 @@ impl Shared {
             results,
             checkpoints,
             losses: Mutex::default(),
+            metrics: Metrics::default(),
             registry: Mutex::new(registry),
         }
     }

@@ -10,6 +10,7 @@ pub(crate) mod downloads;
 pub(crate) mod futures;
 pub(crate) mod keys;
 pub(crate) mod listings;
+pub(crate) mod losses;
 pub(crate) mod models;
 pub(crate) mod sampling;
 pub(crate) mod service;

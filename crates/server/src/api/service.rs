@@ -1,6 +1,7 @@
 //! What the server offers, and how clients should behave.
 
 use axum::extract::State;
+use axum::response::Response;
 use tinkrs_types::{ClientConfig, DynamicConfig, ServerCapabilities, SupportedModel};
 use tinkrs_wire::op::client_config::ClientConfigRequest;
 use tinkrs_wire::op::healthz::Health;
@@ -10,12 +11,19 @@ use super::Plain;
 use crate::Server;
 use crate::error::Refusal;
 use crate::extract::{Decoded, Raw};
+use crate::metrics::Family;
 
 /// Answers as soon as it can be asked: a server starts with its models loaded.
 pub(crate) async fn healthz() -> Plain<Health> {
     Plain(Health {
         status: "ok".to_owned(),
     })
+}
+
+/// The server's counts, for Prometheus. They name no owner, so they need no key.
+pub(crate) async fn metrics(State(server): State<Server>) -> Response {
+    server.measure();
+    server.shared().metrics.show()
 }
 
 pub(crate) async fn client_config(
@@ -49,6 +57,35 @@ pub(crate) async fn telemetry(body: Raw) -> Result<Plain<TelemetryResponse>, Ref
 }
 
 impl Server {
+    /// Brings the counts up to date that change without an event.
+    fn measure(&self) {
+        let shared = self.shared();
+        let metrics = &shared.metrics;
+        let set = |family, kind, count: usize| metrics.set(family, &[kind], count as f64);
+        set(
+            Family::QueueLength,
+            "operations and samples",
+            shared.results.pending(),
+        );
+        set(
+            Family::StoredBytes,
+            "checkpoints",
+            shared.checkpoints.stored_bytes(),
+        );
+        let registry = self.registry();
+        let sessions = registry
+            .sessions
+            .values()
+            .filter(|session| session.is_open());
+        set(Family::Live, "sessions", sessions.count());
+        let models = registry
+            .runs
+            .values()
+            .filter(|run| run.record.closed.is_none());
+        set(Family::Live, "models", models.count());
+        set(Family::Live, "samplers", registry.samplers.len());
+    }
+
     fn capabilities(&self) -> ServerCapabilities {
         let models = self.bases().values().map(|base| SupportedModel {
             model_name: Some(base.name.clone()),

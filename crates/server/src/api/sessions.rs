@@ -108,6 +108,7 @@ impl Server {
         session.record.status = status;
         let store = &self.shared().store;
         store.note(Change::Session(session.record.clone()));
+        self.forget_losses(id);
         let mut unused = HashMap::<_, (Vec<_>, Vec<_>)>::new();
         for (model, run) in &mut registry.runs {
             if run.record.session != *id || run.record.closed.is_some() {

@@ -13,7 +13,7 @@ use crate::auth::Owner;
 use crate::error::Refusal;
 use crate::extract::{Caller, Json, Raw};
 use crate::request::Kind;
-use crate::worker::Operation;
+use crate::worker::{Loss, Operation};
 
 pub(crate) async fn forward_backward(
     State(server): State<Server>,
@@ -55,23 +55,27 @@ pub(crate) async fn optim_step(
 
 pub(crate) fn prepare_pass(
     request: ForwardBackwardRequest,
-    _server: &Server,
-    _owner: Owner,
+    server: &Server,
+    owner: Owner,
 ) -> Result<Operation, Refusal> {
     if request.data.is_empty() {
         return Err(InvalidInput::new("data", "no datums", "at least one").into());
     }
-    if !is_supported(&request.loss_fn) {
-        return Err(InvalidInput::new(
-            "loss_fn",
-            request.loss_fn.name(),
-            "cross_entropy, importance_sampling, ppo, cispo, dro or gspo",
-        )
-        .into());
-    }
+    let loss = match request.loss_fn {
+        LossFn::Custom { loss_id } => Loss::Uploaded(server.loss(owner, &loss_id)?),
+        loss if is_built_in(&loss) => Loss::BuiltIn(loss),
+        other => {
+            return Err(InvalidInput::new(
+                "loss_fn",
+                other.name(),
+                "cross_entropy, importance_sampling, ppo, cispo, dro, gspo or custom",
+            )
+            .into());
+        }
+    };
     Ok(Operation::Pass {
         data: request.data,
-        loss: request.loss_fn,
+        loss,
         forward_only: request.forward_only,
     })
 }
@@ -79,14 +83,14 @@ pub(crate) fn prepare_pass(
 pub(crate) fn prepare_step(request: &OptimStepRequest) -> Result<Operation, Refusal> {
     request.params.check()?;
     match &request.params {
-        OptimizerParams::Adam(params) => Ok(Operation::OptimStep(params.clone())),
+        OptimizerParams::Adam(params) => Ok(Operation::OptimStep(*params)),
         OptimizerParams::Dimuon(_) => Err(wrong_optimizer("dimuon")),
         OptimizerParams::Other(other) => Err(wrong_optimizer(&other.kind)),
         _ => Err(wrong_optimizer("another optimizer")),
     }
 }
 
-fn is_supported(loss: &LossFn) -> bool {
+fn is_built_in(loss: &LossFn) -> bool {
     match loss {
         LossFn::CrossEntropy
         | LossFn::ImportanceSampling

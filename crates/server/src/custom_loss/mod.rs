@@ -94,11 +94,6 @@ impl CustomLoss {
         Ok(loss)
     }
 
-    /// Returns the name that the loss was given.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Reads what the loss takes, the log-probabilities first.
     fn tensors(&self, logprobs: &[f32], datum: &Datum) -> Result<Vec<Tensor>, Failure> {
         let shape = datum.target_tokens().map(shape_of).unwrap_or_default();

@@ -44,6 +44,8 @@ pub(crate) enum Change {
         path: TinkerPath,
         folder: Option<PathBuf>,
     },
+    /// A loss is not needed any more.
+    LossGone(String),
     /// A loss is known.
     Loss { id: String, record: String },
     /// A request was accepted.
@@ -203,6 +205,10 @@ pub(super) fn apply(
         Change::Loss { id, record } => {
             on.prepare_cached("INSERT OR REPLACE INTO losses VALUES (?, ?)")?
                 .execute(params![id, record])?;
+        }
+        Change::LossGone(id) => {
+            on.prepare_cached("DELETE FROM losses WHERE id = ?")?
+                .execute([id])?;
         }
         Change::Request(request) => accept(request, on, files, unneeded)?,
         Change::Ended(ended) => end(ended, on, files, unneeded)?,

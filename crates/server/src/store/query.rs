@@ -19,6 +19,9 @@ pub(crate) struct UsageRow {
     pub(crate) tokens: u64,
 }
 
+/// When somebody did what, with its details.
+pub(crate) type AuditRow = (Timestamp, String, Map<String, Value>);
+
 impl Store {
     /// Lists what an owner used in these hours, by hour and then from much to little.
     pub(crate) fn usage(
@@ -49,7 +52,7 @@ impl Store {
         &self,
         owner: Owner,
         times: std::ops::Range<Timestamp>,
-    ) -> rusqlite::Result<Vec<(Timestamp, String, Map<String, Value>)>> {
+    ) -> rusqlite::Result<Vec<AuditRow>> {
         let reader = lock(&self.reader);
         let mut query = reader.prepare_cached(
             "SELECT time, event, details FROM audit

@@ -32,7 +32,7 @@ use crate::outcome::Outcome;
 use crate::results::Answer;
 use crate::shared::Shared;
 use crate::vocabulary::Vocabulary;
-pub(crate) use training::Operation;
+pub(crate) use training::{Loss, Operation};
 
 /// Something for the worker to do.
 #[derive(Debug)]
@@ -96,9 +96,8 @@ pub(crate) fn spawn(
     shared: Arc<Shared>,
 ) -> std::io::Result<(Sender<Command>, JoinHandle<()>)> {
     let (sender, commands) = channel();
-    let queued_samples = shared.settings.queued_samples;
     let mut worker = Worker {
-        sampling: sampling::Sampling::new(name, Arc::clone(&model), vocabulary, queued_samples),
+        sampling: sampling::Sampling::new(name, Arc::clone(&model), vocabulary, &shared),
         training: training::Training::new(name, model, shared)?,
         queue: VecDeque::new(),
     };

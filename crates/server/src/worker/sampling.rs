@@ -13,8 +13,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::adapters::Adapters;
 use super::{SampleJob, failure};
 use crate::auth::Owner;
+use crate::metrics::{Family, Metrics};
 use crate::outcome::Outcome;
 use crate::results::{Answer, Ending};
+use crate::shared::Shared;
 use crate::store::files;
 use crate::store::{Usage, UsageKind};
 use crate::vocabulary::Vocabulary;
@@ -24,6 +26,7 @@ pub(super) struct Sampling {
     base_model: String,
     model: Arc<Model>,
     vocabulary: Option<Arc<Vocabulary>>,
+    metrics: Metrics,
     settings: SamplerSettings,
     sampler: Sampler,
     adapters: Adapters,
@@ -43,18 +46,19 @@ impl Sampling {
         base_model: &str,
         model: Arc<Model>,
         vocabulary: Option<Arc<Vocabulary>>,
-        queued_samples: usize,
+        shared: &Shared,
     ) -> Self {
         // The server's queue is the one that can be full; this one must never be. After a restart it
         // holds what the queue held before, besides what comes.
         let settings = SamplerSettings {
-            queued_requests: queued_samples.saturating_mul(2),
+            queued_requests: shared.settings.queued_samples.saturating_mul(2),
             ..SamplerSettings::default()
         };
         Self {
             base_model: base_model.to_owned(),
             sampler: new_sampler(&model, vocabulary.as_ref(), settings),
             vocabulary,
+            metrics: shared.metrics.clone(),
             model,
             settings,
             adapters: Adapters::default(),
@@ -159,6 +163,15 @@ impl Sampling {
             ),
             (UsageKind::Sampling, sampled as u64),
         ];
+        self.count("done");
+        for (kind, tokens) in usage {
+            let name = match kind {
+                UsageKind::CachedPrefill => "cached",
+                UsageKind::Prefill => "prefilled",
+                UsageKind::Sampling | UsageKind::Training => "sampled",
+            };
+            self.metrics.add(Family::Tokens, &[name], tokens as f64);
+        }
         let usage = usage.into_iter().filter(|(_, tokens)| *tokens > 0);
         let usage = usage.map(|(kind, tokens)| Usage {
             owner: waiting.owner,
@@ -173,8 +186,13 @@ impl Sampling {
         });
     }
 
+    fn count(&self, outcome: &'static str) {
+        self.metrics.count(Family::Operations, &["sample", outcome]);
+    }
+
     fn finish(&mut self, ticket: Ticket, outcome: Outcome) {
         if let Some(waiting) = self.waiting.remove(&ticket) {
+            self.count("failed");
             waiting.answer.finish(outcome);
         }
     }

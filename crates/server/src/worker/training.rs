@@ -20,7 +20,9 @@ use super::snapshots::{self, Snapshots};
 use super::{TrainJob, failure};
 use crate::auth::Owner;
 use crate::checkpoints::{Checkpoints, NewCheckpoint, SaveError};
+use crate::custom_loss::CustomLoss;
 use crate::error::chain;
+use crate::metrics::Family;
 use crate::outcome::Outcome;
 use crate::record::{SamplerRecord, SavedCheckpoint};
 use crate::registry::Sampler;
@@ -30,6 +32,15 @@ use crate::store::{Change, Usage, UsageKind};
 
 /// The file that holds everything a run needs to go on.
 const STATE_FILE: &str = "state.safetensors";
+
+/// What a pass computes.
+#[derive(Debug)]
+pub(crate) enum Loss {
+    /// A loss of the engine.
+    BuiltIn(LossFn),
+    /// A loss that a client uploaded.
+    Uploaded(Arc<CustomLoss>),
+}
 
 /// What can be done to a training run.
 #[derive(Debug)]
@@ -41,7 +52,7 @@ pub(crate) enum Operation {
     /// Computes a loss, and its gradients if asked to.
     Pass {
         data: Vec<Datum>,
-        loss: LossFn,
+        loss: Loss,
         forward_only: bool,
     },
     /// Applies the gradients.
@@ -74,6 +85,25 @@ impl Operation {
             | Self::SaveNamedSampler(_)
             | Self::SaveSampler(_)
             | Self::SaveExternal(_) => false,
+        }
+    }
+
+    /// Returns its name in the metrics.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create_model",
+            Self::CreateFrom { .. } => "create_model_from_checkpoint",
+            Self::Pass {
+                forward_only: false,
+                ..
+            } => "forward_backward",
+            Self::Pass { .. } => "forward",
+            Self::OptimStep(_) => "optim_step",
+            Self::SaveWeights(_) => "save_weights",
+            Self::SaveNamedSampler(_) | Self::SaveSampler(_) => "save_weights_for_sampler",
+            Self::SaveExternal(_) => "save_weights_external",
+            Self::LoadWeights { .. } => "load_weights",
+            Self::Unload => "unload_model",
         }
     }
 
@@ -171,7 +201,7 @@ impl Training {
             permit,
         } = job;
         let changes_run = operation.changes_run();
-        let tokens = operation.tokens();
+        let (name, tokens) = (operation.name(), operation.tokens());
         let mut new_adapter = None;
         let result = catch_unwind(AssertUnwindSafe(|| {
             self.execute((&model_id, number), owner, operation, &mut new_adapter)
@@ -191,6 +221,12 @@ impl Training {
                 .into()
             }
         };
+
+        let metrics = &self.shared.metrics;
+        let result = if succeeded { "done" } else { "failed" };
+        metrics.count(Family::Operations, &[name, result]);
+        metrics.observe(Family::OperationSeconds, &[name], start.elapsed());
+        metrics.add(Family::Tokens, &["trained"], tokens as f64);
 
         let mut ending = Ending::from(done.outcome);
         ending.of_run = Some((model_id.clone(), number));
@@ -326,9 +362,11 @@ impl Training {
                 loss,
                 forward_only,
             } => {
-                let output = match forward_only {
-                    true => run.forward(&data, &loss)?,
-                    false => run.forward_backward(&data, &loss)?,
+                let output = match (&loss, forward_only) {
+                    (Loss::BuiltIn(loss), true) => run.forward(&data, loss)?,
+                    (Loss::BuiltIn(loss), false) => run.forward_backward(&data, loss)?,
+                    (Loss::Uploaded(loss), true) => run.forward_custom(&data, &**loss)?,
+                    (Loss::Uploaded(loss), false) => run.forward_backward_custom(&data, &**loss)?,
                 };
                 Ok(Outcome::pass(output).into())
             }

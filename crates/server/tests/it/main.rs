@@ -2,6 +2,7 @@
 
 mod caller;
 mod checkpoints;
+mod losses;
 mod queue;
 mod recovery;
 mod refusals;

@@ -84,7 +84,9 @@ pub(crate) fn write(
             }
             Role::Tool => {
                 header(script, "ipython");
-                script.text(&message.content).tag(END);
+                // The model's own template quotes results, being texts, as JSON.
+                let quoted = json::Json::Text(message.content.clone()).to_string();
+                script.text(&quoted).tag(END);
             }
         }
     }
@@ -103,5 +105,5 @@ fn header(script: &mut Script<'_>, role: &str) {
 const TOOLS_SYSTEM: &str = "Environment: ipython\n";
 const TOOLS_USER: &str = "Given the following functions, please respond with a JSON for a function \
     call with its proper arguments that best answers the given prompt.\n\nRespond in the format \
-    {\"name\": function name, \"parameters\": dictionary of argument name and its value}. Do not \
+    {\"name\": function name, \"parameters\": dictionary of argument name and its value}.Do not \
     use variables.\n\n";

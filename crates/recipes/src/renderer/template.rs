@@ -19,6 +19,7 @@ use crate::Error;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
 use minijinja::{Environment, ErrorKind, Value};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
@@ -193,8 +194,9 @@ impl ChatTemplate {
 
     /// Runs the template on the first `count` messages.
     fn render(&self, chat: &Conversation, count: usize, open: bool) -> Result<String, Error> {
+        let messages: Vec<Shown<'_>> = chat.messages[..count].iter().map(Shown::new).collect();
         let mut context: BTreeMap<&str, Value> = BTreeMap::from([
-            ("messages", Value::from(Serde(&chat.messages[..count]))),
+            ("messages", Value::from(Serde(messages))),
             ("add_generation_prompt", Value::from(open)),
             (
                 "bos_token",
@@ -217,6 +219,24 @@ impl ChatTemplate {
 }
 
 const NAME: &str = "chat_template";
+
+/// A message as templates see it: thinking has two names, of which each template knows one.
+#[derive(Serialize)]
+struct Shown<'m> {
+    #[serde(flatten)]
+    message: &'m Message,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<&'m str>,
+}
+
+impl<'m> Shown<'m> {
+    fn new(message: &'m Message) -> Self {
+        Self {
+            message,
+            thinking: message.thinking.as_deref(),
+        }
+    }
+}
 
 fn failed(error: impl Into<tinkrs::BoxError>) -> Error {
     Error::Template(error.into())

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 #[derive(Deserialize)]
 struct Golden {
     conversations: BTreeMap<String, Conversation>,
-    injected: Injected,
+    injected: Option<Injected>,
     cases: Vec<Case>,
 }
 
@@ -25,8 +25,13 @@ struct Case {
     conversation: String,
     variables: BTreeMap<String, Json>,
     prompt: bool,
+    #[serde(default)]
     text: String,
+    #[serde(default)]
     tokens: Vec<u32>,
+    /// Why the template does not write this conversation.
+    #[serde(default)]
+    refused: Option<String>,
 }
 
 fn data(name: &str) -> PathBuf {
@@ -109,30 +114,39 @@ fn llama3_writes_the_documented_format() {
     assert_eq!(compared, 12);
 }
 
+/// The template of Llama 3.1 puts dates into the system message, and makes one up to have them
+/// somewhere. Apart from that it is the native format, tools included.
 #[test]
-fn llama3_defines_tools_in_the_first_question() {
+fn llama3_writes_what_its_own_template_writes_without_the_dates() {
+    const DATES: &str = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n";
     let llama = renderer(Format::Llama3);
-    let chat = &golden().conversations["tools"];
-    let tokens = llama.prompt(chat).unwrap();
-    let text = llama.vocabulary().decode(&tokens).unwrap();
-    assert!(text.starts_with("<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nEnvironment: ipython\nUse tools.<|eot_id|>"), "{text}");
-    assert!(
-        text.contains("variables.\n\n{\n    \"type\": \"function\","),
-        "{text}"
-    );
-    assert!(text.contains("{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\", \"days\": 2}}<|eot_id|>"), "{text}");
-    assert!(
-        text.contains("ipython<|end_header_id|>\n\n20<|eot_id|>"),
-        "{text}"
-    );
+    let (golden, mut compared) = (golden(), 0);
+    for case in golden
+        .cases
+        .iter()
+        .filter(|case| case.template == "llama3.1")
+    {
+        let chat = &golden.conversations[&case.conversation];
+        let made_up = format!("<|start_header_id|>system<|end_header_id|>\n\n{DATES}<|eot_id|>");
+        let expected = case.text.replace(&made_up, "").replace(DATES, "");
+        let tokens = llama.render(chat, case.prompt).unwrap().tokens;
+        let text = llama.vocabulary().decode(&tokens).unwrap();
+        assert_eq!(
+            text, expected,
+            "{}, prompt {}",
+            case.conversation, case.prompt
+        );
+        compared += 1;
+    }
+    assert_eq!(compared, 16);
+}
+
+#[test]
+fn llama3_refuses_what_its_template_refuses() {
+    let llama = renderer(Format::Llama3);
     let several = &golden().conversations["many calls"];
-    assert!(
-        llama
-            .prompt(several)
-            .unwrap_err()
-            .to_string()
-            .starts_with("message 2:")
-    );
+    let error = llama.prompt(several).unwrap_err().to_string();
+    assert!(error.starts_with("message 2:"), "{error}");
 }
 
 #[test]
@@ -189,6 +203,54 @@ fn real_templates_write_what_transformers_writes() {
             native.render(chat, false).unwrap()
         );
     }
+}
+
+/// A larger collection of other people's templates; see `tests/reference/golden.py`.
+#[test]
+#[expect(clippy::print_stdout, reason = "says why nothing was compared")]
+fn collected_templates_write_what_transformers_writes() {
+    let Some(folder) = std::env::var_os("TINKRS_TEMPLATES").map(PathBuf::from) else {
+        println!("skipped: TINKRS_TEMPLATES does not name a folder of templates");
+        return;
+    };
+    let golden = std::fs::read_to_string(folder.join("golden.json")).unwrap();
+    let golden: Golden = serde_json::from_str(&golden).unwrap();
+    let mut failures = Vec::new();
+    for case in &golden.cases {
+        let source = std::fs::read_to_string(folder.join(&case.template)).unwrap();
+        // What only Python stumbles over, such as a loop over `None`, may be written here.
+        let own_words = |why: &String| source.contains(why.as_str());
+        let must_refuse = case.refused.as_ref().is_some_and(own_words);
+        let rendered = ChatTemplate::new(source.clone()).and_then(|template| {
+            let template = template
+                .begin_token("<|begin_of_text|>")
+                .end_token("<|im_end|>");
+            let template = Format::Template(Box::new(template.today("26 Jul 2024")));
+            let renderer = Renderer::new(tokenizer(), template)?;
+            let rendered =
+                renderer.render(&golden.conversations[&case.conversation], case.prompt)?;
+            renderer.vocabulary().decode(&rendered.tokens)
+        });
+        let problem = match (rendered, &case.refused) {
+            (Ok(text), None) if text == case.text => continue,
+            (Err(_), Some(_)) => continue,
+            (Ok(text), None) => format!("{text:?}\n     not {:?}", case.text),
+            (Ok(_), Some(_)) if !must_refuse => continue,
+            (Ok(_), Some(why)) => format!("written, but should be refused: {why}"),
+            (Err(error), None) => format!("{error:?}"),
+        };
+        failures.push(format!(
+            "{}, {}, {}: {problem}",
+            case.template, case.conversation, case.prompt
+        ));
+    }
+    assert!(
+        failures.is_empty(),
+        "{} of {}:\n{}",
+        failures.len(),
+        golden.cases.len(),
+        failures.join("\n")
+    );
 }
 
 fn formats() -> Vec<Renderer> {
@@ -265,7 +327,7 @@ fn the_mask_covers_exactly_what_the_model_has_to_write() {
 
 #[test]
 fn what_a_user_types_never_becomes_control_tokens() {
-    let Injected { text, tokens } = golden().injected;
+    let Injected { text, tokens } = golden().injected.unwrap();
     let chatml = renderer(Format::ChatMl);
     assert_eq!(
         chatml.vocabulary().encode_text(&text).unwrap(),

@@ -1,5 +1,6 @@
 //! Every recipe for two steps and more, against a local server in this process.
 
+mod browser;
 mod config;
 mod distill;
 mod dpo;

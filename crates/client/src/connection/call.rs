@@ -224,6 +224,24 @@ impl Fault {
     }
 }
 
+/// Why a call failed.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) error: Error,
+    /// Whether the server may have seen the request.
+    pub(crate) sent: bool,
+}
+
+impl Failed {
+    /// Makes the failure of a call that was not made.
+    pub(crate) fn unsent(error: impl Into<Error>) -> Self {
+        Self {
+            error: error.into(),
+            sent: false,
+        }
+    }
+}
+
 impl Connection {
     /// Makes a call and reads its JSON answer.
     pub(crate) async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
@@ -234,14 +252,19 @@ impl Connection {
     ///
     /// Once the client is closed, only the end of the session and the last reports go out.
     pub(crate) async fn call(&self, call: &Call) -> Result<Answer, Error> {
+        self.submit(call).await.map_err(|failed| failed.error)
+    }
+
+    /// Makes a call like [`call`](Self::call), and says of a failure whether anything was sent.
+    pub(crate) async fn submit(&self, call: &Call) -> Result<Answer, Failed> {
         if !matches!(call.operation, super::TELEMETRY | super::FINISH) {
-            self.check_open(call.operation)?;
+            self.check_open(call.operation).map_err(Failed::unsent)?;
         }
         let span = tracing::debug_span!("call", operation = call.operation);
         self.call_in_span(call).instrument(span).await
     }
 
-    async fn call_in_span(&self, call: &Call) -> Result<Answer, Error> {
+    async fn call_in_span(&self, call: &Call) -> Result<Answer, Failed> {
         let key = idempotency_key(call);
         let start = Instant::now();
         let mut retries = 0;
@@ -252,7 +275,7 @@ impl Connection {
                 Err(fault) => fault,
             };
             let failure = match &fault {
-                Fault::Local(_) => return Err(self.error(call, fault, retries)),
+                Fault::Local(_) => return Err(self.failed(call, fault, retries)),
                 Fault::Status {
                     status, headers, ..
                 } => Failure::Status(*status, headers),
@@ -275,7 +298,7 @@ impl Connection {
             self.report_failure(call, &fault, retries, start);
             match decision {
                 Decision::GiveUp | Decision::WaitForBilling => {
-                    return Err(self.error(call, fault, retries));
+                    return Err(self.failed(call, fault, retries));
                 }
                 Decision::RetryAfter(delay) => {
                     let (kind, status) = (fault.kind(), fault.status());
@@ -469,6 +492,13 @@ impl Connection {
     /// Returns how long the server may be silent before a try counts as failed.
     fn timeout(&self, call: &Call) -> Duration {
         call.timeout.min(self.max_timeout)
+    }
+
+    fn failed(&self, call: &Call, fault: Fault, retries: u32) -> Failed {
+        Failed {
+            sent: retries > 0 || !matches!(fault, Fault::Local(_)),
+            error: self.error(call, fault, retries),
+        }
     }
 
     /// Says what a fault means to the caller once nothing more is tried.

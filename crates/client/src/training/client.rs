@@ -1,7 +1,7 @@
 //! The client of one model under training.
 
 use super::queue::{Queue, Submitted};
-use crate::connection::call::Call;
+use crate::connection::call::{Call, Failed};
 use crate::future::poll::{self, Fetched, Wanted};
 use crate::future::{Pending, QueueObserver};
 use crate::session::Session;
@@ -101,21 +101,31 @@ impl Inner {
     ) -> Pending<T> {
         let inner = Arc::clone(self);
         self.queue.submit(operation, 1, move |seq_id| async move {
-            inner.session.connection.check_open(operation)?;
-            let submitted = inner.promise(make(seq_id.into())).await?;
+            let submitted = inner.promise(&make(seq_id.into())).await;
+            let submitted = submitted.map_err(|failed| {
+                if !failed.sent {
+                    inner.queue.give_back(1);
+                }
+                failed.error
+            })?;
             Ok(async move { read(inner.fetch(operation, request_type, &submitted).await?) })
         })
     }
 
     /// Makes a call that is answered by a promise.
-    pub(crate) async fn promise(&self, call: Call) -> Result<Submitted, Error> {
+    pub(crate) async fn promise(&self, call: &Call) -> Result<Submitted, Failed> {
         let start = Instant::now();
         let connection = &self.session.connection;
+        connection
+            .check_open(call.operation)
+            .map_err(Failed::unsent)?;
         connection
             .limiter
             .wait_while_paused(&connection.counters)
             .await;
-        let promise: Promise = connection.json(call).await?;
+        let answer = connection.submit(call).await?;
+        let promise = answer.json(call.operation);
+        let promise: Promise = promise.map_err(|error| Failed { error, sent: true })?;
         Ok(Submitted {
             request_id: promise.request_id,
             roundtrip: start.elapsed(),

@@ -9,7 +9,7 @@ use super::client::Inner;
 use super::combine::combine;
 use super::queue::Submitted;
 use super::request::{Operation, Request};
-use crate::connection::call::{Call, Payload};
+use crate::connection::call::{Call, Failed, Payload};
 use crate::connection::transport::Pool;
 use crate::future::Pending;
 use crate::{Error, TrainingClient};
@@ -130,20 +130,66 @@ pub(super) struct Pass {
 }
 
 /// Submits chunks; the results are in their order.
+///
+/// If one is refused, the pass fails, but the server must not be left to wait for a number that
+/// never comes. It has seen the numbers that it refused. Of those that were not sent, the last
+/// ones are given back, and others go out with a request that changes nothing.
 pub(super) async fn submit_chunks(
+    inner: &Arc<Inner>,
+    pass: &Pass,
+    chunks: Vec<Vec<Datum>>,
+    first_seq_id: i32,
+) -> Result<Vec<Submitted>, Error> {
+    let outcomes = match inner.session.connection.config.parallel_fwdbwd_chunks {
+        true => submit_first_last(inner, pass, chunks, first_seq_id).await,
+        false => submit_in_turn(inner, pass, chunks, first_seq_id).await,
+    };
+    let sent = |outcome: &Outcome| match outcome {
+        Some(Ok(_)) => true,
+        Some(Err(failed)) => failed.sent,
+        None => false,
+    };
+    let used = outcomes.iter().rposition(sent).map_or(0, |last| last + 1);
+    inner.queue.give_back((outcomes.len() - used) as i32);
+    for (seq_id, outcome) in (first_seq_id..).zip(&outcomes[..used]) {
+        if !sent(outcome) {
+            fill(inner, seq_id).await;
+        }
+    }
+    let outcomes = outcomes.into_iter().flatten();
+    outcomes
+        .map(|outcome| outcome.map_err(|failed| failed.error))
+        .collect()
+}
+
+/// How a chunk's submission went; `None` if it was not made, since another had failed.
+type Outcome = Option<Result<Submitted, Failed>>;
+
+async fn submit_in_turn(
+    inner: &Arc<Inner>,
+    pass: &Pass,
+    chunks: Vec<Vec<Datum>>,
+    first_seq_id: i32,
+) -> Vec<Outcome> {
+    let mut outcomes = Vec::with_capacity(chunks.len());
+    let mut failed = false;
+    for (seq_id, chunk) in (first_seq_id..).zip(chunks) {
+        let outcome = match failed {
+            true => None,
+            false => Some(submit_chunk(inner, pass, chunk, seq_id).await),
+        };
+        failed |= matches!(outcome, Some(Err(_)));
+        outcomes.push(outcome);
+    }
+    outcomes
+}
+
+async fn submit_first_last(
     inner: &Arc<Inner>,
     pass: &Pass,
     mut chunks: Vec<Vec<Datum>>,
     first_seq_id: i32,
-) -> Result<Vec<Submitted>, Error> {
-    inner.session.connection.check_open(pass.operation)?;
-    let mut submitted = Vec::with_capacity(chunks.len());
-    if !inner.session.connection.config.parallel_fwdbwd_chunks {
-        for (seq_id, chunk) in (first_seq_id..).zip(chunks) {
-            submitted.push(submit_chunk(inner, pass, chunk, seq_id).await?);
-        }
-        return Ok(submitted);
-    }
+) -> Vec<Outcome> {
     let rest = chunks.split_off(1);
     let mut under_way = JoinSet::new();
     for (index, chunk) in rest.into_iter().enumerate() {
@@ -155,15 +201,27 @@ pub(super) async fn submit_chunks(
     // overtake them.
     let mut rest = under_way.join_all().await;
     rest.sort_by_key(|(index, _)| *index);
-    let rest: Vec<Submitted> = rest
-        .into_iter()
-        .map(|(_, result)| result)
-        .collect::<Result<_, _>>()?;
-    for first in chunks {
-        submitted.push(submit_chunk(inner, pass, first, first_seq_id).await?);
+    let failed = rest.iter().any(|(_, outcome)| outcome.is_err());
+    let first = match chunks.pop() {
+        Some(chunk) if !failed => Some(submit_chunk(inner, pass, chunk, first_seq_id).await),
+        _ => None,
+    };
+    let rest = rest.into_iter().map(|(_, outcome)| Some(outcome));
+    std::iter::once(first).chain(rest).collect()
+}
+
+/// Uses a number for a request that changes nothing, and whose result nobody wants.
+async fn fill(inner: &Arc<Inner>, seq_id: i32) {
+    let nothing = Datum::supervised(vec![0], [0], [0.0]).expect("the lengths are the same");
+    let forward = Pass {
+        operation: "forward",
+        loss: LossFn::CrossEntropy,
+        forward_only: true,
+    };
+    if let Err(failed) = submit_chunk(inner, &forward, vec![nothing], seq_id).await {
+        let error = failed.error;
+        tracing::warn!(seq_id, %error, "a number is missing: the server may wait for it");
     }
-    submitted.extend(rest);
-    Ok(submitted)
 }
 
 async fn submit_chunk(
@@ -171,7 +229,7 @@ async fn submit_chunk(
     pass: &Pass,
     data: Vec<Datum>,
     seq_id: i32,
-) -> Result<Submitted, Error> {
+) -> Result<Submitted, Failed> {
     let connection = &inner.session.connection;
     let size: usize = data.iter().map(chunk::training_bytes).sum();
     let _bytes = connection.upload_bytes.take(size as u64).await;
@@ -183,7 +241,7 @@ async fn submit_chunk(
         forward_only: pass.forward_only,
     };
     let zstd = connection.config.proto_compress_fwdbwd;
-    let mut body = request.encode()?;
+    let mut body = request.encode().map_err(Failed::unsent)?;
     if zstd {
         body = compress::compress(&body);
     }
@@ -193,7 +251,7 @@ async fn submit_chunk(
         zstd,
     };
     call.pool = Pool::Upload;
-    inner.promise(call).await
+    inner.promise(&call).await
 }
 
 pub(super) async fn fetch_chunks(

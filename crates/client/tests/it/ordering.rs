@@ -195,12 +195,20 @@ async fn a_refused_submission_leaves_the_client_usable() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_refused_chunk_leaves_the_client_usable() -> Result<()> {
-    for refused_seq in [1, 2, 3] {
+async fn a_refused_chunk_leaves_no_gap_that_the_server_would_wait_for() -> Result<()> {
+    for (refused_seq, parallel, step_seq) in [
+        (1, true, 5),
+        (2, true, 5), // number 1 goes out with something else
+        (3, true, 5),
+        (1, false, 3), // numbers 2 and 3 are used again
+        (2, false, 4),
+        (3, false, 5),
+    ] {
         let server = ScriptedServer::start().await;
-        server.config(|config| config.fwdbwd_max_chunk_len = 1);
-        // The client sends no first chunk if another was refused; nobody waits for it for ever.
-        server.skip_gaps_after(Duration::from_millis(50));
+        server.config(|config| {
+            config.fwdbwd_max_chunk_len = 1;
+            config.parallel_fwdbwd_chunks = parallel;
+        });
         server
             .on("forward_backward")
             .seq(refused_seq)
@@ -210,10 +218,11 @@ async fn a_refused_chunk_leaves_the_client_usable() -> Result<()> {
         let later = client.forward_backward(datums([4])).submit();
         let step = client.optim_step(AdamParams::new(0.1)).submit();
         assert_eq!(refused.await.unwrap_err().status(), Some(422));
-        assert_eq!(later.await?.loss(), Some(loss_of(4)), "chunk {refused_seq}");
+        let case = format!("chunk {refused_seq}, parallel {parallel}");
+        assert_eq!(later.await?.loss(), Some(loss_of(4)), "{case}");
         step.await?;
         let step = &server.requests_to("optim_step")[0];
-        assert_eq!(step.seq_id(), Some(5), "the pass keeps its three numbers");
+        assert_eq!(step.seq_id(), Some(step_seq), "{case}");
     }
     Ok(())
 }
@@ -270,7 +279,6 @@ async fn what_is_wrong_with_the_arguments_is_found_before_anything_is_sent() -> 
 #[tokio::test]
 async fn a_token_that_no_message_can_hold_fails_its_own_pass_only() -> Result<()> {
     let server = ScriptedServer::start().await;
-    server.skip_gaps_after(Duration::from_millis(50));
     let client = training(&server).await?;
     let large = tinkrs::Datum::supervised(vec![u32::MAX], [1], [1.0])?;
     let error = client

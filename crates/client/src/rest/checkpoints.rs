@@ -52,13 +52,9 @@ impl RestClient {
         Box::pin(async move {
             let page = self.list_user_checkpoints(PAGE, offset).await?;
             let total = page.cursor.map(|cursor| cursor.total_count);
-            Ok(by_offset(
-                offset,
-                page.checkpoints,
-                total,
-                PAGE,
-                move |offset| self.checkpoints_from(offset),
-            ))
+            Ok(by_offset(offset, page.checkpoints, total, move |offset| {
+                self.checkpoints_from(offset)
+            }))
         })
     }
 

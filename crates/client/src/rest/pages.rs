@@ -88,21 +88,38 @@ impl<T> fmt::Debug for Pages<T> {
 }
 
 /// Makes the next page of a listing by offset, if there is one.
-pub(crate) fn by_offset<T, F>(
-    offset: u64,
-    items: Vec<T>,
-    total: Option<u64>,
-    limit: u64,
-    fetch: F,
-) -> Page<T>
+///
+/// A server may give fewer items than it was asked for, so without a total only an empty page is
+/// the end.
+pub(crate) fn by_offset<T, F>(offset: u64, items: Vec<T>, total: Option<u64>, fetch: F) -> Page<T>
 where
     F: FnOnce(u64) -> BoxFuture<Result<Page<T>, Error>> + Send + 'static,
 {
     let end = offset + items.len() as u64;
-    let more = match total {
-        Some(total) => end < total,
-        None => items.len() as u64 >= limit,
-    };
-    let next = (more && !items.is_empty()).then(|| Box::new(move || fetch(end)) as Fetch<T>);
+    let more = !items.is_empty() && total.is_none_or(|total| end < total);
+    let next = more.then(|| Box::new(move || fetch(end)) as Fetch<T>);
     Page { items, next }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Serves a listing of seven in pages of three at most, whatever was asked for.
+    fn capped(offset: u64, total: Option<u64>) -> BoxFuture<Result<Page<u64>, Error>> {
+        let items = (offset..7).take(3).collect();
+        Box::pin(async move { Ok(by_offset(offset, items, total, move |o| capped(o, total))) })
+    }
+
+    #[tokio::test]
+    async fn a_listing_is_read_to_its_end_however_small_its_pages() {
+        for total in [None, Some(7)] {
+            let mut pages = Pages::new(Box::new(move || capped(0, total)));
+            let mut read = Vec::new();
+            while let Some(item) = pages.next().await {
+                read.push(item.unwrap());
+            }
+            assert_eq!(read, [0, 1, 2, 3, 4, 5, 6], "total {total:?}");
+        }
+    }
 }

@@ -51,7 +51,7 @@ impl RestClient {
     fn sessions_from(self, offset: u64) -> BoxFuture<Result<Page<SessionId>, Error>> {
         Box::pin(async move {
             let sessions = self.list_sessions(PAGE, offset).await?;
-            Ok(by_offset(offset, sessions, None, PAGE, move |offset| {
+            Ok(by_offset(offset, sessions, None, move |offset| {
                 self.sessions_from(offset)
             }))
         })

@@ -80,7 +80,6 @@ impl RestClient {
                 offset,
                 page.training_runs,
                 total,
-                PAGE,
                 move |offset| self.runs_from(offset),
             ))
         })

@@ -24,8 +24,9 @@ use tokio::task::AbortHandle;
 const OPERATION: &str = "retrieve_futures";
 const PAUSE: Duration = Duration::from_secs(1);
 const BAD_REQUESTS: u32 = 3;
-/// How much news is kept that nobody waits for yet. It only has to outlast the answer to its
-/// own submission, and there are never more than a few hundred submissions under way.
+/// How much news is kept that nobody waits for yet, and how many requests that nobody waits for
+/// any more. News only has to outlast the answer to its own submission, and there are never more
+/// than a few hundred submissions under way.
 const MAX_EARLY: usize = 4_096;
 
 /// Dropping it ends its task.
@@ -39,9 +40,11 @@ pub(crate) struct Feed {
 #[derive(Debug, Default)]
 struct State {
     cursor: u64,
-    /// Who waits for what. Those who have stopped waiting stay here until there is news of
-    /// their request, so that it is not taken for early news.
+    /// Who waits for what.
     waiters: HashMap<RequestId, oneshot::Sender<Completion>>,
+    /// Requests whose waiters have gone, oldest first, so that news of them is not taken for
+    /// early news. There may never be any, so only so many are kept.
+    abandoned: VecDeque<RequestId>,
     /// News of requests that nobody waits for yet, oldest first.
     early: VecDeque<Completion>,
     retrieved: BTreeSet<RequestId>,
@@ -90,6 +93,10 @@ impl Feed {
             state.waiters.insert(request_id.clone(), sender);
             done
         };
+        let _waiting = Waiting {
+            feed: self,
+            request_id,
+        };
         self.something_to_ask.notify_one();
         done.await
             .map_err(|_| broken(self.lock().broken.as_deref().unwrap_or("the feed ended")))
@@ -104,8 +111,7 @@ impl Feed {
     /// Returns what to ask for next, if there is anything.
     fn next_request(&self, target: &FuturesTarget) -> Option<RetrieveFuturesRequest> {
         let state = self.lock();
-        let somebody_waits = state.waiters.values().any(|waiter| !waiter.is_closed());
-        if !somebody_waits && state.retrieved.is_empty() {
+        if state.waiters.is_empty() && state.retrieved.is_empty() {
             return None;
         }
         Some(RetrieveFuturesRequest {
@@ -124,20 +130,16 @@ impl Feed {
         state.cursor = response.cursor;
         for completion in response.completions {
             let request_id = completion.request_id().clone();
-            match state.waiters.remove(&request_id) {
-                Some(waiter) => {
-                    // Whoever has stopped waiting does not fetch it: the server need not keep it.
-                    if waiter.send(completion).is_err() {
-                        state.retrieved.insert(request_id);
-                    }
+            if let Some(waiter) = state.waiters.remove(&request_id) {
+                if waiter.send(completion).is_ok() {
+                    continue;
                 }
-                None => {
-                    state.early.push_back(completion);
-                    if state.early.len() > MAX_EARLY {
-                        state.early.pop_front();
-                    }
-                }
+            } else if !state.forget_abandoned(&request_id) {
+                push_bounded(&mut state.early, completion);
+                continue;
             }
+            // Whoever has stopped waiting does not fetch it: the server need not keep it.
+            state.retrieved.insert(request_id);
         }
     }
 
@@ -149,6 +151,39 @@ impl Feed {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Returns whether a request's waiter has gone, and forgets it.
+    fn forget_abandoned(&mut self, request_id: &RequestId) -> bool {
+        let place = self.abandoned.iter().position(|id| id == request_id);
+        place
+            .and_then(|index| self.abandoned.remove(index))
+            .is_some()
+    }
+}
+
+/// Somebody's wait for a request. When it ends early, so does its place in the feed.
+struct Waiting<'a> {
+    feed: &'a Feed,
+    request_id: &'a RequestId,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.feed.lock();
+        if state.waiters.remove(self.request_id).is_some() {
+            push_bounded(&mut state.abandoned, self.request_id.clone());
+        }
+    }
+}
+
+/// Appends an item; the oldest makes room for it.
+fn push_bounded<T>(items: &mut VecDeque<T>, item: T) {
+    items.push_back(item);
+    if items.len() > MAX_EARLY {
+        items.pop_front();
     }
 }
 
@@ -257,19 +292,21 @@ mod tests {
             let waiting = feed.wait_for(&id.into()).now_or_never();
             assert!(waiting.is_none(), "there is no news yet");
         }
-        assert!(
-            feed.next_request(&target()).is_none(),
-            "nobody waits any more"
-        );
+        assert!(feed.lock().waiters.is_empty(), "nobody waits any more");
+        assert!(feed.next_request(&target()).is_none());
         feed.lock().retrieved.insert("old".into());
         let request = feed.next_request(&target()).expect("there is a report");
         feed.took(&request, news(["a".to_owned(), "b".to_owned()]));
         let state = feed.lock();
-        assert!(state.waiters.is_empty() && state.early.is_empty());
+        assert!(state.abandoned.is_empty() && state.early.is_empty());
         assert_eq!(state.retrieved.len(), 2, "the server may forget them");
         drop(state);
 
         feed.took(&request, news((0..5_000).map(|n| n.to_string())));
         assert_eq!(feed.lock().early.len(), MAX_EARLY);
+        for n in 5_000..10_000 {
+            let _ = feed.wait_for(&n.to_string().into()).now_or_never();
+        }
+        assert_eq!(feed.lock().abandoned.len(), MAX_EARLY);
     }
 }

@@ -6,7 +6,12 @@
 //! poll has seen. For ten seconds after such a pause, submissions go out ten at a time and each
 //! counts twenty times its bytes.
 //!
-//! The pause is a single atomic number, so that looking at it costs nothing when there is none.
+//! A paused queue is seen again with every poll of everything that waits in it, so it would
+//! renew its pause for as long as it lasts, and hold back what has nothing to do with it. The
+//! pause therefore ends when a poll finds a queue active, and after a minute in any case: the
+//! server can still say no to what then goes out.
+//!
+//! Pauses are atomic numbers, so that looking at them costs nothing when there are none.
 
 use crate::byte_budget::{ByteBudget, Taken};
 use crate::connection::stats::Counters;
@@ -30,6 +35,8 @@ const PAUSE_AFTER_SMALL: Duration = Duration::from_secs(1);
 const PAUSE_AFTER_LARGE: Duration = Duration::from_secs(5);
 /// A paused queue is looked at again with every poll, which renews this.
 const PAUSE_FOR_QUEUE: Duration = Duration::from_secs(5);
+/// How long that goes on.
+const MAX_PAUSE_FOR_QUEUE: Duration = Duration::from_secs(60);
 
 /// Who shares backpressure with whom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,10 +63,45 @@ pub(crate) struct LimiterKey {
 pub(crate) struct Limiter {
     /// Milliseconds since `epoch`; 0 if there never was a pause.
     paused_until_ms: AtomicU64,
+    queue: QueuePause,
     epoch: Instant,
     submissions: Arc<Semaphore>,
     throttled: Arc<Semaphore>,
     bytes: Arc<ByteBudget>,
+}
+
+/// The pause that paused queues ask for, in milliseconds since the limiter's epoch; 0 for none.
+#[derive(Debug, Default)]
+struct QueuePause {
+    until_ms: AtomicU64,
+    /// When a queue was first found paused, and last.
+    since_ms: AtomicU64,
+    seen_ms: AtomicU64,
+}
+
+impl QueuePause {
+    /// Takes note that a queue is paused.
+    fn renew(&self, now: Duration) {
+        // 0 means never, and an epoch is never that exact.
+        let now_ms = now.as_millis().max(1) as u64;
+        let seen_ms = self.seen_ms.swap(now_ms, Ordering::AcqRel);
+        // Those who stop seeing it do not say so: a while without news is the end of it, too.
+        let stale_ms = MAX_PAUSE_FOR_QUEUE.as_millis() as u64;
+        if seen_ms == 0 || now_ms.saturating_sub(seen_ms) > stale_ms {
+            self.since_ms.store(now_ms, Ordering::Release);
+        }
+        let end_ms = self.since_ms.load(Ordering::Acquire) + stale_ms;
+        let until_ms = (now_ms + PAUSE_FOR_QUEUE.as_millis() as u64).min(end_ms);
+        self.until_ms.fetch_max(until_ms, Ordering::AcqRel);
+    }
+
+    /// Takes note that a queue is active.
+    fn end(&self) {
+        if self.seen_ms.load(Ordering::Relaxed) != 0 {
+            self.seen_ms.store(0, Ordering::Release);
+            self.until_ms.store(0, Ordering::Release);
+        }
+    }
 }
 
 /// The right to submit one request. It ends when this is dropped.
@@ -74,6 +116,7 @@ impl Limiter {
     pub(crate) fn new(byte_budget: u64) -> Arc<Self> {
         Arc::new(Self {
             paused_until_ms: AtomicU64::new(0),
+            queue: QueuePause::default(),
             epoch: Instant::now(),
             submissions: Arc::new(Semaphore::new(SUBMISSIONS)),
             throttled: Arc::new(Semaphore::new(THROTTLED_SUBMISSIONS)),
@@ -150,7 +193,12 @@ impl Limiter {
 
     /// Takes note of a paused queue that a poll has seen.
     pub(crate) fn queue_paused(&self) {
-        self.pause_for(PAUSE_FOR_QUEUE);
+        self.queue.renew(self.epoch.elapsed());
+    }
+
+    /// Takes note of a queue that a poll has found active, or a result in it.
+    pub(crate) fn queue_active(&self) {
+        self.queue.end();
     }
 
     fn pause_for(&self, pause: Duration) {
@@ -160,18 +208,21 @@ impl Limiter {
     }
 
     fn pause_left(&self) -> Option<Duration> {
-        let until = self.paused_until_ms.load(Ordering::Acquire);
-        if until == 0 {
-            return None;
-        }
-        Duration::from_millis(until)
+        self.paused_until()?
             .checked_sub(self.epoch.elapsed())
             .filter(|left| !left.is_zero())
     }
 
     fn is_throttled(&self) -> bool {
-        let until = self.paused_until_ms.load(Ordering::Acquire);
-        until != 0 && self.epoch.elapsed() < Duration::from_millis(until) + RECENT
+        let until = self.paused_until();
+        until.is_some_and(|until| self.epoch.elapsed() < until + RECENT)
+    }
+
+    /// Returns when the last pause ends or ended, since the epoch.
+    fn paused_until(&self) -> Option<Duration> {
+        let refused = self.paused_until_ms.load(Ordering::Acquire);
+        let until = refused.max(self.queue.until_ms.load(Ordering::Acquire));
+        (until != 0).then(|| Duration::from_millis(until))
     }
 }
 
@@ -249,5 +300,42 @@ mod tests {
         let start = Instant::now();
         limiter.wait_while_paused(&Counters::default()).await;
         assert!(start.elapsed() >= PAUSE_AFTER_LARGE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_paused_queue_holds_back_for_a_minute_at_most() {
+        let limiter = Limiter::new(1_000);
+        let start = Instant::now();
+        let polls = async {
+            loop {
+                limiter.queue_paused();
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        let counters = Counters::default();
+        limiter.queue_paused();
+        tokio::select! {
+            () = limiter.wait_while_paused(&counters) => {}
+            () = polls => {}
+        }
+        assert_eq!(start.elapsed().as_secs(), MAX_PAUSE_FOR_QUEUE.as_secs());
+        limiter.queue_paused();
+        assert!(limiter.pause_left().is_none(), "it is the same pause");
+        tokio::time::advance(MAX_PAUSE_FOR_QUEUE + PAUSE_FOR_QUEUE).await;
+        limiter.queue_paused();
+        assert!(limiter.pause_left().is_some(), "it is another");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_active_queue_ends_the_pause_of_queues_and_no_other() {
+        let limiter = Limiter::new(1_000);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        limiter.queue_paused();
+        assert_eq!(limiter.pause_left(), Some(PAUSE_FOR_QUEUE));
+        limiter.queue_active();
+        assert_eq!(limiter.pause_left(), None);
+        limiter.refused(1);
+        limiter.queue_active();
+        assert_eq!(limiter.pause_left(), Some(PAUSE_AFTER_SMALL));
     }
 }

@@ -8,6 +8,7 @@
 //! hot loop.
 
 use crate::Error;
+use crate::byte_budget::Taken;
 use crate::connection::Connection;
 use crate::connection::billing;
 use crate::connection::call::{Answer, Call, Fault};
@@ -26,7 +27,10 @@ use tokio::time::Instant;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(45);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-const BACKOFF: Duration = Duration::from_millis(250);
+const BACKOFF: Duration = Duration::from_secs(1);
+/// Where the protocol asks for another poll at once, this much is waited, and twice as long each
+/// time: a server that fails at once would be polled in a hot loop.
+const FLOOR: Duration = Duration::from_millis(250);
 /// A server that answers "not yet" faster than this does not hold polls; then we wait ourselves.
 const QUICK: Duration = Duration::from_millis(200);
 const QUICK_BACKOFF: Duration = Duration::from_millis(20);
@@ -50,12 +54,15 @@ pub(crate) struct Wanted<'a> {
 pub(crate) struct Fetched {
     pub(crate) content_type: String,
     pub(crate) body: Bytes,
+    /// Its share of the budget for large results, which is held until it is decoded.
+    pub(crate) reserved: Option<Taken>,
 }
 
 /// What the loop has been through.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     pub(super) backoffs: u32,
+    server_errors: u32,
     quick_answers: u32,
     pub(super) bad_requests: u32,
 }
@@ -82,8 +89,11 @@ enum Step {
 
 impl Patience {
     fn next(&mut self, outcome: Outcome, random: f64) -> Step {
-        if !matches!(outcome, Outcome::Broken | Outcome::Status(429 | 500.., _)) {
+        if !matches!(outcome, Outcome::Broken | Outcome::Status(429, _)) {
             self.backoffs = 0;
+        }
+        if !matches!(outcome, Outcome::Status(500.., _)) {
+            self.server_errors = 0;
         }
         match outcome {
             Outcome::NotYet(held) => {
@@ -102,17 +112,19 @@ impl Patience {
                 ))
             }
             Outcome::Broken => Step::PollAfter(self.back_off(None, random)),
-            Outcome::Status(429 | 500.., wish) => Step::PollAfter(self.back_off(wish, random)),
+            Outcome::Status(429, wish) => Step::PollAfter(self.back_off(wish, random)),
+            Outcome::Status(500.., wish) => {
+                self.server_errors += 1;
+                let errors = self.server_errors - 1;
+                let delay = || retry::backoff(FLOOR, MAX_BACKOFF, errors, random);
+                Step::PollAfter(wish.unwrap_or_else(delay))
+            }
             Outcome::Status(402, _) => Step::Billing,
             Outcome::Status(410, _) => Step::Lost,
             Outcome::Status(400, _) if self.bad_requests < BAD_REQUESTS => {
                 self.bad_requests += 1;
-                Step::PollAfter(retry::backoff(
-                    BACKOFF,
-                    MAX_BACKOFF,
-                    self.bad_requests - 1,
-                    random,
-                ))
+                let bad = self.bad_requests - 1;
+                Step::PollAfter(retry::backoff(FLOOR, MAX_BACKOFF, bad, random))
             }
             Outcome::Status(..) => Step::Fail,
         }
@@ -142,20 +154,23 @@ pub(crate) async fn wait_regardless(
     let report = Report::new(connection, wanted);
     let mut patience = Patience::default();
     let mut allow_metadata_only = !wanted.size_known;
-    let mut _reserved = None;
+    let mut reserved = None;
     for iteration in 0_u64.. {
         let call = poll_call(wanted, iteration, allow_metadata_only);
         let start = Instant::now();
         let (outcome, fault) = match connection.attempt(&call, None, 0).await {
             Ok(answer) => {
                 match read(wanted, answer).inspect_err(|e| report.failed(e, iteration))? {
-                    Read::Result(result) => return Ok(result),
+                    Read::Result(result) => {
+                        connection.limiter.queue_active();
+                        return Ok(Fetched { reserved, ..result });
+                    }
                     Read::NotYet(status) => {
                         wanted.observer.saw(connection, &status);
                         (Outcome::NotYet(start.elapsed()), None)
                     }
                     Read::Large { size_bytes } if allow_metadata_only => {
-                        _reserved = Some(connection.result_bytes.take(size_bytes).await);
+                        reserved = Some(connection.result_bytes.take(size_bytes).await);
                         allow_metadata_only = false;
                         continue;
                     }
@@ -265,7 +280,11 @@ fn read(wanted: &Wanted<'_>, answer: Answer) -> Result<Read, Error> {
     let reply = Reply::decode(&content_type, answer.body)
         .map_err(|error| Error::answer(wanted.operation, error))?;
     Ok(match reply {
-        Reply::Message(body) | Reply::Json(body) => Read::Result(Fetched { content_type, body }),
+        Reply::Message(body) | Reply::Json(body) => Read::Result(Fetched {
+            content_type,
+            body,
+            reserved: None,
+        }),
         Reply::TryAgain(status) => Read::NotYet(status),
         Reply::MetadataOnly { size_bytes } => Read::Large { size_bytes },
         Reply::Failed(failed) => {
@@ -293,9 +312,9 @@ mod tests {
                 Step::PollAfter(Duration::ZERO),
             ),
             (Outcome::NotYet(MS(1)), Step::PollAfter(MS(20))),
-            (Outcome::Broken, Step::PollAfter(MS(250))),
+            (Outcome::Broken, Step::PollAfter(MS(1_000))),
             (Outcome::Status(500, None), Step::PollAfter(MS(250))),
-            (Outcome::Status(429, None), Step::PollAfter(MS(250))),
+            (Outcome::Status(429, None), Step::PollAfter(MS(1_000))),
             (
                 Outcome::Status(429, Some(MS(7_000))),
                 Step::PollAfter(MS(7_000)),
@@ -360,16 +379,20 @@ mod tests {
     #[test]
     fn backing_off_starts_over_after_an_answer() {
         let mut patience = Patience::default();
-        for expected in [250, 500, 1000] {
+        let too_many = Outcome::Status(429, None);
+        let outcomes = [Outcome::Broken, too_many, Outcome::Broken].into_iter();
+        for (outcome, expected) in outcomes.cycle().zip([1, 2, 4, 8, 16, 30, 30]) {
             assert_eq!(
-                patience.next(Outcome::Broken, 0.0),
-                Step::PollAfter(MS(expected))
+                patience.next(outcome, 0.0),
+                Step::PollAfter(MS(expected * 1_000))
             );
         }
-        patience.next(Outcome::NotYet(MS(500)), 0.0);
-        assert_eq!(
-            patience.next(Outcome::Broken, 0.0),
-            Step::PollAfter(MS(250))
-        );
+        for answer in [Outcome::NotYet(MS(500)), Outcome::Status(500, None)] {
+            patience.next(answer, 0.0);
+            assert_eq!(
+                patience.next(Outcome::Broken, 0.0),
+                Step::PollAfter(MS(1_000))
+            );
+        }
     }
 }

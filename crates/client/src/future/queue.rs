@@ -45,10 +45,15 @@ impl QueueObserver {
         }
     }
 
-    /// Takes note of what a poll has seen. A pause holds back everybody's submissions.
+    /// Takes note of what a poll has seen. A pause holds back everybody's
+    /// submissions, for a while.
     pub(crate) fn saw(&self, connection: &Connection, status: &QueueStatus) {
-        if status.state.is_paused() {
-            connection.limiter.queue_paused();
+        match status.state {
+            QueueState::PausedCapacity | QueueState::PausedRateLimit => {
+                connection.limiter.queue_paused();
+            }
+            QueueState::Active => connection.limiter.queue_active(),
+            QueueState::Unknown => {}
         }
         let says_nothing = status.state == QueueState::Unknown && status.reason.is_none();
         if status.state == QueueState::Active || says_nothing {

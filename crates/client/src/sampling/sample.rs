@@ -352,7 +352,7 @@ async fn fetch(
 ) -> Result<poll::Fetched, Error> {
     let connection = &inner.session.connection;
     let mut size_known = false;
-    let mut _reserved = None;
+    let mut reserved = None;
     let feed = inner.feed(clone_id);
     if let Some(feed) = &feed
         && let Completion::Finished {
@@ -361,7 +361,7 @@ async fn fetch(
         } = feed.wait_for(request_id).await?
         && size > 0
     {
-        _reserved = Some(connection.result_bytes.take(size).await);
+        reserved = Some(connection.result_bytes.take(size).await);
         size_known = true;
     }
     let wanted = Wanted {
@@ -379,7 +379,11 @@ async fn fetch(
     {
         feed.retrieved(request_id.clone());
     }
-    fetched
+    let mut fetched = fetched?;
+    if reserved.is_some() {
+        fetched.reserved = reserved;
+    }
+    Ok(fetched)
 }
 
 fn decode(

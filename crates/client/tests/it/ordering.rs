@@ -3,7 +3,6 @@
 use crate::support::{datum, datums, executed_tags, loss_of, settle, tags, training};
 use anyhow::Result;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tinkrs::AdamParams;
 use tinkrs_testkit::scripted::{refuse, status};
 use tinkrs_testkit::{Gate, ScriptedServer};

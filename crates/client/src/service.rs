@@ -178,10 +178,8 @@ impl ServiceClient {
     /// If the server cannot be asked.
     pub async fn get_server_capabilities(&self) -> Result<ServerCapabilities, Error> {
         let call = Call::get("get_server_capabilities", route::GET_SERVER_CAPABILITIES);
-        self.connection("get_server_capabilities")
-            .await?
-            .json(call)
-            .await
+        let connection = self.connection(call.operation).await?;
+        connection.reporting(connection.json(call)).await
     }
 
     /// Checks that the service can be used with this credential, without waiting out a billing
@@ -193,7 +191,8 @@ impl ServiceClient {
         let connection = self.connection("check_access").await?;
         let call =
             Call::get("check_access", route::GET_SERVER_CAPABILITIES).policy(Policy::TEN_TIMES);
-        connection.call(&call).await.map(drop)
+        let answer = connection.reporting(connection.call(&call)).await;
+        answer.map(drop)
     }
 
     /// Reads who the credential belongs to.
@@ -249,16 +248,19 @@ impl ServiceClient {
         if self.inner.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        if let Some(connection) = self.inner.sessionless.get() {
-            connection.close();
-        }
-        match self.inner.session.get() {
+        let sessionless = self.inner.sessionless.get();
+        sessionless.iter().for_each(|connection| connection.close());
+        let finished = match self.inner.session.get() {
             Some(session) => {
                 session.connection.close();
                 session.finish(reason, detail.map(str::to_owned)).await
             }
             None => Ok(()),
+        };
+        if let Some(connection) = sessionless {
+            connection.close_telemetry(FinishReason::Success).await;
         }
+        finished
     }
 
     /// Returns the session, starting it if this is the first use.
@@ -281,7 +283,13 @@ impl ServiceClient {
         if let Some(session) = self.inner.session.get() {
             return Ok(Arc::clone(&session.connection));
         }
-        let open = || Connection::open(&self.inner.options);
+        let open = || async {
+            let connection = Connection::open(&self.inner.options).await?;
+            if self.inner.options.telemetry() {
+                connection.start_telemetry(None);
+            }
+            Ok::<_, Error>(connection)
+        };
         let connection = self.inner.sessionless.get_or_try_init(open).await?;
         self.check_open(operation)
             .inspect_err(|_| connection.close())?;

@@ -264,6 +264,15 @@ impl Connection {
         }
     }
 
+    /// Runs an operation and reports its error, which reaches the user.
+    pub(crate) async fn reporting<T>(
+        &self,
+        operation: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let result = operation.await;
+        result.inspect_err(|error| self.report_error(error))
+    }
+
     /// Sends what there is to report, and reports no more.
     pub(crate) async fn close_telemetry(&self, reason: FinishReason) {
         if let Some(telemetry) = self.telemetry.get() {

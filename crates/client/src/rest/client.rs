@@ -56,21 +56,16 @@ impl RestClient {
     }
 
     pub(crate) async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
-        self.service
-            .connection(call.operation)
-            .await?
-            .json(as_method(call))
-            .await
+        let connection = self.service.connection(call.operation).await?;
+        connection.reporting(connection.json(as_method(call))).await
     }
 
     /// Makes a call whose answer says nothing.
     pub(crate) async fn done(&self, call: Call) -> Result<(), Error> {
-        self.service
-            .connection(call.operation)
-            .await?
-            .call(&as_method(call))
-            .await
-            .map(drop)
+        let connection = self.service.connection(call.operation).await?;
+        let call = as_method(call);
+        let answer = connection.reporting(connection.call(&call)).await;
+        answer.map(drop)
     }
 }
 

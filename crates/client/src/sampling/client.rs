@@ -141,7 +141,8 @@ impl SamplingClient {
     /// If the server cannot be asked.
     pub async fn get_info(&self) -> Result<SamplerInfo, Error> {
         let call = Call::get("get_sampler", route::sampler(&self.inner.id));
-        self.inner.session.connection.json(call).await
+        let connection = &self.inner.session.connection;
+        connection.reporting(connection.json(call)).await
     }
 
     /// Asks the server for the name of the model that this samples from.

@@ -120,7 +120,9 @@ impl CreateSamplingClient {
         };
         let call =
             Call::post(NAME, route::CREATE_SAMPLING_SESSION, &request).policy(Policy::TEN_TIMES);
-        let created: CreateSamplingSessionResponse = session.connection.json(call).await?;
+        let connection = &session.connection;
+        let created: CreateSamplingSessionResponse =
+            connection.reporting(connection.json(call)).await?;
         Ok(SamplingClient::original(
             session,
             created.sampling_session_id,

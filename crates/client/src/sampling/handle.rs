@@ -5,13 +5,17 @@
 
 use super::client::SamplingClient;
 use crate::Error;
+use crate::auth::CredentialPolicy;
 use crate::connection::Connection;
+use crate::connection::credential::digest;
+use crate::options::Options;
 use crate::service::ServiceClientBuilder;
 use crate::session::Session;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use tinkrs_types::{ClientConfig, DynamicConfig, InvalidInput, SamplingSessionId, SessionId};
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -74,26 +78,72 @@ impl SamplingClient {
         handle: &str,
         settings: ServiceClientBuilder,
     ) -> Result<Self, Error> {
-        let handle = read(handle)?;
-        let mut options = settings.options;
-        if let Some(url) = handle.holder.base_url {
-            options.base_url = Some(url);
-        }
-        options
-            .headers
-            .extend(handle.holder.default_headers_overrides);
-        let connection = Connection::join(
-            &options,
-            handle.holder.client_config,
-            handle.holder.client_dynamic_config,
-        )?;
-        let session = Session::attach(connection, handle.session_id);
+        let Handle {
+            session_id,
+            sampling_session_id,
+            holder,
+            record_stability_info,
+        } = read(handle)?;
+        let session = join(session_id, holder, settings.options)?;
         Ok(Self::cloned(
             session,
-            handle.sampling_session_id,
-            handle.record_stability_info,
+            sampling_session_id,
+            record_stability_info,
         ))
     }
+}
+
+/// Takes part in a session, or in the part that this process takes already: handles of one
+/// session that are taken up with the same settings share their connections, heartbeat and
+/// reports for as long as any of them is in use.
+fn join(
+    session_id: SessionId,
+    holder: Holder,
+    mut options: Options,
+) -> Result<Arc<Session>, Error> {
+    static JOINED: LazyLock<Mutex<HashMap<String, Weak<Session>>>> = LazyLock::new(Mutex::default);
+    if let Some(url) = &holder.base_url {
+        options.base_url = Some(url.clone());
+    }
+    options
+        .headers
+        .extend(holder.default_headers_overrides.clone());
+    let key = sharing_key(&session_id, &holder, &options)?;
+    let mut joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(session) = joined.get(&key).and_then(Weak::upgrade) {
+        return Ok(session);
+    }
+    joined.retain(|_, session| session.strong_count() > 0);
+    let (config, dynamic) = (holder.client_config, holder.client_dynamic_config);
+    let connection = Connection::join(&options, config, dynamic)?;
+    if options.telemetry() {
+        connection.start_telemetry(Some(&session_id));
+    }
+    let session = Session::attach(connection, session_id);
+    joined.insert(key, Arc::downgrade(&session));
+    Ok(session)
+}
+
+/// Writes down everything that two handles must have in common to share a session.
+fn sharing_key(
+    session_id: &SessionId,
+    holder: &Holder,
+    options: &Options,
+) -> Result<String, Error> {
+    let credential = digest(&options.credential_source(CredentialPolicy::Any)?);
+    let listener = options.queue_listener.as_ref().map(Arc::as_ptr);
+    let settings = (
+        &options.headers,
+        options.http_timeout,
+        options.backpressure,
+        options.telemetry(),
+    );
+    // A session's tasks end with their runtime, if not before.
+    let runtime = tokio::runtime::Handle::try_current().map(|runtime| runtime.id());
+    let holder = serde_json::to_string(holder).expect("a handle has text keys only");
+    Ok(format!(
+        "{session_id} {holder} {credential:?} {settings:?} {listener:?} {runtime:?}"
+    ))
 }
 
 fn read(handle: &str) -> Result<Handle, InvalidInput> {
@@ -176,5 +226,25 @@ mod tests {
         assert_eq!((&*headers["X-Route"], &*headers["X-Team"]), ("blue", "red"));
         let text = URL_SAFE.decode(client.to_handle()).unwrap();
         assert!(!String::from_utf8_lossy(&text).contains("hidden"));
+    }
+
+    #[tokio::test]
+    async fn handles_with_the_same_settings_share_a_session_while_it_is_in_use() {
+        let mut handle = from_python();
+        handle["session_id"] = "shared".into();
+        let handle = URL_SAFE.encode(handle.to_string());
+        let taken_up = |key: &str| {
+            let settings = ServiceClientBuilder::default().api_key(key.to_owned());
+            SamplingClient::from_handle_with(&handle, settings.telemetry(false))
+        };
+        let first = taken_up("tml-one").await.unwrap();
+        let second = taken_up("tml-one").await.unwrap();
+        let other = taken_up("tml-two").await.unwrap();
+        let session = |client: &SamplingClient| Arc::downgrade(&client.inner.session);
+        assert!(session(&first).ptr_eq(&session(&second)));
+        assert!(!session(&first).ptr_eq(&session(&other)));
+        let before = session(&first);
+        drop((first, second));
+        assert_eq!(before.strong_count(), 0, "nothing else keeps it alive");
     }
 }

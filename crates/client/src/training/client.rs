@@ -46,7 +46,9 @@ pub(crate) struct Inner {
 
 impl TrainingClient {
     pub(crate) fn new(session: Arc<Session>, model_id: ModelId) -> Self {
-        let queue = Queue::start(&session.connection.runtime);
+        let connection = Arc::clone(&session.connection);
+        let on_error = move |error: &Error| connection.report_error(error);
+        let queue = Queue::start(&session.connection.runtime, Arc::new(on_error));
         let observer = QueueObserver::training(model_id.as_str());
         Self {
             inner: Arc::new(Inner {
@@ -77,7 +79,8 @@ impl TrainingClient {
             model_id: self.inner.model_id.clone(),
         };
         let call = Call::post("get_info", route::GET_INFO, &request);
-        self.inner.session.connection.json(call).await
+        let connection = &self.inner.session.connection;
+        connection.reporting(connection.json(call)).await
     }
 
     pub(crate) fn request<O>(&self, operation: O) -> Request<O> {

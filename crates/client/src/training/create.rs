@@ -264,7 +264,8 @@ impl CreateTrainingClientFromState {
         };
         let call = Call::post(RESUME, route::LOAD_WEIGHTS, &request);
         let observer = QueueObserver::training(model_id.as_str());
-        fetch(&session, call, RESUME, RequestType::LoadWeights, &observer).await?;
+        let fetch = fetch(&session, call, RESUME, RequestType::LoadWeights, &observer);
+        session.connection.reporting(fetch).await?;
         Ok(TrainingClient::new(session, model_id))
     }
 }
@@ -284,7 +285,8 @@ async fn create_model(
 ) -> Result<TrainingClient, Error> {
     let call = Call::post(CREATE, route::CREATE_MODEL, &request).policy(Policy::TEN_TIMES);
     let observer = QueueObserver::training(request.base_model.as_str());
-    let fetched = fetch(&session, call, CREATE, RequestType::CreateModel, &observer).await?;
+    let fetch = fetch(&session, call, CREATE, RequestType::CreateModel, &observer);
+    let fetched = session.connection.reporting(fetch).await?;
     let created: CreateModelResult =
         serde_json::from_slice(&fetched.body).map_err(|error| Error::answer(CREATE, error))?;
     Ok(TrainingClient::new(session, created.model_id))

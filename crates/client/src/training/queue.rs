@@ -9,6 +9,7 @@
 
 use crate::Error;
 use crate::future::Pending;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -27,12 +28,23 @@ pub(crate) struct Submitted {
     pub(crate) roundtrip: Duration,
 }
 
-#[derive(Debug)]
+/// Hears of each error that reaches a caller.
+pub(crate) type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
+
 pub(crate) struct Queue {
     entrance: Mutex<Entrance>,
     /// How many numbers were given back. Only the job whose turn it is reads or changes it.
     given_back: Arc<AtomicI32>,
     runtime: Handle,
+    on_error: OnError,
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("entrance", &self.entrance)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -43,7 +55,7 @@ struct Entrance {
 
 impl Queue {
     /// Starts the task that submits jobs. It ends when the queue is dropped and empty.
-    pub(crate) fn start(runtime: &Handle) -> Self {
+    pub(crate) fn start(runtime: &Handle, on_error: OnError) -> Self {
         let (jobs, mut waiting) = mpsc::unbounded_channel::<Job>();
         runtime.spawn(async move {
             while let Some(job) = waiting.recv().await {
@@ -57,6 +69,7 @@ impl Queue {
             }),
             given_back: Arc::default(),
             runtime: runtime.clone(),
+            on_error,
         }
     }
 
@@ -83,12 +96,17 @@ impl Queue {
         };
         let first_seq_id = entrance.last_seq_id + 1;
         let (given_back, runtime) = (Arc::clone(&self.given_back), self.runtime.clone());
+        let on_error = Arc::clone(&self.on_error);
         let job = async move {
             let first_seq_id = first_seq_id - given_back.load(Ordering::Acquire);
             match job(first_seq_id).await {
-                // A caller who is gone does not want to know.
-                Err(error) => drop(sender.send(Err(error))),
+                Err(error) => {
+                    on_error(&error);
+                    // A caller who is gone does not want to know.
+                    drop(sender.send(Err(error)));
+                }
                 Ok(result) => {
+                    let result = async move { result.await.inspect_err(|error| on_error(error)) };
                     runtime.spawn(send_result(sender, result));
                 }
             }
@@ -126,7 +144,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_waits_for_a_result_that_nobody_wants() {
-        let queue = Queue::start(&Handle::current());
+        let queue = Queue::start(&Handle::current(), Arc::new(|_| {}));
         let (running, ended) = oneshot::channel::<()>();
         let (started, submitted) = oneshot::channel();
         let pending = queue.submit("forward", 1, |_| async move {
@@ -143,7 +161,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_submission_goes_out_even_if_nobody_wants_its_result() {
-        let queue = Queue::start(&Handle::current());
+        let queue = Queue::start(&Handle::current(), Arc::new(|_| {}));
         let (sent, arrived) = oneshot::channel();
         let job = |seq_id| async move {
             let _ = sent.send(seq_id);

@@ -18,4 +18,5 @@ mod retries;
 mod sampling;
 mod sessions;
 mod support;
+mod telemetry;
 mod weights;

@@ -114,11 +114,8 @@ pub async fn train(
     if let Some(outcome) = Run::already_finished(&folder, steps)? {
         return Ok(outcome);
     }
-    let plan = Plan {
-        examples: examples.train.len(),
-        batch_size: config.batch_size,
-        seed: config.seed,
-    };
+    let plan = Plan::new(examples.train.len(), config.batch_size, config.seed);
+    let plan = plan.of_examples(&examples.train);
     let mut run = Run::open(service, &config.adapter, plan, config, folder).await?;
     let mut under_way: VecDeque<Step> = VecDeque::new();
 

@@ -40,8 +40,12 @@ impl Record {
         match self {
             Self::Chat(conversation) => renderer.example(conversation, train_on),
             Self::Pair { prompt, completion } => {
+                let vocabulary = renderer.vocabulary();
+                let mut completion = match prompt.is_empty() {
+                    true => vocabulary.encode_text(completion)?,
+                    false => vocabulary.encode_continuation(completion)?,
+                };
                 let prompt = renderer.document(prompt)?;
-                let mut completion = renderer.vocabulary().encode_text(completion)?;
                 if let tinkrs::Stop::AnyToken(stops) = renderer.stop() {
                     completion.extend(stops.first());
                 }
@@ -147,6 +151,19 @@ mod tests {
             assert!(error.starts_with("x.jsonl, line 2: "), "{error}");
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_completion_joins_its_prompt_without_a_space_of_its_own() {
+        let renderer = Renderer::new(testing::spacing_tokenizer(), Format::RoleColon).unwrap();
+        let pair = |prompt: &str, completion: &str| {
+            let (prompt, completion) = (prompt.to_owned(), completion.to_owned());
+            let pair = Record::Pair { prompt, completion };
+            pair.example(&renderer, TrainOn::default()).unwrap().tokens
+        };
+        let whole = renderer.document("a: b").unwrap();
+        assert_eq!(pair("a:", " b"), whole);
+        assert_eq!(pair("", "a: b"), whole);
     }
 
     #[test]

@@ -108,11 +108,8 @@ pub async fn train(
     if let Some(outcome) = Run::already_finished(&folder, steps)? {
         return Ok(outcome);
     }
-    let plan = Plan {
-        examples: pairs.len(),
-        batch_size: config.batch_size,
-        seed: config.seed,
-    };
+    let plan = Plan::new(pairs.len(), config.batch_size, config.seed);
+    let plan = plan.of_examples(pairs.iter().flat_map(|pair| [&pair.chosen, &pair.rejected]));
     let mut run = Run::open(service, &config.adapter, plan, config, folder).await?;
     let base_model = config.adapter.base_model.as_str();
     let before = service.create_sampling_client(base_model).await?;

@@ -31,6 +31,7 @@ mod llama3;
 mod mask;
 mod message;
 mod parse;
+mod plain;
 mod qwen3;
 mod role_colon;
 mod script;

@@ -120,7 +120,11 @@ impl<'v> Script<'v> {
                     if after.is_some_and(|control| control.lstrip) {
                         text = text.trim_end();
                     }
-                    rendered.tokens.extend(self.vocabulary.encode_text(text)?);
+                    let goes_on = index > 0 && before.is_none();
+                    rendered.tokens.extend(match goes_on {
+                        true => self.vocabulary.encode_continuation(text)?,
+                        false => self.vocabulary.encode_text(text)?,
+                    });
                 }
             }
             rendered.answer.resize(rendered.tokens.len(), part.answer);

@@ -355,12 +355,33 @@ fn what_a_user_types_never_becomes_control_tokens() {
                 .filter(|token| renderer.vocabulary().is_control(*token))
                 .collect()
         };
-        assert_eq!(
-            controls(hostile),
-            controls("harmless"),
-            "{}",
-            renderer.format().name()
-        );
+        let harmless = controls("harmless");
+        // Any mixture of spellings and their pieces, joined in any way.
+        let pieces = [
+            "<|im_end|>",
+            "<|im",
+            "_end|>",
+            "<",
+            "|>",
+            "<think>",
+            "</think>",
+            "\n",
+            "<|eot_id|>",
+            "x",
+        ];
+        let mut rng = fastrand::Rng::with_seed(1);
+        for _ in 0..100 {
+            let length = rng.usize(1..8);
+            let text: String = (0..length).map(|_| *rng.choice(&pieces).unwrap()).collect();
+            let text = format!("({text})"); // formats may trim white space at the ends
+            assert_eq!(
+                controls(&text),
+                harmless,
+                "{}: {text:?}",
+                renderer.format().name()
+            );
+        }
+        assert_eq!(controls(hostile), harmless, "{}", renderer.format().name());
     }
 }
 

@@ -5,10 +5,13 @@
 //! as somebody else. So control tokens are spliced in by id, and text is encoded so that none
 //! can come out of it.
 //!
-//! Invariant: [`Vocabulary::encode_text`] never returns a control token.
+//! Invariant: [`Vocabulary::encode_text`] never returns a control token, other than the one for
+//! characters that the tokenizer does not know.
 
+use super::plain::PlainText;
 use crate::Error;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use tinkrs::Tokenizer;
 
@@ -29,12 +32,13 @@ pub(crate) struct Control {
 #[derive(Clone, Debug)]
 pub struct Vocabulary {
     tokenizer: Arc<Tokenizer>,
-    /// The same tokenizer, told to leave special tokens in text alone.
-    plain: Arc<tokenizers::Tokenizer>,
+    plain: Arc<PlainText>,
     by_id: BTreeMap<u32, Control>,
     /// Control tokens by their first character, the longest first. Some vocabularies have
     /// thousands, and texts are long.
     by_first: BTreeMap<char, Vec<u32>>,
+    /// The control token that stands for unknown characters, if there is one.
+    unknown: Option<u32>,
 }
 
 impl Vocabulary {
@@ -44,9 +48,8 @@ impl Vocabulary {
     /// `<tool_call>` often do not count as special. Added tokens of other shapes, such as runs of
     /// spaces, are text.
     pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
-        let mut plain = tokenizer.inner().clone();
-        plain.set_encode_special_tokens(true);
-        let added = plain.get_added_tokens_decoder();
+        let plain = PlainText::new(tokenizer.inner());
+        let added = tokenizer.inner().get_added_tokens_decoder();
         let controls = added
             .into_iter()
             .filter(|(_, token)| token.special || looks_like_a_tag(&token.content));
@@ -71,11 +74,15 @@ impl Vocabulary {
         for ids in by_first.values_mut() {
             ids.sort_by_key(|id| std::cmp::Reverse(by_id[id].spelling.len()));
         }
+        // No tokenizer knows this one: it is not assigned, and never will be.
+        let unknown = plain.begin("\u{10FFFF}").unwrap_or_default();
+        let unknown = unknown.into_iter().find(|token| by_id.contains_key(token));
         Self {
             tokenizer,
             plain: Arc::new(plain),
             by_id,
             by_first,
+            unknown,
         }
     }
 
@@ -97,18 +104,35 @@ impl Vocabulary {
         self.by_id.contains_key(&token)
     }
 
-    /// Returns the tokens of a text, none of which is a control token, whatever the text spells.
+    /// Returns the tokens of a text that begins a document or stands behind a control token.
+    /// None of them is a control token, whatever the text spells.
     ///
     /// # Errors
     /// If the tokenizer cannot encode the text.
     pub fn encode_text(&self, text: &str) -> Result<Vec<u32>, Error> {
-        let tokens = self.encode_cut(text, |control| !control.special)?;
-        if !tokens.iter().any(|token| self.is_control(*token)) {
+        self.encode(text, false)
+    }
+
+    /// Returns the tokens of a text that goes on from other text, as [`encode_text`] does. The
+    /// two differ for tokenizers that begin every text with a space.
+    ///
+    /// [`encode_text`]: Self::encode_text
+    ///
+    /// # Errors
+    /// If the tokenizer cannot encode the text.
+    pub fn encode_continuation(&self, text: &str) -> Result<Vec<u32>, Error> {
+        self.encode(text, true)
+    }
+
+    fn encode(&self, text: &str, goes_on: bool) -> Result<Vec<u32>, Error> {
+        let control = |token: &&u32| self.is_control(**token) && Some(**token) != self.unknown;
+        let tokens = self.encode_cut(text, goes_on, |control| !control.special)?;
+        if tokens.iter().find(control).is_none() {
             return Ok(tokens);
         }
         // The tokenizer's model itself knows the spelling as one piece.
-        let tokens = self.encode_cut(text, |_| true)?;
-        match tokens.iter().find(|token| self.is_control(**token)) {
+        let tokens = self.encode_cut(text, goes_on, |_| true)?;
+        match tokens.iter().find(control) {
             None => Ok(tokens),
             Some(token) => {
                 let problem = format!("a text encodes to control token {token} in any way");
@@ -153,21 +177,29 @@ impl Vocabulary {
 
     /// Encodes a text in segments, cut behind the first character of each spelling of the chosen
     /// control tokens.
-    fn encode_cut(&self, text: &str, chosen: impl Fn(&Control) -> bool) -> Result<Vec<u32>, Error> {
+    fn encode_cut(
+        &self,
+        text: &str,
+        goes_on: bool,
+        chosen: impl Fn(&Control) -> bool,
+    ) -> Result<Vec<u32>, Error> {
         let (mut tokens, mut start) = (Vec::new(), 0);
-        let mut encode = |segment: &str| {
-            let encoding = self.plain.encode_fast(segment, false);
-            tokens.extend_from_slice(encoding.map_err(Error::Tokenize)?.get_ids());
+        let mut encode = |segment: Range<usize>| {
+            let encoded = match goes_on || segment.start > 0 {
+                true => self.plain.go_on(&text[segment])?,
+                false => self.plain.begin(&text[segment])?,
+            };
+            tokens.extend(encoded);
             Ok::<(), Error>(())
         };
         for (position, first) in text.char_indices() {
             if self.spelled_at(first, &text[position..], &chosen).is_some() {
                 let end = position + first.len_utf8();
-                encode(&text[start..end])?;
+                encode(start..end)?;
                 start = end;
             }
         }
-        encode(&text[start..])?;
+        encode(start..text.len())?;
         Ok(tokens)
     }
 }
@@ -211,12 +243,23 @@ mod tests {
                 "lstrip": false, "rstrip": false, "normalized": false}],
             "pre_tokenizer": {"type": "WhitespaceSplit"},
             "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "<end>": 1, "a": 2}}}"#;
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("tokenizer.json");
-        std::fs::write(&path, json).unwrap();
-        let vocabulary = Vocabulary::new(Arc::new(Tokenizer::from_path(&path).unwrap()));
+        let vocabulary = Vocabulary::new(testing::tokenizer_of(json));
         assert_eq!(vocabulary.encode_text("a <end> a").unwrap(), [2, 0, 0, 2]);
         assert_eq!(vocabulary.control("<end>"), Some(1));
+    }
+
+    #[test]
+    fn characters_that_the_tokenizer_does_not_know_are_no_fault() {
+        let vocabulary = Vocabulary::new(testing::spacing_tokenizer());
+        let unknown = vocabulary.control("<unk>").unwrap();
+        assert!(
+            vocabulary
+                .encode_text("a\u{1F642}b")
+                .unwrap()
+                .contains(&unknown)
+        );
+        let spelled = vocabulary.encode_text("a<unk>b").unwrap();
+        assert!(!spelled.contains(&unknown), "all of its letters are known");
     }
 
     #[test]

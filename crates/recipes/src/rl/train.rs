@@ -20,8 +20,9 @@ use tokio::task::JoinSet;
 
 /// Trains a model on problems by trial and error, in a run folder.
 ///
-/// If the folder has a run already, goes on from its last checkpoint. If `hooks.interrupt` is
-/// set, saves a checkpoint and returns.
+/// If the folder has a run already, goes on from its last checkpoint with the next problems; the
+/// first episodes are then played with that checkpoint's weights. If `hooks.interrupt` is set,
+/// saves a checkpoint and returns.
 ///
 /// # Errors
 /// If a setting makes no sense, the folder belongs to another run, or an environment or the
@@ -62,11 +63,7 @@ pub async fn train_towards(
     if let Some(outcome) = Run::already_finished(&folder, config.steps)? {
         return Ok(outcome);
     }
-    let plan = Plan {
-        examples: problems.len(),
-        batch_size: config.problems_per_step,
-        seed: config.seed,
-    };
+    let plan = Plan::new(problems.len(), config.problems_per_step, config.seed);
     let mut run = Run::open(service, &config.adapter, plan, config, folder).await?;
     let mut sampler = run.training.save_weights_and_get_sampling_client().await?;
     let mut playing: VecDeque<Playing> = VecDeque::new();

@@ -9,6 +9,7 @@
 //! batches: in the weights that survive, every batch is there once.
 
 use crate::Error;
+use crate::renderer::Example;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, Write};
@@ -61,6 +62,41 @@ pub struct Plan {
     pub batch_size: usize,
     /// What they are shuffled with.
     pub seed: u64,
+    /// A hash of the examples, where they can be hashed: a run must not go on with other data.
+    #[serde(default)]
+    pub data: u64,
+}
+
+impl Plan {
+    /// Describes batches of examples that are known by their number only.
+    pub fn new(examples: usize, batch_size: usize, seed: u64) -> Self {
+        Self {
+            examples,
+            batch_size,
+            seed,
+            data: 0,
+        }
+    }
+
+    /// Adds a hash of the examples.
+    #[must_use]
+    pub fn of_examples<'e>(mut self, examples: impl IntoIterator<Item = &'e Example>) -> Self {
+        // FNV-1a: the same on every machine and in every version.
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut add = |word: u32| {
+            hash = (hash ^ u64::from(word)).wrapping_mul(0x0000_0100_0000_01b3);
+        };
+        for example in examples {
+            add(example.tokens.len() as u32);
+            example.tokens.iter().for_each(|token| add(*token));
+            example
+                .weights
+                .iter()
+                .for_each(|weight| add(weight.to_bits()));
+        }
+        self.data = hash;
+        self
+    }
 }
 
 /// A journal that is open for writing.
@@ -199,11 +235,7 @@ mod tests {
     fn what_was_written_is_there_after_reopening_without_a_torn_last_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal.jsonl");
-        let plan = Plan {
-            examples: 4,
-            batch_size: 2,
-            seed: 1,
-        };
+        let plan = Plan::new(4, 2, 1);
         let mut journal = Journal::open(&path).unwrap();
         journal
             .write(Entry::Started { plan: plan.clone() })
@@ -230,6 +262,21 @@ mod tests {
         std::fs::write(&path, format!("oops\n{whole}")).unwrap();
         let error = Journal::open(&path).unwrap_err().to_string();
         assert!(error.contains("line 1"), "{error}");
+    }
+
+    #[test]
+    fn other_data_are_another_plan() {
+        let plan = |tokens: &[u32], counted: &[u32]| {
+            let example = Example::from_prompt_completion(tokens, counted);
+            Plan::new(1, 1, 0).of_examples([&example])
+        };
+        assert_eq!(plan(&[1, 2], &[3]), plan(&[1, 2], &[3]));
+        assert_ne!(plan(&[1, 2], &[3]), plan(&[1, 2], &[4]));
+        assert_ne!(
+            plan(&[1, 2], &[3]),
+            plan(&[1], &[2, 3]),
+            "the mask counts too"
+        );
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl Run {
         let mut journal = Journal::open(folder.join("journal.jsonl"))?;
         match journal.plan() {
             Some(earlier) if *earlier != plan => {
-                let problem = format!("it trained on {earlier:?}, now there is {plan:?}");
+                let problem = format!("its data or batches were others: {earlier:?}, now {plan:?}");
                 return Err(Error::Resume { folder, problem });
             }
             Some(_) => {}

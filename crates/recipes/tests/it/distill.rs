@@ -37,10 +37,10 @@ async fn the_student_comes_closer_to_its_teacher() -> Result<()> {
         .await?;
 
     let mut config = rl::Config {
-        learning_rate: Schedule::new(2e-2),
-        steps: 16,
+        learning_rate: Schedule::new(4e-2),
+        steps: 10,
         problems_per_step: 1,
-        group_size: 64,
+        group_size: 32,
         max_staleness: 0,
         ..rl::Config::new(MODEL)
     };
@@ -67,7 +67,7 @@ async fn the_student_comes_closer_to_its_teacher() -> Result<()> {
         .map(|numbers| numbers["kl_reference"])
         .collect();
     assert!(distances[0] > 0.5, "it began far away: {distances:?}");
-    assert!(distances[15] < distances[0] / 2.0, "{distances:?}");
+    assert!(distances[9] < 0.6 * distances[0], "{distances:?}");
     Ok(())
 }
 

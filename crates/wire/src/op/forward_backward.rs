@@ -17,6 +17,7 @@ use tinkrs_types::{
 };
 
 mod address;
+mod bounds;
 mod json;
 
 pub use address::Address;
@@ -76,6 +77,7 @@ impl ForwardBackwardRequest {
     /// # Errors
     /// If the bytes are not a request, or a value in it is wrong; the error names the datum.
     pub fn decode(body: Bytes) -> Result<Self, DecodeError> {
+        bounds::check(&body)?;
         let message = proto::ForwardBackwardRequest::decode(body)?;
         let config = if message.loss_fn_config_v2.is_empty() {
             let numbers = message.loss_fn_config.into_iter();

@@ -18,7 +18,7 @@ use crate::auth::Owner;
 use crate::lock::lock;
 use crate::record::SavedCheckpoint;
 use crate::store::files::{file_name, remove};
-use crate::store::{Change, Store};
+use crate::store::{Change, Store, WriteError};
 
 /// The longest name of a checkpoint.
 const NAME_LENGTH: usize = 200;
@@ -197,6 +197,52 @@ impl Checkpoints {
         lock(&self.saved).insert(saved.path().clone(), saved);
     }
 
+    /// Lists a checkpoint that shares the files of another one, if that is still there. From then on
+    /// the files stay, whatever becomes of the other one.
+    pub(crate) fn add_copy(&self, source: &TinkerPath, copy: SavedCheckpoint) -> bool {
+        let mut all = lock(&self.saved);
+        let shares = |saved: &SavedCheckpoint| saved.folder == copy.folder;
+        let is_there = all.get(source).is_some_and(shares);
+        if is_there {
+            all.insert(copy.path().clone(), copy);
+        }
+        is_there
+    }
+
+    /// Changes what is known of a checkpoint, and completes when that is durable.
+    pub(crate) async fn modify<E: From<WriteError>>(
+        &self,
+        owner: Owner,
+        path: &TinkerPath,
+        change: impl FnOnce(&mut Checkpoint) -> Result<(), E>,
+    ) -> Option<Result<(), E>> {
+        let (before, written) = {
+            let mut all = lock(&self.saved);
+            let now = Timestamp::now();
+            let saved = all
+                .get_mut(path)
+                .filter(|saved| saved.owner == owner && !is_over(saved, now))?;
+            let before = saved.checkpoint.clone();
+            if let Err(refused) = change(&mut saved.checkpoint) {
+                saved.checkpoint = before;
+                return Some(Err(refused));
+            }
+            let (saved, replaced) = (saved.clone(), None);
+            // Under the lock: a deletion that comes later is also stored later.
+            (
+                before,
+                self.store.write(Change::Checkpoint { saved, replaced }),
+            )
+        };
+        let written = written.await;
+        if written.is_err()
+            && let Some(saved) = lock(&self.saved).get_mut(path)
+        {
+            saved.checkpoint = before;
+        }
+        Some(written.map_err(E::from))
+    }
+
     /// Takes checkpoints off the list, and returns what has to be stored.
     pub(crate) fn take(&self, is_over: impl Fn(&SavedCheckpoint) -> bool) -> Vec<Change> {
         let mut all = lock(&self.saved);
@@ -236,9 +282,18 @@ impl Checkpoints {
 
     /// Counts an owner's checkpoints and their bytes.
     pub(crate) fn totals(&self, owner: Owner) -> (u64, u64) {
-        let list = self.list(owner, None);
-        let bytes = list.iter().filter_map(|checkpoint| checkpoint.size_bytes);
-        (list.len() as u64, bytes.sum())
+        let now = Timestamp::now();
+        let saved = lock(&self.saved);
+        let saved = saved.values();
+        let own: Vec<_> = saved
+            .filter(|saved| saved.owner == owner && !is_over(saved, now))
+            .collect();
+        // Copies share a folder, which takes its room once.
+        let folders: BTreeMap<_, _> = own
+            .iter()
+            .map(|saved| (&saved.folder, saved.checkpoint.size_bytes))
+            .collect();
+        (own.len() as u64, folders.into_values().flatten().sum())
     }
 }
 

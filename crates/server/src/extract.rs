@@ -1,7 +1,7 @@
 //! What handlers are given: checked credentials and decoded bodies.
 
 use axum::body::Body as HttpBody;
-use axum::extract::{FromRequest, FromRequestParts, Query, Request, State};
+use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Query, Request, State};
 use axum::http::header;
 use axum::http::request::Parts;
 use axum::middleware::Next;
@@ -56,6 +56,20 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
         match Query::<T>::from_request_parts(parts, state).await {
             Ok(Query(parameters)) => Ok(Self(parameters)),
+            Err(rejection) => Err(Refusal::bad_request(rejection.body_text())),
+        }
+    }
+}
+
+/// The ids in a request's path.
+pub(crate) struct InPath<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for InPath<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        match Path::<T>::from_request_parts(parts, state).await {
+            Ok(Path(ids)) => Ok(Self(ids)),
             Err(rejection) => Err(Refusal::bad_request(rejection.body_text())),
         }
     }
@@ -124,6 +138,22 @@ async fn read(body: HttpBody) -> Result<Bytes, Refusal> {
             }
             _ => Refusal::bad_request("the body could not be read to its end"),
         })
+}
+
+/// Refuses a query on routes that read none, as its parameters would be ignored.
+pub(crate) async fn refuse_unread_query(
+    State(routes_with_query): State<&'static [&'static str]>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let route = request.extensions().get::<MatchedPath>();
+    let is_unread = route.is_some_and(|route| !routes_with_query.contains(&route.as_str()));
+    let query = request.uri().query().unwrap_or_default();
+    if is_unread && !query.is_empty() {
+        let name = query.split(['=', '&']).next().unwrap_or_default();
+        return Refusal::unknown(name).into_response();
+    }
+    next.run(request).await
 }
 
 /// Lets requests with a credential pass, and notes whose they are.

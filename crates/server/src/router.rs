@@ -13,6 +13,18 @@ use crate::api::{
 use crate::error::Refusal;
 use crate::{Server, extract, faults, metrics};
 
+/// The routes that read a query. Others refuse one.
+const WITH_QUERY: &[&str] = &[
+    route::TRAINING_RUNS,
+    route::TRAINING_RUN,
+    route::CHECKPOINTS,
+    route::SESSIONS,
+    route::SESSION,
+    route::AUDIT,
+    route::BILLING_USAGE,
+    route::STORAGE_USAGE,
+];
+
 /// Returns the routes of the server.
 ///
 /// Endpoints of the API that are not here are answered by 404 with a sentence that names them. It
@@ -80,6 +92,10 @@ pub fn router(server: Server) -> Router {
         .route(route::STORAGE_USAGE, get(admin::storage))
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
+        .layer(middleware::from_fn_with_state(
+            WITH_QUERY,
+            extract::refuse_unread_query,
+        ))
         .layer(middleware::from_fn_with_state(
             server.clone(),
             extract::require_key,

@@ -7,9 +7,10 @@
 use serde_json::{Value, json};
 
 /// Other names of members, as (sent, written).
-const ALIASES: [(&str, &str); 2] = [
+const ALIASES: [(&str, &str); 3] = [
     ("optimizer_params", "adam_params"),
     ("optim_params", "adam_params"),
+    ("optim_params", "optimizer_params"),
 ];
 
 /// Returns the path of the first member of `sent` that is missing in `known`.
@@ -19,10 +20,10 @@ pub(crate) fn member(sent: &Value, known: &Value) -> Option<String> {
             if name == "type" || says_nothing(value) {
                 return None;
             }
-            let alias = ALIASES.iter().find(|(alias, _)| alias == name);
+            let mut aliases = ALIASES.iter().filter(|(alias, _)| alias == name);
             let written = known
                 .get(name)
-                .or_else(|| known.get(alias.map_or("", |(_, written)| written)));
+                .or_else(|| aliases.find_map(|(_, written)| known.get(*written)));
             match written {
                 None => Some(name.clone()),
                 Some(written) => member(value, written).map(|inner| format!("{name}.{inner}")),

@@ -2,19 +2,17 @@
 
 use std::time::Duration;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tinkrs_types::{CheckpointKind, ModelId, TinkerPath, check_ttl};
+use tinkrs_types::{Checkpoint, CheckpointKind, ModelId, TinkerPath, check_ttl};
 use tinkrs_wire::op::set_checkpoint_ttl::SetCheckpointTtlRequest;
 
 use super::Plain;
 use crate::Server;
 use crate::auth::Owner;
 use crate::error::Refusal;
-use crate::extract::{Caller, Decoded};
-use crate::record::SavedCheckpoint;
-use crate::store::Change;
+use crate::extract::{Caller, Decoded, InPath};
 
 /// The segments of a checkpoint's address.
 pub(super) type Address = (String, String, String);
@@ -22,14 +20,13 @@ pub(super) type Address = (String, String, String);
 pub(crate) async fn delete(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Path(address): Path<Address>,
+    InPath(address): InPath<Address>,
 ) -> Result<Plain<Map<String, Value>>, Refusal> {
     let path = read_address(address)?;
-    server.own_checkpoint(owner, &path)?;
-    let taken = server
-        .shared()
-        .checkpoints
-        .take(|saved| *saved.path() == path);
+    let checkpoints = &server.shared().checkpoints;
+    let missing = || Refusal::not_found(format!("there is no checkpoint `{path}`"));
+    checkpoints.find_own(owner, &path).ok_or_else(missing)?;
+    let taken = checkpoints.take(|saved| saved.owner == owner && *saved.path() == path);
     for change in taken {
         server.shared().store.write(change).await?;
     }
@@ -40,7 +37,7 @@ pub(crate) async fn delete(
 pub(crate) async fn publish(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Path(address): Path<Address>,
+    InPath(address): InPath<Address>,
 ) -> Result<Plain<Map<String, Value>>, Refusal> {
     server
         .set_public(owner, &read_address(address)?, true)
@@ -50,7 +47,7 @@ pub(crate) async fn publish(
 pub(crate) async fn unpublish(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Path(address): Path<Address>,
+    InPath(address): InPath<Address>,
 ) -> Result<Plain<Map<String, Value>>, Refusal> {
     server
         .set_public(owner, &read_address(address)?, false)
@@ -60,39 +57,38 @@ pub(crate) async fn unpublish(
 pub(crate) async fn set_ttl(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Path(address): Path<Address>,
+    InPath(address): InPath<Address>,
     Decoded(request): Decoded<SetCheckpointTtlRequest>,
 ) -> Result<Plain<Map<String, Value>>, Refusal> {
     let path = read_address(address)?;
     request.ttl_seconds.map(check_ttl).transpose()?;
-    let mut saved = server.own_checkpoint(owner, &path)?;
     let ttl = request.ttl_seconds.map(Duration::from_secs);
-    saved.checkpoint.expires_at = ttl.and_then(|ttl| Timestamp::now().checked_add(ttl).ok());
-    server.change_checkpoint(saved).await?;
+    let expires_at = ttl.and_then(|ttl| Timestamp::now().checked_add(ttl).ok());
+    let set = |checkpoint: &mut Checkpoint| {
+        checkpoint.expires_at = expires_at;
+        Ok(())
+    };
+    server.modify_checkpoint(owner, &path, set).await?;
     server.remember(owner, "checkpoint_set_ttl", &path);
     Ok(Plain(Map::new()))
 }
 
 impl Server {
-    /// Finds a checkpoint that an owner may change.
-    fn own_checkpoint(&self, owner: Owner, path: &TinkerPath) -> Result<SavedCheckpoint, Refusal> {
-        let saved = self.shared().checkpoints.find_own(owner, path);
-        saved.ok_or_else(|| Refusal::not_found(format!("there is no checkpoint `{path}`")))
-    }
-
     async fn set_public(
         &self,
         owner: Owner,
         path: &TinkerPath,
         public: bool,
     ) -> Result<Plain<Map<String, Value>>, Refusal> {
-        let mut saved = self.own_checkpoint(owner, path)?;
-        if saved.checkpoint.public == public {
-            let state = if public { "public" } else { "private" };
-            return Err(Refusal::conflict(format!("`{path}` is {state} already")));
-        }
-        saved.checkpoint.public = public;
-        self.change_checkpoint(saved).await?;
+        let set = |checkpoint: &mut Checkpoint| {
+            if checkpoint.public == public {
+                let state = if public { "public" } else { "private" };
+                return Err(Refusal::conflict(format!("`{path}` is {state} already")));
+            }
+            checkpoint.public = public;
+            Ok(())
+        };
+        self.modify_checkpoint(owner, path, set).await?;
         let event = if public {
             "checkpoint_publish"
         } else {
@@ -102,14 +98,16 @@ impl Server {
         Ok(Plain(Map::new()))
     }
 
-    async fn change_checkpoint(&self, saved: SavedCheckpoint) -> Result<(), Refusal> {
-        let change = Change::Checkpoint {
-            saved: saved.clone(),
-            replaced: None,
-        };
-        self.shared().store.write(change).await?;
-        self.shared().checkpoints.add(saved);
-        Ok(())
+    /// Changes what is known of a checkpoint that is this owner's.
+    async fn modify_checkpoint(
+        &self,
+        owner: Owner,
+        path: &TinkerPath,
+        change: impl FnOnce(&mut Checkpoint) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let modified = self.shared().checkpoints.modify(owner, path, change);
+        let missing = || Refusal::not_found(format!("there is no checkpoint `{path}`"));
+        modified.await.ok_or_else(missing)?
     }
 
     /// Notes in the audit log what was done with a checkpoint.

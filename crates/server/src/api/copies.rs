@@ -72,12 +72,20 @@ impl Server {
                 "`source_path`: expected a training or sampler checkpoint",
             ));
         }
-        let mut saved = self.checkpoint(owner, &source)?;
+        let (store, checkpoints) = (&self.shared().store, &self.shared().checkpoints);
         let run = ModelId::in_session(&session, 0);
         let path = TinkerPath::new(run.clone(), source.kind(), source.name())?;
-        if self.shared().checkpoints.find_own(owner, &path).is_some() {
+        let found = self.checkpoint(owner, &source);
+        if let Some(copy) = checkpoints.find_own(owner, &path) {
+            if found.is_ok_and(|source| source.folder != copy.folder) {
+                return Err(Refusal::bad_request(format!(
+                    "`X-Idempotency-Key` was used for `{path}`, a copy of another checkpoint"
+                )));
+            }
+            store.write(Change::Nothing).await?;
             return Ok(CopiedWeights { tinker_path: path });
         }
+        let mut saved = found?;
         let now = Timestamp::now();
         let ttl = request.ttl_seconds.map(Duration::from_secs);
         saved.owner = owner;
@@ -117,24 +125,34 @@ impl Server {
             closed: Some("it holds a copy of a checkpoint".to_owned()),
             corrupted: false,
         };
-        let store = &self.shared().store;
-        store.note(Change::Session(session.clone()));
+        // In memory first: the source may be deleted at any moment, and its files must stay then.
+        if !checkpoints.add_copy(&source, saved.clone()) {
+            return Err(Refusal::not_found(format!(
+                "there is no checkpoint `{source}`"
+            )));
+        }
+        {
+            let mut registry = self.registry();
+            let runs = &mut registry.runs;
+            runs.insert(run.id.clone(), Run::new(run.clone(), 1));
+            let sessions = &mut registry.sessions;
+            sessions.insert(session.id.clone(), Session::new(session.clone()));
+        }
+        let (session_id, run_id) = (session.id.clone(), run.id.clone());
+        store.note(Change::Session(session));
         store.note(Change::Run {
-            record: run.clone(),
+            record: run,
             is_new: true,
         });
-        let change = Change::Checkpoint {
-            saved: saved.clone(),
-            replaced: None,
-        };
-        store.write(change).await?;
-        let mut registry = self.registry();
-        registry
-            .sessions
-            .insert(session.id.clone(), Session::new(session));
-        registry.runs.insert(run.id.clone(), Run::new(run, 1));
-        drop(registry);
-        self.shared().checkpoints.add(saved);
+        let replaced = None;
+        let written = store.write(Change::Checkpoint { saved, replaced }).await;
+        if let Err(error) = written {
+            drop(checkpoints.take(|saved| *saved.path() == path));
+            let mut registry = self.registry();
+            registry.runs.remove(&run_id);
+            registry.sessions.remove(&session_id);
+            return Err(error.into());
+        }
         self.remember(owner, "checkpoint_copy", &source);
         Ok(CopiedWeights { tinker_path: path })
     }

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
@@ -20,8 +20,9 @@ use super::{Plain, json as json_reply};
 use crate::Server;
 use crate::auth::Owner;
 use crate::error::Refusal;
-use crate::extract::Caller;
+use crate::extract::{Caller, InPath};
 use crate::record::SavedCheckpoint;
+use crate::store::files::remove;
 
 /// Where links lead to.
 pub(crate) const FILE: &str = "/downloads/{folder}/{file}";
@@ -34,7 +35,7 @@ const ARCHIVE: &str = "checkpoint.tar";
 pub(crate) async fn external_urls(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Path(address): Path<Address>,
+    InPath(address): InPath<Address>,
     headers: HeaderMap,
 ) -> Result<Plain<ExternalWeightsUrls>, Refusal> {
     let path = read_address(address)?;
@@ -53,7 +54,7 @@ pub(crate) async fn external_urls(
 pub(crate) async fn archive(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Path(address): Path<Address>,
+    InPath(address): InPath<Address>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let path = read_address(address)?;
@@ -71,15 +72,20 @@ pub(crate) async fn archive(
 /// Sends a file, or a part of it.
 pub(crate) async fn file(
     State(server): State<Server>,
-    Path((folder, name)): Path<(String, String)>,
+    InPath((folder, name)): InPath<(String, String)>,
     uri: Uri,
     request: Request,
 ) -> Result<Response, Refusal> {
     let query = uri.query().unwrap_or_default();
     let checked = server.auth().check(uri.path(), query, Timestamp::now());
     checked.map_err(|bad| Refusal::forbidden(bad.to_string()))?;
+    let is_archive = name == ARCHIVE;
     let file = server.file_of(&folder, name).await?;
     let sent = ServeFile::new(&file).try_call(request).await;
+    if is_archive {
+        // It is open now, and that is enough: its bytes are free again when the download ends.
+        remove(&file);
+    }
     sent.map(IntoResponse::into_response)
         .map_err(|error| Refusal::unavailable(error.to_string()))
 }
@@ -125,7 +131,8 @@ impl Server {
             .ok_or_else(missing)?;
         if name == ARCHIVE {
             let root = self.shared().store.files().root();
-            let archive = root.join("partial").join(format!("{folder}.tar"));
+            let archive = format!("{folder}.{:016x}.tar", fastrand::u64(..));
+            let archive = root.join("partial").join(archive);
             let made = tokio::task::spawn_blocking(move || {
                 make_archive(&found, &archive).map(|()| archive)
             });
@@ -160,20 +167,25 @@ fn file_names(folder: &FilePath) -> Result<Vec<String>, Refusal> {
     names().map_err(|error| Refusal::unavailable(format!("could not list the files: {error}")))
 }
 
-/// Puts the files of a folder into an archive, unless that was done before. The same files make the
-/// same archive, so a broken download can go on.
+/// Puts the files of a folder into an archive. The same files make the same archive, so a broken
+/// download can go on with another one.
 fn make_archive(folder: &FilePath, archive: &FilePath) -> io::Result<()> {
-    if archive.exists() {
-        return Ok(());
+    let made = fill_archive(folder, archive);
+    if made.is_err() {
+        remove(archive);
     }
-    let temporary = archive.with_extension(format!("{:016x}", fastrand::u64(..)));
-    let mut builder = tar::Builder::new(File::create(&temporary)?);
+    made
+}
+
+fn fill_archive(folder: &FilePath, archive: &FilePath) -> io::Result<()> {
+    let mut builder = tar::Builder::new(File::create(archive)?);
     builder.mode(tar::HeaderMode::Deterministic);
     let mut files: Vec<_> = fs::read_dir(folder)?.collect::<Result<_, _>>()?;
     files.sort_by_key(std::fs::DirEntry::file_name);
     for file in files {
         builder.append_path_with_name(file.path(), file.file_name())?;
     }
-    builder.into_inner()?;
-    fs::rename(&temporary, archive)
+    // Clients compare this time to see whether they may go on.
+    let time = fs::metadata(folder)?.modified()?;
+    builder.into_inner()?.set_modified(time)
 }

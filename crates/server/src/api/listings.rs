@@ -1,6 +1,6 @@
 //! Lists of training runs and checkpoints.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde::Deserialize;
 use tinkrs_types::{
     AccessScope, CheckpointKind, CheckpointPage, Cursor, ModelId, TrainingRun, TrainingRunPage,
@@ -10,7 +10,7 @@ use super::{Plain, check_project};
 use crate::Server;
 use crate::auth::Owner;
 use crate::error::Refusal;
-use crate::extract::{Caller, Parameters};
+use crate::extract::{Caller, InPath, Parameters};
 use crate::registry::Run;
 
 /// Which part of a list to show.
@@ -27,7 +27,12 @@ pub(crate) struct Page {
 
 impl Page {
     /// Cuts the page out of a list.
-    pub(super) fn cut<T>(&self, items: Vec<T>, default_limit: u64) -> (Vec<T>, Cursor) {
+    pub(super) fn cut<T>(
+        &self,
+        items: Vec<T>,
+        default_limit: u64,
+    ) -> Result<(Vec<T>, Cursor), Refusal> {
+        self.project_id.as_deref().map(check_project).transpose()?;
         let cursor = Cursor {
             offset: self.offset.unwrap_or(0),
             limit: self.limit.unwrap_or(default_limit),
@@ -36,7 +41,7 @@ impl Page {
         let count = |number| usize::try_from(number).unwrap_or(usize::MAX);
         let items = items.into_iter();
         let items = items.skip(count(cursor.offset)).take(count(cursor.limit));
-        (items.collect(), cursor)
+        Ok((items.collect(), cursor))
     }
 }
 
@@ -53,8 +58,7 @@ pub(crate) async fn training_runs(
     Caller(owner): Caller,
     Parameters(page): Parameters<Page>,
 ) -> Result<Plain<TrainingRunPage>, Refusal> {
-    page.project_id.as_deref().map(check_project).transpose()?;
-    let (training_runs, cursor) = page.cut(server.training_runs(owner), 20);
+    let (training_runs, cursor) = page.cut(server.training_runs(owner), 20)?;
     Ok(Plain(TrainingRunPage {
         training_runs,
         cursor,
@@ -64,7 +68,7 @@ pub(crate) async fn training_runs(
 pub(crate) async fn training_run(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Path(run_id): Path<String>,
+    InPath(run_id): InPath<String>,
     _: Parameters<Scope>,
 ) -> Result<Plain<TrainingRun>, Refusal> {
     let id = ModelId::new(run_id);
@@ -75,7 +79,7 @@ pub(crate) async fn training_run(
 pub(crate) async fn run_checkpoints(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Path(run_id): Path<String>,
+    InPath(run_id): InPath<String>,
 ) -> Result<Plain<CheckpointPage>, Refusal> {
     let id = ModelId::new(run_id);
     server.registry().run(owner, &id)?;
@@ -89,12 +93,12 @@ pub(crate) async fn checkpoints(
     State(server): State<Server>,
     Caller(owner): Caller,
     Parameters(page): Parameters<Page>,
-) -> Plain<CheckpointPage> {
-    let (checkpoints, cursor) = page.cut(server.shared().checkpoints.list(owner, None), 100);
-    Plain(CheckpointPage {
+) -> Result<Plain<CheckpointPage>, Refusal> {
+    let (checkpoints, cursor) = page.cut(server.shared().checkpoints.list(owner, None), 100)?;
+    Ok(Plain(CheckpointPage {
         checkpoints,
         cursor: Some(cursor),
-    })
+    }))
 }
 
 impl Server {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use bytes::Bytes;
 use jiff::Timestamp;
 use tinkrs_engine::sample;
@@ -24,7 +24,7 @@ use super::{Plain, Tagged};
 use crate::Server;
 use crate::auth::Owner;
 use crate::error::Refusal;
-use crate::extract::{Caller, Decoded, Json};
+use crate::extract::{Caller, Decoded, InPath, Json};
 use crate::feed::Feed;
 use crate::outcome::Outcome;
 use crate::queue::digest;
@@ -60,7 +60,7 @@ pub(crate) async fn join_session(
 pub(crate) async fn info(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Path(sampler_id): Path<String>,
+    InPath(sampler_id): InPath<String>,
 ) -> Result<Plain<SamplerInfo>, Refusal> {
     server.sampler_info(owner, sampler_id.into()).map(Plain)
 }

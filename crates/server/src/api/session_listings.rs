@@ -1,6 +1,6 @@
 //! Finding sessions again.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tinkrs_types::{
@@ -15,24 +15,24 @@ use super::{PROJECT, Plain, check_project};
 use crate::Server;
 use crate::auth::Owner;
 use crate::error::Refusal;
-use crate::extract::{Caller, Decoded, Parameters};
+use crate::extract::{Caller, Decoded, InPath, Parameters};
 use crate::record::SessionRecord;
 
 pub(crate) async fn list(
     State(server): State<Server>,
     Caller(owner): Caller,
     Parameters(page): Parameters<Page>,
-) -> Plain<ListSessionsResponse> {
+) -> Result<Plain<ListSessionsResponse>, Refusal> {
     let sessions = server.sessions(owner);
     let sessions = sessions.into_iter().map(|session| session.id).collect();
-    let (sessions, _) = page.cut(sessions, 20);
-    Plain(ListSessionsResponse { sessions })
+    let (sessions, _) = page.cut(sessions, 20)?;
+    Ok(Plain(ListSessionsResponse { sessions }))
 }
 
 pub(crate) async fn describe(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Path(id): Path<String>,
+    InPath(id): InPath<String>,
     _: Parameters<Scope>,
 ) -> Result<Plain<SessionInfo>, Refusal> {
     server.session_info(owner, &id.into()).map(Plain)
@@ -50,7 +50,7 @@ pub(crate) async fn search(
 pub(crate) async fn assign_project(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Path(id): Path<String>,
+    InPath(id): InPath<String>,
     Decoded(request): Decoded<AssignSessionProjectRequest>,
 ) -> Result<Plain<Map<String, Value>>, Refusal> {
     server.registry().session(owner, &id.into())?;
@@ -61,7 +61,7 @@ pub(crate) async fn assign_project(
 pub(crate) async fn trace_export(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Path(id): Path<String>,
+    InPath(id): InPath<String>,
 ) -> Result<Plain<TraceExport>, Refusal> {
     server.registry().session(owner, &id.into())?;
     Ok(Plain(TraceExport {

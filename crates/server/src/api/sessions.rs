@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tinkrs_types::{SessionId, SessionStatus};
@@ -15,7 +15,7 @@ use super::{Plain, Tagged, check_project};
 use crate::Server;
 use crate::auth::Owner;
 use crate::error::Refusal;
-use crate::extract::{Caller, Decoded};
+use crate::extract::{Caller, Decoded, InPath};
 use crate::record::SessionRecord;
 use crate::registry::Session;
 use crate::store::Change;
@@ -41,7 +41,7 @@ pub(crate) async fn heartbeat(
 pub(crate) async fn finish(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Path(session_id): Path<String>,
+    InPath(session_id): InPath<String>,
     Decoded(request): Decoded<FinishSessionRequest>,
 ) -> Result<Plain<Map<String, Value>>, Refusal> {
     let id = session_id.into();

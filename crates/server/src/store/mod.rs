@@ -144,13 +144,17 @@ impl Store {
         });
     }
 
-    /// Makes a change, and completes when it is durable.
-    pub(crate) async fn write(&self, change: Change) -> Result<(), WriteError> {
+    /// Makes a change, and completes when it is durable. It is sent by the call itself, so whoever
+    /// holds a lock at the call keeps the order.
+    pub(crate) fn write(
+        &self,
+        change: Change,
+    ) -> impl Future<Output = Result<(), WriteError>> + use<> {
         let (done, written) = oneshot::channel();
         self.send(change, |result| {
             let _ = done.send(result);
         });
-        written.await.unwrap_or_else(|_| Err(stopped()))
+        async move { written.await.unwrap_or_else(|_| Err(stopped())) }
     }
 
     /// Makes a change, and returns when it is durable.

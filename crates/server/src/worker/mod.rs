@@ -195,7 +195,9 @@ impl Worker {
 
 /// Turns an error of the engine into the result of an operation.
 fn failure(error: &tinkrs_engine::Error) -> Outcome {
-    let category = match error.is_bad_request() {
+    // Numbers that are out of bounds come from the data and settings of whoever trains.
+    let diverged = matches!(error, tinkrs_engine::Error::NonFiniteTensor { .. });
+    let category = match error.is_bad_request() || diverged {
         true => ErrorCategory::User,
         false => ErrorCategory::Server,
     };

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
+use hyper::service::Service;
 use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
 use tinkrs_engine::weights::{Dtype, RandomWeights};
 use tinkrs_engine::{Model, ModelConfig, Precision, Threads};
@@ -17,6 +19,7 @@ use tokio::task::JoinHandle;
 
 /// A server that stops when it is dropped.
 pub(crate) struct TestServer {
+    server: Server,
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<std::io::Result<()>>,
@@ -65,10 +68,11 @@ impl TestServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let serving = tokio::spawn(tinkrs_server::serve(listener, server, async {
+        let serving = tokio::spawn(tinkrs_server::serve(listener, server.clone(), async {
             let _ = stopped.await;
         }));
         Self {
+            server,
             address,
             stop,
             serving,
@@ -97,7 +101,76 @@ impl TestServer {
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> Answer {
-        send(self.address, method, path, headers, body).await
+        let path = format!("/api/v1{path}");
+        let answer = try_send(self.address, method, &path, headers, body).await;
+        answer.unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// Sends a request to any path. It may get no answer.
+    pub(crate) async fn try_send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Result<Answer, hyper::Error> {
+        try_send(self.address, method, path, headers, body).await
+    }
+
+    /// Follows a link of this server, without a key.
+    pub(crate) async fn follow(&self, link: &str, headers: &[(&str, &str)]) -> Answer {
+        let path = link.strip_prefix(&self.url()).expect("a link of ours");
+        let headers = [&[("x-api-key", "")], headers].concat();
+        let answer = self.try_send(Method::GET, path, &headers, "").await;
+        answer.unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// Where the server is.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The data folder.
+    pub(crate) fn data(&self) -> &std::path::Path {
+        self.data.path()
+    }
+
+    /// Calls the server without a network.
+    pub(crate) fn local(&self) -> Local {
+        Local {
+            router: TowerToHyperService::new(tinkrs_server::router(self.server.clone())),
+        }
+    }
+
+    /// Acts as the owner of another key.
+    pub(crate) fn owner<'a>(&'a self, key: &'a str) -> Owner<'a> {
+        Owner { server: self, key }
+    }
+
+    /// As the owner of the usual key.
+    pub(crate) fn me(&self) -> Owner<'_> {
+        self.owner(KEY)
+    }
+
+    /// Gets JSON that must be answered by 200.
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        self.me().get(path).await
+    }
+
+    /// Saves weights under a name, and returns their path.
+    pub(crate) async fn save(
+        &self,
+        operation: &str,
+        model: &str,
+        seq_id: i64,
+        name: &str,
+    ) -> String {
+        let body = json!({"model_id": model, "path": name, "seq_id": seq_id});
+        let id = self.promise(operation, body).await;
+        let result = self.result(&id).await;
+        let path = result["path"].as_str();
+        path.unwrap_or_else(|| panic!("no path: {result}"))
+            .to_owned()
     }
 
     /// Posts JSON.
@@ -184,14 +257,131 @@ impl TestServer {
     }
 }
 
+/// The key that tests use unless they say otherwise.
+pub(crate) const KEY: &str = "tml-test";
+
+/// A way to a server that needs no connection, for tests of many requests.
+#[derive(Clone)]
+pub(crate) struct Local {
+    router: TowerToHyperService<axum::Router>,
+}
+
+impl Local {
+    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
+        let response = self.router.call(request).await.expect("routers never fail");
+        let (parts, body) = response.into_parts();
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            body: body.collect().await.unwrap().to_bytes(),
+        }
+    }
+
+    /// Sends JSON, or nothing if the body is null.
+    pub(crate) async fn call(&self, method: Method, path: &str, body: &Value) -> Answer {
+        let bytes = match body {
+            Value::Null => Bytes::new(),
+            body => body.to_string().into(),
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("/api/v1{path}"))
+            .header("host", "localhost")
+            .header("x-api-key", KEY)
+            .header("content-type", "application/json");
+        self.send(request.body(Full::new(bytes)).unwrap()).await
+    }
+
+    /// Posts JSON that must be answered by 200, however often the server is busy before.
+    pub(crate) async fn ok(&self, path: &str, body: Value) -> Value {
+        loop {
+            let answer = self.call(Method::POST, path, &body).await;
+            if answer.status == 429 {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            assert_eq!(answer.status, 200, "{path}: {:?}", answer.body);
+            return answer.json();
+        }
+    }
+
+    /// Waits for a result.
+    pub(crate) async fn result(&self, promise: &Value) -> Value {
+        let poll = json!({"request_id": promise["request_id"]});
+        loop {
+            let answer = self.call(Method::POST, "/retrieve_future", &poll).await;
+            if answer.status != 408 {
+                assert_eq!(answer.status, 200, "{promise}: {:?}", answer.body);
+                return answer.json();
+            }
+        }
+    }
+}
+
+/// Whoever has a key.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner<'a> {
+    server: &'a TestServer,
+    key: &'a str,
+}
+
+impl Owner<'_> {
+    /// Sends a request, with a body if that is not null.
+    pub(crate) async fn call(&self, method: Method, path: &str, body: &Value) -> Answer {
+        let headers = [
+            ("x-api-key", self.key),
+            ("content-type", "application/json"),
+        ];
+        let body = match body {
+            Value::Null => String::new(),
+            body => body.to_string(),
+        };
+        self.server.send(method, path, &headers, body).await
+    }
+
+    /// Gets JSON that must be answered by 200.
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        let answer = self.call(Method::GET, path, &Value::Null).await;
+        assert_eq!(answer.status, 200, "{path}: {:?}", answer.body);
+        answer.json()
+    }
+
+    /// Posts JSON that must be answered by 200.
+    pub(crate) async fn ok(&self, path: &str, body: Value) -> Value {
+        let answer = self.call(Method::POST, path, &body).await;
+        assert_eq!(answer.status, 200, "{path}: {:?}", answer.body);
+        answer.json()
+    }
+
+    /// Waits for the result of a request that is promised one.
+    pub(crate) async fn result(&self, path: &str, body: Value) -> Value {
+        let promise = self.ok(path, body).await;
+        let poll = json!({"request_id": promise["request_id"]});
+        loop {
+            let answer = self.call(Method::POST, "/retrieve_future", &poll).await;
+            if answer.status != 408 {
+                assert_eq!(answer.status, 200, "{path}: {:?}", answer.body);
+                return answer.json();
+            }
+        }
+    }
+}
+
+/// The last part of a checkpoint's path in the API: its kind and name.
+pub(crate) fn address(path: &str) -> String {
+    let rest = path.strip_prefix("tinker://").expect("a path");
+    let (run, id) = rest.split_once('/').expect("a path");
+    format!("/training_runs/{run}/checkpoints/{id}")
+}
+
 /// Sends a request on a connection of its own.
-async fn send(
+async fn try_send(
     address: SocketAddr,
     method: Method,
     path: &str,
     headers: &[(&str, &str)],
     body: impl Into<Bytes>,
-) -> Answer {
+) -> Result<Answer, hyper::Error> {
     let stream = TcpStream::connect(address).await.unwrap();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
@@ -199,22 +389,22 @@ async fn send(
     tokio::spawn(connection);
     let mut request = Request::builder()
         .method(method)
-        .uri(format!("/api/v1{path}"))
+        .uri(path)
         .header("host", address.to_string());
     if !headers.iter().any(|(name, _)| *name == "x-api-key") {
-        request = request.header("x-api-key", "tml-test");
+        request = request.header("x-api-key", KEY);
     }
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
     let request = request.body(Full::new(body.into())).unwrap();
-    let response = sender.send_request(request).await.unwrap();
+    let response = sender.send_request(request).await?;
     let (parts, body) = response.into_parts();
-    Answer {
+    Ok(Answer {
         status: parts.status,
         headers: parts.headers,
-        body: body.collect().await.unwrap().to_bytes(),
-    }
+        body: body.collect().await?.to_bytes(),
+    })
 }
 
 /// The body of a pass, as clients to 0.24 send it.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::caller::{TestServer, pass};
 
 /// The trace of `-(logprobs * weights).sum()`: cross-entropy in a client's own words.
-fn upload(session: &str) -> Value {
+pub(crate) fn upload(session: &str) -> Value {
     let node = |op: &str, name: &str, target: &str, args: Value| json!({"op": op, "name": name, "target": target, "args": args, "kwargs": {}});
     json!({
         "session_id": session, "custom_loss_seq_id": 0, "name": "own_cross_entropy",
@@ -21,7 +21,7 @@ fn upload(session: &str) -> Value {
     })
 }
 
-fn custom_pass(model: &str, seq_id: i64, loss_id: &Value) -> Value {
+pub(crate) fn custom_pass(model: &str, seq_id: i64, loss_id: &Value) -> Value {
     let mut body = pass(model, seq_id);
     body["forward_backward_input"]["loss_fn"] = json!("custom");
     body["forward_backward_input"]["loss_fn_config"] = json!({"loss_id": loss_id});

@@ -60,6 +60,9 @@ async fn main() -> Result<()> {
     );
     let sampler = run.await?.sampler;
     let page = report::write(folder)?;
-    println!("sample from {sampler:?}; see {}", page.display());
+    match sampler {
+        Some(sampler) => println!("sample from {sampler}; see {}", page.display()),
+        None => println!("stopped; run the same command to go on"),
+    }
     Ok(())
 }

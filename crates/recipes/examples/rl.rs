@@ -73,6 +73,9 @@ async fn main() -> Result<()> {
     let service = ServiceClient::from_env();
     let outcome = rl::train(&service, &config, &problems, &folder, hooks).await?;
     let page = report::write(&folder)?;
-    println!("sample from {:?}; see {}", outcome.sampler, page.display());
+    match outcome.sampler {
+        Some(sampler) => println!("sample from {sampler}; see {}", page.display()),
+        None => println!("stopped; run the same command to go on"),
+    }
     Ok(())
 }

@@ -66,11 +66,9 @@ async fn main() -> Result<()> {
     });
     let outcome = sft::train(&service, &settings(&model), &examples, &folder, hooks).await?;
     let page = report::write(&folder)?;
-    println!(
-        "{} steps; sample from {:?}; see {}",
-        outcome.steps,
-        outcome.sampler,
-        page.display()
-    );
+    match outcome.sampler {
+        Some(sampler) => println!("sample from {sampler}; see {}", page.display()),
+        None => println!("stopped; run the same command to go on"),
+    }
     Ok(())
 }

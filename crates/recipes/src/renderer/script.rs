@@ -166,6 +166,33 @@ mod tests {
     }
 
     #[test]
+    fn control_tokens_swallow_white_space_where_the_tokenizer_lets_them() {
+        let json = r#"{"version": "1.0", "normalizer": null, "post_processor": null, "decoder": null,
+            "added_tokens": [
+                {"id": 1, "content": "<left>", "special": true, "single_word": false,
+                    "lstrip": true, "rstrip": false, "normalized": false},
+                {"id": 2, "content": "<right>", "special": true, "single_word": false,
+                    "lstrip": false, "rstrip": true, "normalized": false}],
+            "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated",
+                "invert": false},
+            "model": {"type": "WordLevel", "unk_token": "?", "vocab":
+                {"?": 0, "<left>": 1, "<right>": 2, "a": 3, " ": 4, "\n": 5}}}"#;
+        let tokenizer = testing::tokenizer_of(json);
+        let vocabulary = Vocabulary::new(std::sync::Arc::clone(&tokenizer));
+        for text in [
+            "a <left> a <right> a",
+            "<right>  <left>",
+            "<right> a <left>a",
+            " a<left>",
+        ] {
+            let mut script = Script::new(&vocabulary);
+            script.trusted(text);
+            let expected = tokenizer.encode_without_special_tokens(text).unwrap();
+            assert_eq!(script.finish().unwrap().tokens, expected, "{text}");
+        }
+    }
+
+    #[test]
     fn a_tag_without_a_token_of_its_own_is_text() {
         let vocabulary = testing::vocabulary();
         let mut script = Script::new(&vocabulary);

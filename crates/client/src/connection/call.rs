@@ -9,8 +9,8 @@ use crate::Error;
 use crate::error::BoxError;
 use crate::telemetry::named::CallFailed;
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, Request, StatusCode, Uri};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, StatusCode};
 use http_body_util::Full;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -23,8 +23,6 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
-/// The calls that are made most have no more headers, so that their map never grows.
-const HEADERS: usize = 12;
 
 /// What a request carries.
 #[derive(Clone, Debug)]
@@ -35,7 +33,7 @@ pub(crate) enum Payload {
 }
 
 impl Payload {
-    fn body(&self) -> &Bytes {
+    pub(super) fn body(&self) -> &Bytes {
         static NONE: Bytes = Bytes::new();
         match self {
             Self::None => &NONE,
@@ -428,69 +426,8 @@ impl Connection {
         Err(Fault::Connection("too many redirects".into()))
     }
 
-    async fn request(
-        &self,
-        call: &Call,
-        path: &str,
-        idempotency_key: Option<&HeaderValue>,
-        retries: u32,
-    ) -> Result<Request<Full<Bytes>>, Error> {
-        let mut request = Request::new(Full::new(call.payload.body().clone()));
-        *request.method_mut() = call.method.clone();
-        *request.uri_mut() = self.uri(path)?;
-        let headers = request.headers_mut();
-        headers.reserve(HEADERS);
-        headers.extend(self.default_headers.iter().cloned());
-        headers.insert(ACCEPT, HeaderValue::from_static(call.accept));
-        headers.insert(HeaderName::from_static(header::RETRY_COUNT), retries.into());
-        headers.insert(
-            HeaderName::from_static(header::READ_TIMEOUT),
-            seconds(self.timeout(call)),
-        );
-        if let Some(key) = idempotency_key {
-            headers.insert(
-                HeaderName::from_static(header::IDEMPOTENCY_KEY),
-                key.clone(),
-            );
-        }
-        headers.insert(
-            HeaderName::from_static(header::API_KEY),
-            self.credential.header().await?,
-        );
-        headers.extend(call.headers.iter().cloned());
-        let content_type = match &call.payload {
-            Payload::None if call.method == Method::GET => return Ok(request),
-            Payload::None | Payload::Json(_) => header::JSON,
-            Payload::Message { zstd, .. } => {
-                if *zstd {
-                    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("zstd"));
-                }
-                header::PROTOBUF
-            }
-        };
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        Ok(request)
-    }
-
-    /// Returns a path as a request carries it.
-    fn uri(&self, path: &str) -> Result<Uri, Error> {
-        path.parse().or_else(|_| {
-            // It has characters that are only fit for a URL once they are escaped.
-            let url = self.url(path)?;
-            let query = url.query().map(|query| format!("?{query}"));
-            let path = format!("{}{}", url.path(), query.unwrap_or_default());
-            path.parse().map_err(|_| not_a_url(&path))
-        })
-    }
-
-    fn url(&self, path: &str) -> Result<reqwest::Url, Error> {
-        let origin = self.base_url.trim_end_matches(&self.base_path);
-        let url = format!("{origin}{path}");
-        url.parse().map_err(|_| not_a_url(&url))
-    }
-
     /// Returns how long the server may be silent before a try counts as failed.
-    fn timeout(&self, call: &Call) -> Duration {
+    pub(super) fn timeout(&self, call: &Call) -> Duration {
         call.timeout.min(self.max_timeout)
     }
 
@@ -555,20 +492,6 @@ fn fault(call: &Call, broken: Broken) -> Fault {
     }
 }
 
-fn not_a_url(text: &str) -> Error {
-    Error::Setup {
-        message: format!("`{text}` is not a URL"),
-    }
-}
-
-fn seconds(time: Duration) -> HeaderValue {
-    if time.subsec_nanos() == 0 {
-        return time.as_secs().into();
-    }
-    let text = time.as_secs_f64().to_string();
-    HeaderValue::try_from(text).expect("a number is digits and a point")
-}
-
 fn log_deprecation(operation: &'static str, headers: &HeaderMap) {
     let Some(note) = headers
         .get(header::DEPRECATION_NOTE)
@@ -595,11 +518,5 @@ mod tests {
         let pairs = [("day", "2026-01-02".into()), ("q", "a b&c:d/é".into())];
         assert_eq!(form(pairs), "day=2026-01-02&q=a+b%26c%3Ad%2F%C3%A9");
         assert_eq!(Call::get("x", "/p").query([]).path, "/p");
-    }
-
-    #[test]
-    fn seconds_are_written_as_short_as_they_can_be() {
-        assert_eq!(seconds(Duration::from_secs(60)), "60");
-        assert_eq!(seconds(Duration::from_millis(2_500)), "2.5");
     }
 }

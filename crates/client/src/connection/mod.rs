@@ -3,6 +3,7 @@
 pub(crate) mod billing;
 pub(crate) mod call;
 pub(crate) mod credential;
+mod request;
 pub(crate) mod retry;
 pub(crate) mod stats;
 pub(crate) mod transport;

@@ -1,0 +1,196 @@
+//! What the server adds to the engine: `cargo bench -p tinkrs-server`.
+//!
+//! Prints the time of an operation through HTTP and of the same operation on the engine, the memory of
+//! 2,000 polls that wait, and how long a server takes to start. Compare on an idle machine.
+
+#![allow(clippy::print_stdout)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::SendRequest;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tinkrs_engine::weights::{Dtype, RandomWeights};
+use tinkrs_engine::{Model, ModelConfig, Precision, Threads, TrainingRun};
+use tinkrs_server::{BaseModel, Server, Settings};
+use tinkrs_types::{Datum, LoraConfig, LossFn};
+use tokio::net::{TcpListener, TcpStream};
+
+const OPERATIONS: i64 = 500;
+const POLLS: usize = 2000;
+
+fn model() -> Arc<Model> {
+    let weights = RandomWeights::new(ModelConfig::tiny_llama(), 1, Dtype::F32).unwrap();
+    let threads = Threads::new(1).unwrap();
+    Arc::new(Model::load(&weights, Precision::Stored, &threads).unwrap())
+}
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(run());
+}
+
+async fn run() {
+    let data = tempfile::tempdir().unwrap();
+    let start = Instant::now();
+    let models = vec![BaseModel::new("tiny", model())];
+    let server = Server::start(models, Settings::new(data.path())).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(tinkrs_server::serve(
+        listener,
+        server,
+        std::future::pending(),
+    ));
+    let mut connection = Connection::open(address).await;
+    connection.get("/api/v1/healthz").await;
+    println!(
+        "start, with a tiny model: {:.1} ms",
+        millis(start.elapsed())
+    );
+
+    let session = connection
+        .post(
+            "/create_session",
+            &json!({"tags": [], "sdk_version": "0.36.0"}),
+        )
+        .await;
+    let body = json!({
+        "session_id": session["session_id"], "model_seq_id": 0, "base_model": "tiny",
+        "lora_config": {"rank": 4, "seed": 1},
+    });
+    let created = connection.post("/create_model", &body).await;
+    let model_id = connection.result(&created).await["model_id"].clone();
+
+    let mut through_http = Vec::new();
+    for number in 1..=OPERATIONS {
+        let body = pass(&model_id, number);
+        let start = Instant::now();
+        let promise = connection.post("/forward_backward", &body).await;
+        connection.result(&promise).await;
+        through_http.push(start.elapsed());
+    }
+    let mut run = TrainingRun::lora(model(), &LoraConfig::new(4)).unwrap();
+    let batch = [Datum::supervised(vec![1, 5, 9], [5, 9, 2], [0.0, 1.0, 1.0]).unwrap()];
+    let mut direct = Vec::new();
+    for _ in 0..OPERATIONS {
+        let start = Instant::now();
+        run.forward_backward(&batch, &LossFn::CrossEntropy).unwrap();
+        direct.push(start.elapsed());
+    }
+    let (through_http, direct) = (median(through_http), median(direct));
+    println!(
+        "forward_backward, median of {OPERATIONS}: {:.3} ms through HTTP, {:.3} ms on the engine: \
+         the server adds {:.3} ms",
+        millis(through_http),
+        millis(direct),
+        millis(through_http.saturating_sub(direct)),
+    );
+
+    let before = resident_mib();
+    let early = connection
+        .post("/forward_backward", &pass(&model_id, OPERATIONS + 2))
+        .await;
+    let id = early["request_id"].as_str().unwrap().to_owned();
+    let mut connections = Vec::new();
+    for _ in 0..POLLS {
+        let mut connection = Connection::open(address).await;
+        let body = json!({"request_id": id});
+        let request = connection.request("/retrieve_future", &body);
+        let poll = connection.sender.send_request(request);
+        connections.push(tokio::spawn(poll));
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    println!(
+        "{POLLS} waiting polls: {:.1} MiB, both ends in this process",
+        resident_mib() - before
+    );
+}
+
+fn pass(model_id: &Value, number: i64) -> Value {
+    json!({
+        "forward_backward_input": {
+            "data": [{
+                "model_input": {"chunks": [{"tokens": [1, 5, 9]}]},
+                "loss_fn_inputs": {
+                    "target_tokens": {"data": [5, 9, 2], "dtype": "int64", "shape": [3]},
+                    "weights": {"data": [0.0, 1.0, 1.0], "dtype": "float32", "shape": [3]},
+                },
+            }],
+            "loss_fn": "cross_entropy",
+        },
+        "model_id": model_id, "seq_id": number,
+    })
+}
+
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    host: String,
+}
+
+impl Connection {
+    async fn open(address: std::net::SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        let host = address.to_string();
+        Self { sender, host }
+    }
+
+    fn request(&self, path: &str, body: &Value) -> Request<Full<Bytes>> {
+        Request::post(format!("/api/v1{path}"))
+            .header("host", &self.host)
+            .header("x-api-key", "tml-bench")
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(body.to_string())))
+            .unwrap()
+    }
+
+    async fn get(&mut self, path: &str) {
+        let request = Request::get(path).header("host", &self.host);
+        let request = request.body(Full::default()).unwrap();
+        let response = self.sender.send_request(request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        response.into_body().collect().await.unwrap();
+    }
+
+    async fn post(&mut self, path: &str, body: &Value) -> Value {
+        let request = self.request(path, body);
+        let response = self.sender.send_request(request).await.unwrap();
+        assert_eq!(response.status(), 200, "{path}");
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    async fn result(&mut self, promise: &Value) -> Value {
+        let body = json!({"request_id": promise["request_id"]});
+        self.post("/retrieve_future", &body).await
+    }
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// The memory of this process, in MiB.
+fn resident_mib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
+    kib.unwrap_or(f64::NAN) / 1024.0
+}

@@ -112,7 +112,7 @@ impl Checkpoints {
     }
 
     /// Writes the files of a checkpoint: `write` fills a new folder. It appears under its name when
-    /// [`add`](Self::add) is called, after the change was stored.
+    /// [`replace`](Self::replace) is called.
     pub(crate) fn fill(
         &self,
         new: NewCheckpoint,
@@ -181,18 +181,17 @@ impl Checkpoints {
         result
     }
 
-    /// Returns what has to be stored for a checkpoint to appear.
-    pub(crate) fn change(&self, saved: &SavedCheckpoint) -> Change {
-        let all = lock(&self.saved);
-        let replaced = all.get(saved.path()).map(|old| old.folder.clone());
-        let replaced = replaced.filter(|folder| *folder != saved.folder);
-        Change::Checkpoint {
-            saved: saved.clone(),
-            replaced: replaced.filter(|folder| users(&all, folder) == 1),
-        }
+    /// Lists a checkpoint. Returns the one that had its name before, and what has to be stored.
+    pub(crate) fn replace(&self, saved: SavedCheckpoint) -> (Option<SavedCheckpoint>, Change) {
+        let mut all = lock(&self.saved);
+        let before = all.insert(saved.path().clone(), saved.clone());
+        let replaced = before.as_ref().map(|old| old.folder.clone());
+        // A copy may share its folder; from here on no further one can be made.
+        let replaced = replaced.filter(|folder| users(&all, folder) == 0);
+        (before, Change::Checkpoint { saved, replaced })
     }
 
-    /// Lists a checkpoint, whose change was stored.
+    /// Lists a checkpoint again that could not be replaced.
     pub(crate) fn add(&self, saved: SavedCheckpoint) {
         lock(&self.saved).insert(saved.path().clone(), saved);
     }
@@ -370,9 +369,8 @@ mod tests {
         text: &'static str,
     ) -> Result<SavedCheckpoint, SaveError> {
         let saved = checkpoints.fill(new, write(text))?;
-        let change = checkpoints.change(&saved);
+        let (_, change) = checkpoints.replace(saved.clone());
         checkpoints.store.write_blocking(change).unwrap();
-        checkpoints.add(saved.clone());
         Ok(saved)
     }
 

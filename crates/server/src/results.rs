@@ -343,11 +343,13 @@ impl Results {
 
     /// Drops results that the owner has downloaded.
     pub(crate) fn release(&self, owner: Owner, ids: &[RequestId]) {
-        self.drop_where(|id, entry| {
-            ids.contains(id)
-                && entry.owner == owner
-                && matches!(*entry.state.borrow(), State::Done { .. })
-        });
+        let mut table = lock(&self.table);
+        let is_over = |id: &&RequestId| {
+            let entry = table.entries.get(*id).filter(|entry| entry.owner == owner);
+            entry.is_some_and(|entry| matches!(*entry.state.borrow(), State::Done { .. }))
+        };
+        let over = ids.iter().filter(is_over).cloned().collect();
+        self.drop_all(&mut table, over);
     }
 
     /// Drops results that were fetched a while ago, and those that nobody came for.
@@ -370,13 +372,16 @@ impl Results {
             .filter(|(id, entry)| is_over(id, entry))
             .map(|(id, _)| id.clone())
             .collect();
+        self.drop_all(&mut table, over);
+    }
+
+    fn drop_all(&self, table: &mut Table, over: Vec<RequestId>) {
         if over.is_empty() {
             return;
         }
         for id in &over {
             table.entries.remove(id);
         }
-        let table = &mut *table;
         table.resident.retain(|(id, size)| {
             let kept = table.entries.contains_key(id);
             if !kept {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tinkrs_types::{Checkpoint, CheckpointKind, ModelId, TinkerPath, check_ttl};
 use tinkrs_wire::op::set_checkpoint_ttl::SetCheckpointTtlRequest;
 
@@ -112,10 +112,7 @@ impl Server {
 
     /// Notes in the audit log what was done with a checkpoint.
     pub(super) fn remember(&self, owner: Owner, event: &'static str, path: &TinkerPath) {
-        let details = json!({"tinker_path": path, "model_id": path.run()});
-        if let Value::Object(details) = details {
-            self.shared().store.remember(owner, event, details);
-        }
+        self.shared().store.remember_checkpoint(owner, event, path);
     }
 }
 

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use rusqlite::params;
 use serde_json::{Map, Value};
+use tinkrs_types::TinkerPath;
 
 use super::{AuditEntry, Store, UsageKind, load};
 use crate::auth::Owner;
@@ -65,6 +66,15 @@ impl Store {
             Ok((load::time(row, 0)?, row.get(1)?, details))
         })?;
         rows.collect()
+    }
+
+    /// Remembers what somebody did with a checkpoint.
+    pub(crate) fn remember_checkpoint(&self, owner: Owner, event: &'static str, path: &TinkerPath) {
+        let details = [
+            ("tinker_path".to_owned(), path.to_string().into()),
+            ("model_id".to_owned(), path.run().to_string().into()),
+        ];
+        self.remember(owner, event, details.into_iter().collect());
     }
 
     /// Remembers what somebody did.

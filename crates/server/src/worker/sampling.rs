@@ -79,9 +79,9 @@ impl Sampling {
             answer,
             permit,
         } = job;
-        let weights = match adapter {
+        let weights = match &adapter {
             None => Ok(WeightsId::BASE),
-            Some(folder) => self.adapters.find(&folder, &self.model, &mut self.sampler),
+            Some(folder) => self.adapters.find(folder, &self.model, &mut self.sampler),
         };
         let prompt_tokens = request.prompt.len() as u64;
         let ticket = weights.and_then(|weights| {
@@ -98,6 +98,10 @@ impl Sampling {
                     _permit: permit,
                 };
                 self.waiting.insert(ticket, waiting);
+            }
+            Err(_) if adapter.is_some_and(|folder| !folder.exists()) => {
+                let why = "the checkpoint that is sampled from was deleted";
+                answer.finish(Outcome::user_error(why));
             }
             Err(error) => answer.finish(failure(&error)),
         }

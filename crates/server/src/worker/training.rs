@@ -9,6 +9,7 @@ use std::time::Instant;
 use tinkrs_engine::{Adapter, Model, TrainState, TrainingRun, peft};
 use tinkrs_types::{
     AdamParams, Datum, ExternalSave, LoraConfig, LossFn, ModelId, SamplingSessionId, TinkerPath,
+    WeightsInfo,
 };
 use tinkrs_wire::op::create_model::CreateModelResult;
 use tinkrs_wire::op::load_weights::LoadWeightsResult;
@@ -240,11 +241,7 @@ impl Training {
                 tokens,
             });
         }
-        let checkpoints = &self.shared.checkpoints;
         let saved = done.saved;
-        ending
-            .also
-            .extend(saved.iter().map(|saved| checkpoints.change(saved)));
         let sampler = done.sampler;
         ending
             .also
@@ -283,14 +280,17 @@ impl Training {
     fn finish_checkpoint(
         &self,
         answer: crate::results::Answer,
-        ending: Ending,
+        mut ending: Ending,
         saved: SavedCheckpoint,
     ) {
         let checkpoints = &self.shared.checkpoints;
-        let (path, folder) = (saved.path().clone(), saved.folder.clone());
-        let before = checkpoints.find_own(saved.owner, &path);
-        checkpoints.add(saved);
-        if answer.finish_blocking(ending).is_err() {
+        let (path, folder, owner) = (saved.path().clone(), saved.folder.clone(), saved.owner);
+        let (before, change) = checkpoints.replace(saved);
+        ending.also.push(change);
+        if answer.finish_blocking(ending).is_ok() {
+            let store = &self.shared.store;
+            store.remember_checkpoint(owner, "checkpoint_create", &path);
+        } else {
             match before {
                 Some(before) => checkpoints.add(before),
                 None => drop(checkpoints.take(|saved| *saved.path() == path)),
@@ -475,6 +475,16 @@ impl Training {
         };
         let saved = self.shared.checkpoints.find(owner, path);
         let saved = saved.ok_or_else(|| Failure::NoCheckpoint(path.clone()))?;
+        let ours = {
+            let registry = self.shared.registry();
+            let run = registry.runs.get(id);
+            run.map(|run| shape(&run.record.weights_info()))
+        };
+        let theirs = shape(&saved.info);
+        if let Some(ours) = ours.filter(|ours| *ours != theirs) {
+            let path = path.clone();
+            return Err(Failure::OtherShape { path, theirs, ours });
+        }
         let file = self
             .shared
             .checkpoints
@@ -492,6 +502,8 @@ impl Training {
             return Err(error.into());
         }
         self.snapshots.forget(id);
+        let store = &self.shared.store;
+        store.remember_checkpoint(owner, "checkpoint_read", path);
         let result = LoadWeightsResult {
             path: Some(path.to_string()),
             model_id: Some(id.clone()),
@@ -514,9 +526,34 @@ fn save_adapter(
     peft::save(folder, &adapter, run.model().config())
 }
 
+/// Describes what a checkpoint must have in common with a model that loads it.
+fn shape(info: &WeightsInfo) -> String {
+    let trained = [
+        ("unembed", info.train_unembed),
+        ("mlp", info.train_mlp),
+        ("attn", info.train_attn),
+    ];
+    let trained: Vec<_> = trained
+        .into_iter()
+        .filter(|(_, is_trained)| is_trained.unwrap_or(true))
+        .map(|(name, _)| name)
+        .collect();
+    let rank = info.lora_rank.unwrap_or_default();
+    format!(
+        "base model `{}`, rank {rank}, training {}",
+        info.base_model,
+        trained.join(", ")
+    )
+}
+
 enum Failure {
     NoModel(ModelId),
     NoCheckpoint(TinkerPath),
+    OtherShape {
+        path: TinkerPath,
+        theirs: String,
+        ours: String,
+    },
     SamplerExists(SamplingSessionId),
     Save(SaveError),
     Engine(tinkrs_engine::Error),
@@ -531,6 +568,9 @@ impl Failure {
             Self::NoCheckpoint(path) => {
                 Outcome::user_error(format!("there is no checkpoint `{path}`"))
             }
+            Self::OtherShape { path, theirs, ours } => Outcome::user_error(format!(
+                "`path`: `{path}` is of {theirs}; the model's `lora_config` is of {ours}"
+            )),
             Self::SamplerExists(id) => Outcome::user_error(format!(
                 "`sampling_session_seq_id`: there is a sampling session `{id}` already"
             )),

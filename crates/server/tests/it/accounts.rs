@@ -71,6 +71,7 @@ async fn the_audit_log_lists_what_was_done_with_checkpoints_on_a_day() {
         .await;
     let done = events(&log);
     for expected in [
+        "checkpoint_create",
         "checkpoint_copy",
         "checkpoint_publish",
         "checkpoint_unpublish",

@@ -74,6 +74,38 @@ async fn a_model_is_created_from_a_checkpoint_in_one_request() {
 }
 
 #[tokio::test]
+async fn a_checkpoint_of_another_shape_is_refused_and_harms_nothing() {
+    let server = TestServer::start().await;
+    let model = server.model().await;
+    train(&server, &model, 1, 1).await;
+    let path = save(&server, &model, 3, "a").await["path"].clone();
+    let session = server.session().await;
+    for (number, lora) in [
+        json!({"rank": 8, "seed": 1}),
+        json!({"rank": 4, "seed": 1, "train_mlp": false}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let body = json!({
+            "session_id": session, "model_seq_id": number, "base_model": "tiny",
+            "lora_config": lora,
+        });
+        let id = server.promise("/create_model", body).await;
+        let other = server.result(&id).await["model_id"].clone();
+        let other = other.as_str().unwrap();
+        let expected = server.forward_backward(other, 1).await;
+        let expected = server.loss(&expected).await;
+        let load = json!({"model_id": other, "seq_id": 2, "path": path, "optimizer": true});
+        let id = server.promise("/load_weights", load).await;
+        let error = server.user_error(&id).await;
+        assert!(error.contains("lora_config"), "{lora}: {error}");
+        let after = server.forward_backward(other, 3).await;
+        assert_eq!(server.loss(&after).await, expected);
+    }
+}
+
+#[tokio::test]
 async fn a_checkpoint_is_described_and_listed() {
     let server = TestServer::start().await;
     let model = server.model().await;

@@ -173,6 +173,31 @@ async fn a_deleted_checkpoint_is_gone_for_good_and_so_are_its_bytes() {
 }
 
 #[tokio::test]
+async fn what_samples_from_a_deleted_checkpoint_is_told_so() {
+    let server = TestServer::start().await;
+    let model = server.model().await;
+    let path = server
+        .save("/save_weights_for_sampler", &model, 1, "a")
+        .await;
+    let session = model.split(':').next().unwrap();
+    let body = json!({"session_id": session, "sampling_session_seq_id": 0, "model_path": path});
+    let sampler = server.ok("/create_sampling_session", body).await;
+    // What was in memory is not any more.
+    let server = server.restart(|_| {}).await;
+    let at = address(&path);
+    assert_eq!(change(&server, Method::DELETE, &at, Value::Null).await, 200);
+    let sample = json!({
+        "sampling_session_id": sampler["sampling_session_id"], "seq_id": 0,
+        "prompt": {"chunks": [{"tokens": [1]}]}, "sampling_params": {"max_tokens": 1},
+    });
+    let result = server.me().result("/asample", sample).await;
+    assert_eq!(result["category"], "user", "{result}");
+    let error = result["error"].as_str().unwrap();
+    assert!(error.contains("deleted"), "{error}");
+    assert!(!error.contains(server.data().to_str().unwrap()), "{error}");
+}
+
+#[tokio::test]
 async fn a_checkpoint_is_named_by_its_kind_and_name() {
     let server = TestServer::start().await;
     let model = server.model().await;

@@ -334,6 +334,20 @@ async fn what_does_not_fit_a_loss_is_refused_by_datum_and_name() {
         error.contains("65537 datums") && error.contains("65536"),
         "{error}"
     );
-    let next = server.forward_backward(&model, 5).await;
+    let mut bad = pass(&model, 5);
+    bad["forward_backward_input"]["loss_fn_config"] = json!({"temperature": 2.0});
+    let id = server.promise("/forward_backward", bad).await;
+    let error = server.user_error(&id).await;
+    assert!(error.contains("temperature"), "{error}");
+    let mut bad = pass(&model, 6);
+    let inputs = &mut bad["forward_backward_input"]["data"][0]["loss_fn_inputs"];
+    inputs["mask"] = inputs["weights"].clone();
+    let id = server.promise("/forward_backward", bad).await;
+    let error = server.user_error(&id).await;
+    assert!(
+        error.contains("datum 0") && error.contains("mask"),
+        "{error}"
+    );
+    let next = server.forward_backward(&model, 7).await;
     server.loss(&next).await;
 }

@@ -144,8 +144,12 @@ pub(crate) enum Request {
     CreateCustomLoss,
 }
 
+/// The most values of a JSON body: two bytes of it take dozens in memory.
+const JSON_VALUES: usize = 4 << 20;
+
 /// Reads a JSON body whose every member is known.
 pub(crate) fn read_json<T: Body>(bytes: &[u8]) -> Result<T, Refusal> {
+    check_values(bytes)?;
     let body = T::decode(bytes)?;
     let sent: Value = serde_json::from_slice(bytes).unwrap_or_default();
     let known = serde_json::to_value(&body).unwrap_or_default();
@@ -155,11 +159,23 @@ pub(crate) fn read_json<T: Body>(bytes: &[u8]) -> Result<T, Refusal> {
     }
 }
 
+/// Counts what separates values, before memory is set aside for each of them.
+pub(crate) fn check_values(bytes: &[u8]) -> Result<(), Refusal> {
+    let separators = bytes.iter().filter(|byte| b",[{".contains(byte));
+    match separators.count() {
+        0..=JSON_VALUES => Ok(()),
+        _ => Err(Refusal::too_large(format!(
+            "the body has more than {JSON_VALUES} values"
+        ))),
+    }
+}
+
 /// Reads the JSON of an older client, and makes sure that nothing in it goes unread.
 fn read_pass(
     body: &[u8],
     read: impl FnOnce(&[u8]) -> Result<ForwardBackwardRequest, DecodeError>,
 ) -> Result<ForwardBackwardRequest, Refusal> {
+    check_values(body)?;
     let request = read(body)?;
     let sent = serde_json::from_slice(body).unwrap_or_default();
     match unknown::pass_member(&sent) {

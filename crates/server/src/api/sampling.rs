@@ -96,8 +96,18 @@ impl Server {
         let change = {
             let mut registry = self.registry();
             registry.open_session(owner, &request.session_id)?;
-            if registry.sampler(owner, &id).is_ok() {
+            if let Ok(known) = registry.sampler(owner, &id) {
                 // A repeated request gets the session that the first one opened.
+                let known = &known.record;
+                let is_same = known.base_model == weights.base.name
+                    && known.path == weights.path
+                    && known.adapter.is_some() == weights.adapter.is_some();
+                if !is_same {
+                    return Err(Refusal::bad_request(format!(
+                        "`sampling_session_seq_id`: {number} was used for a session with other \
+                         weights"
+                    )));
+                }
                 Change::Nothing
             } else {
                 let record = SamplerRecord {

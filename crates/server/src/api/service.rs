@@ -12,6 +12,7 @@ use crate::Server;
 use crate::error::Refusal;
 use crate::extract::{Decoded, Raw};
 use crate::metrics::Family;
+use crate::request::check_values;
 
 /// Answers as soon as it can be asked: a server starts with its models loaded.
 pub(crate) async fn healthz() -> Plain<Health> {
@@ -46,6 +47,7 @@ pub(crate) async fn capabilities(State(server): State<Server>) -> Plain<ServerCa
 
 /// Takes a report and keeps nothing of it: it says nothing that this machine does not know.
 pub(crate) async fn telemetry(body: Raw) -> Result<Plain<TelemetryResponse>, Refusal> {
+    check_values(&body.bytes)?;
     let report: serde_json::Value = serde_json::from_slice(&body.bytes)
         .map_err(|error| Refusal::bad_request(format!("not a JSON object: {error}")))?;
     if !report.is_object() {

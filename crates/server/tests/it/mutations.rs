@@ -216,6 +216,29 @@ async fn bodies_that_are_not_what_they_should_be_are_refused_by_every_endpoint()
 }
 
 #[tokio::test]
+async fn bodies_that_would_fill_the_memory_are_refused_before_they_do() {
+    let server = impatient().await;
+    let local = server.local();
+    let model = server.model().await;
+    let many = "1,".repeat(5 << 20);
+    for path in ["/telemetry", "/sessions/search", "/asample", "/optim_step"] {
+        let body = format!("{{\"model_id\": \"{model}\", \"extra\": [{many}1]}}");
+        let request = Request::post(format!("/api/v1{path}"))
+            .header("x-api-key", KEY)
+            .body(Full::new(Bytes::from(body)))
+            .unwrap();
+        let answer = local.send(request).await;
+        let refused = match answer.status.as_u16() {
+            // An operation of a model fails as its own result.
+            200 => local.result(&answer.json()).await["error"].to_string(),
+            _ => answer.detail(),
+        };
+        assert!(refused.contains("values"), "{path}: {refused}");
+    }
+    assert_works(&server).await;
+}
+
+#[tokio::test]
 async fn truncated_messages_are_refused_at_every_length() {
     let server = impatient().await;
     let local = server.local();

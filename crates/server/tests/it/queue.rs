@@ -88,6 +88,32 @@ async fn a_repeated_model_or_sample_is_made_once() {
 }
 
 #[tokio::test]
+async fn a_sampling_session_is_opened_once_for_the_same_weights() {
+    let server = TestServer::start().await;
+    let model = server.model().await;
+    let session = model.split(':').next().unwrap();
+    let path = server
+        .save("/save_weights_for_sampler", &model, 1, "a")
+        .await;
+    let unnamed = json!({"model_id": model, "seq_id": 2, "sampling_session_seq_id": 1});
+    let unnamed = server.promise("/save_weights_for_sampler", unnamed).await;
+    server.result(&unnamed).await;
+    let base = |number| json!({"session_id": session, "sampling_session_seq_id": number, "base_model": "tiny"});
+    let saved = |number| json!({"session_id": session, "sampling_session_seq_id": number, "model_path": path});
+    let first = server.ok("/create_sampling_session", base(0)).await;
+    assert_eq!(server.ok("/create_sampling_session", base(0)).await, first);
+    for other in [saved(0), base(1), saved(1)] {
+        let answer = server.post("/create_sampling_session", other.clone()).await;
+        assert_eq!(answer.status, 400, "{other}");
+        assert!(
+            answer.detail().contains("other weights"),
+            "{}",
+            answer.detail()
+        );
+    }
+}
+
+#[tokio::test]
 async fn operations_behind_a_gap_fail_and_later_ones_run() {
     let server = TestServer::with(|settings| {
         settings.gap_patience = Duration::from_millis(1);

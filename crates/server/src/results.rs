@@ -195,7 +195,8 @@ impl Results {
     /// Makes room for a result.
     pub(crate) fn promise(self: &Arc<Self>, owner: Owner, feed: Option<Feed>) -> Answer {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let id = RequestId::new(format!("{}-{number}", self.epoch));
+        // With its owner's mark, so that others are not even told that it was there.
+        let id = RequestId::new(format!("{}-{number}-{:x}", self.epoch, owner.number()));
         self.insert(id, owner, feed, State::Pending)
     }
 
@@ -291,7 +292,7 @@ impl Results {
             let table = lock(&self.table);
             match table.entries.get(id) {
                 Some(entry) if entry.owner == owner => Arc::clone(entry),
-                None if self.was_given(id) => return Lookup::Expired,
+                None if self.was_given(owner, id) => return Lookup::Expired,
                 Some(_) | None => return Lookup::Unknown,
             }
         };
@@ -326,14 +327,16 @@ impl Results {
         Lookup::Done(Outcome { kind, bytes })
     }
 
-    /// Whether a request of this id was accepted by a server on this folder.
-    fn was_given(&self, id: &RequestId) -> bool {
-        let Some((epoch, number)) = id.as_str().split_once('-') else {
+    /// Whether a request of this id was accepted from this owner by a server on this folder.
+    fn was_given(&self, owner: Owner, id: &RequestId) -> bool {
+        let mut parts = id.as_str().splitn(3, '-');
+        let mut number = || parts.next()?.parse::<u64>().ok();
+        let (Some(epoch), Some(number)) = (number(), number()) else {
             return false;
         };
-        let (Ok(epoch), Ok(number)) = (epoch.parse::<u64>(), number.parse::<u64>()) else {
+        if parts.next() != Some(format!("{:x}", owner.number()).as_str()) {
             return false;
-        };
+        }
         match epoch.cmp(&self.epoch) {
             std::cmp::Ordering::Less => true,
             std::cmp::Ordering::Equal => number < self.next.load(Ordering::Relaxed),

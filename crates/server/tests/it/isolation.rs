@@ -347,6 +347,25 @@ async fn a_sample_of_somebody_else_cannot_be_cancelled() {
 }
 
 #[tokio::test]
+async fn a_result_that_is_not_kept_any_longer_was_never_there_for_others() {
+    let server = TestServer::start().await;
+    let things = Things::make(&server).await;
+    let target = json!({
+        "type": "sampling_session", "sampling_session_id": things.sampler, "cloned_sampler_id": 0,
+    });
+    let release = json!({
+        "target": target, "prev_cursor": 0, "retrieved_request_ids": [things.done], "timeout": 0.0,
+    });
+    server.ok("/retrieve_futures", release).await;
+    let server = server.restart(|_| {}).await;
+    let poll = json!({"request_id": things.done});
+    for (owner, status) in [(server.me(), 410), (server.owner("tml-stranger"), 404)] {
+        let answer = owner.call(Method::POST, "/retrieve_future", &poll).await;
+        assert_eq!(answer.status, status, "{}", answer.detail());
+    }
+}
+
+#[tokio::test]
 async fn a_loss_of_somebody_else_cannot_be_used() {
     let server = TestServer::start().await;
     let session = server.session().await;

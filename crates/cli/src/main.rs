@@ -1,36 +1,65 @@
 //! The `tinkrs` command line.
 //!
-//! One module for each command, with its arguments and a `run` function. Data goes to stdout, all
-//! else to stderr. Exit codes: 0 for success, 1 for a failure, 2 for wrong usage.
+//! One module for each group of commands, with its arguments and a `run` function. Data goes to
+//! stdout, all else to stderr. Exit codes: 0 for success, 1 for a failure, 2 for wrong usage.
 
 mod command;
+mod context;
+mod hint;
+mod human;
+mod progress;
+mod prompt;
 mod report;
+mod server;
+mod table;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use command::{auth, billing, checkpoint, model, run, serve, session, version};
+use context::{Context, OutputArgs};
+
 /// Train and sample language models through the Tinker API
 #[derive(Debug, Parser)]
 #[command(name = "tinkrs", version, propagate_version = true)]
 struct Cli {
+    #[command(flatten)]
+    output: OutputArgs,
+
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Serve(command::serve::Args),
-    Version(command::version::Args),
+    Auth(auth::Args),
+    Billing(billing::Args),
+    Checkpoint(checkpoint::Args),
+    Model(model::Args),
+    Run(run::Args),
+    Serve(serve::Args),
+    Session(session::Args),
+    Version(version::Args),
 }
 
 fn main() -> ExitCode {
-    let result = match &Cli::parse().command {
-        Command::Serve(args) => command::serve::run(args),
-        Command::Version(args) => command::version::run(args),
+    let cli = Cli::parse();
+    let ctx = Context::new(&cli.output);
+    let result = match &cli.command {
+        Command::Auth(args) => ctx.block_on(auth::run(&ctx, args)),
+        Command::Billing(args) => ctx.block_on(billing::run(&ctx, args)),
+        Command::Checkpoint(args) => ctx.block_on(checkpoint::run(&ctx, args)),
+        Command::Model(args) => ctx.block_on(model::run(&ctx, args)),
+        Command::Run(args) => ctx.block_on(run::run(&ctx, args)),
+        Command::Serve(args) => serve::run(args),
+        Command::Session(args) => ctx.block_on(session::run(&ctx, args)),
+        Command::Version(args) => version::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads our output has enough of it, as `head` does.
+        Err(error) if report::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             report::error(&error);
             ExitCode::FAILURE

@@ -19,6 +19,15 @@ pub(crate) fn error(error: &anyhow::Error) {
     let _ = std::io::stderr().write_all(text(error).as_bytes());
 }
 
+/// Returns whether the error is that nobody reads our output any more.
+///
+/// Only writing output fails with a bare I/O error; all others have a context.
+pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
 fn text(error: &anyhow::Error) -> String {
     let hint = error.downcast_ref::<Hint>();
     let mut messages = error.chain().skip(usize::from(hint.is_some()));

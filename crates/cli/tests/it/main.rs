@@ -1,5 +1,11 @@
 //! The binary as a user meets it: in an empty home, without an environment.
 
+mod account;
+mod checkpoints;
+mod help;
+mod runs;
+mod user;
+
 use std::process::{Command, Output};
 
 fn tinkrs(arguments: &[&str]) -> Output {
@@ -40,12 +46,15 @@ fn a_model_that_is_not_there_is_an_error_with_causes_and_a_hint() {
 }
 
 #[test]
+fn a_server_needs_a_model() {
+    let output = tinkrs(&["serve"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("hint: name one with `--model NAME=PATH`"));
+}
+
+#[test]
 fn wrong_usage_has_an_exit_code_of_its_own() {
-    for arguments in [
-        &["serve"][..],
-        &["serve", "--model", "tiny"],
-        &["no-such-command"],
-    ] {
+    for arguments in [&["serve", "--model", "tiny"][..], &["no-such-command"]] {
         let output = tinkrs(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(!output.stderr.is_empty(), "{arguments:?}");

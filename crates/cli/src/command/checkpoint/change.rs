@@ -1,0 +1,63 @@
+//! Commands that change one thing about a checkpoint.
+
+use serde_json::json;
+
+use super::read_path;
+use crate::context::Context;
+
+/// Let everybody read a checkpoint
+#[derive(Debug, clap::Args)]
+pub(super) struct PublishArgs {
+    /// Path of the checkpoint, `tinker://...`
+    path: String,
+}
+
+/// Take back that everybody may read a checkpoint
+#[derive(Debug, clap::Args)]
+pub(super) struct UnpublishArgs {
+    /// Path of the checkpoint, `tinker://...`
+    path: String,
+}
+
+/// Say how long a checkpoint is kept
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("time").required(true).args(["ttl", "remove"])))]
+pub(super) struct SetTtlArgs {
+    /// Path of the checkpoint, `tinker://...`
+    path: String,
+
+    /// Delete it after this many seconds from now: an hour to ten years
+    #[arg(long, value_name = "SECONDS")]
+    ttl: Option<u64>,
+
+    /// Keep it for ever
+    #[arg(long)]
+    remove: bool,
+}
+
+pub(super) async fn publish(ctx: &Context, args: &PublishArgs) -> anyhow::Result<()> {
+    let (path, rest) = (read_path(&args.path)?, ctx.rest());
+    let call = rest.publish_checkpoint(&path);
+    ctx.ask("publish the checkpoint", call).await?;
+    let value = json!({"tinker_path": path, "public": true});
+    ctx.done(&value, format_args!("Published {path}"))
+}
+
+pub(super) async fn unpublish(ctx: &Context, args: &UnpublishArgs) -> anyhow::Result<()> {
+    let (path, rest) = (read_path(&args.path)?, ctx.rest());
+    let call = rest.unpublish_checkpoint(&path);
+    ctx.ask("unpublish the checkpoint", call).await?;
+    let value = json!({"tinker_path": path, "public": false});
+    ctx.done(&value, format_args!("Unpublished {path}"))
+}
+
+pub(super) async fn set_ttl(ctx: &Context, args: &SetTtlArgs) -> anyhow::Result<()> {
+    let (path, rest) = (read_path(&args.path)?, ctx.rest());
+    let call = rest.set_checkpoint_ttl(&path, args.ttl);
+    ctx.ask("set how long the checkpoint is kept", call).await?;
+    let value = json!({"tinker_path": path, "ttl_seconds": args.ttl});
+    match args.ttl {
+        Some(seconds) => ctx.done(&value, format_args!("{path} expires in {seconds} s")),
+        None => ctx.done(&value, format_args!("{path} never expires")),
+    }
+}

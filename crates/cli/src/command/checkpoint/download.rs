@@ -1,0 +1,235 @@
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use serde::Serialize;
+use tinkrs::rest::download::{DownloadOptions, Downloaded};
+use tinkrs::{CheckpointKind, FinishReason, RestClient, ServiceClient, TinkerPath};
+
+use super::read_path;
+use crate::context::Context;
+use crate::human::size;
+use crate::progress::Progress;
+use crate::report::Hint;
+use crate::table::Table;
+
+/// How long the files of a training checkpoint are kept on the server to be downloaded.
+const EXPORT_TTL_SECONDS: u64 = 3600;
+/// How often that time starts anew while a download goes on.
+const RENEW: Duration = Duration::from_secs(1200);
+
+/// Download the weights of a checkpoint
+///
+/// Takes training and external checkpoints. A training checkpoint is first exported by the
+/// server, which starts a session. The files are put in a folder named after the path.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Path of the checkpoint, `tinker://...`
+    path: String,
+
+    /// Folder to put the checkpoint's folder in, made if it does not exist. Default: this one
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+
+    /// Replace what was downloaded before
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    checkpoint_path: TinkerPath,
+    destination: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_size_bytes: Option<u64>,
+}
+
+pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
+    let path = read_path(&args.path)?;
+    let folder = args.output.clone().unwrap_or_default();
+    let target = folder.join(folder_name(&path));
+    make_room(&target, args.force)?;
+
+    let mut unfinished = RemoveOnDrop(Some(target.clone()));
+    let downloaded = fetch(ctx, &path, &target).await?;
+    unfinished.0 = None;
+
+    let bytes = downloaded.size_bytes();
+    let report = Report {
+        checkpoint_path: path,
+        destination: target.display().to_string(),
+        file_size_bytes: (bytes > 0).then_some(bytes),
+    };
+    ctx.show(&report, || properties(&report))
+}
+
+/// Downloads a checkpoint into a folder.
+pub(super) async fn fetch(
+    ctx: &Context,
+    path: &TinkerPath,
+    folder: &Path,
+) -> anyhow::Result<Downloaded> {
+    match path.kind() {
+        CheckpointKind::External => download(ctx, &ctx.rest(), path, folder).await,
+        CheckpointKind::Training => {
+            if !ctx.is_json() {
+                ctx.note("Exporting the checkpoint to files; this may take a while");
+            }
+            let service = ctx.service();
+            let result = export(ctx, &service, path, folder).await;
+            let reason = match result {
+                Ok(_) => FinishReason::Success,
+                Err(_) => FinishReason::Errored,
+            };
+            // The files are here, or there is a better error to show.
+            let _ = service.close(reason, None).await;
+            result
+        }
+        CheckpointKind::Sampler => Err(anyhow!(
+            "{path} is a sampler checkpoint, which cannot be downloaded"
+        )
+        .context(Hint(
+            "download a training checkpoint of the same run: `tinkrs checkpoint list --run-id RUN`",
+        ))),
+    }
+}
+
+/// Saves the weights of a training checkpoint as files, and downloads those.
+async fn export(
+    ctx: &Context,
+    service: &ServiceClient,
+    path: &TinkerPath,
+    folder: &Path,
+) -> anyhow::Result<Downloaded> {
+    let label = (
+        "created_by".to_owned(),
+        "tinkrs checkpoint download".to_owned(),
+    );
+    let model = service
+        .create_training_client_from_state(path.clone())
+        .user_metadata([label].into_iter().collect());
+    let model = ctx.ask("load the checkpoint", model.into_future()).await?;
+    let save = model
+        .save_weights_external("download")
+        .ttl_seconds(EXPORT_TTL_SECONDS);
+    let export = ctx
+        .ask("export the checkpoint", save.into_future())
+        .await?
+        .path;
+    let rest = service.create_rest_client();
+    let result = tokio::select! {
+        result = download(ctx, &rest, &export, folder) => result,
+        () = renew(&rest, &export) => unreachable!("renewing never ends"),
+    };
+    if let Err(error) = rest.delete_checkpoint(&export).await {
+        ctx.note(format_args!(
+            "warning: the export {export} stays for an hour: {error}"
+        ));
+    }
+    result
+}
+
+async fn renew(rest: &RestClient, export: &TinkerPath) {
+    loop {
+        tokio::time::sleep(RENEW).await;
+        // If the server forgets the files after all, the download says so.
+        let _ = rest
+            .set_checkpoint_ttl(export, Some(EXPORT_TTL_SECONDS))
+            .await;
+    }
+}
+
+async fn download(
+    ctx: &Context,
+    rest: &RestClient,
+    path: &TinkerPath,
+    folder: &Path,
+) -> anyhow::Result<Downloaded> {
+    let progress = Arc::new(Progress::new(ctx));
+    let drawn = Arc::clone(&progress);
+    let options = DownloadOptions {
+        on_progress: Some(Arc::new(move |of| {
+            drawn.say(|| {
+                let total = of
+                    .total_bytes
+                    .map_or_else(String::new, |b| format!(" of {}", size(b)));
+                format!("{}: {}{total}", of.name, size(of.received_bytes))
+            });
+        })),
+        ..DownloadOptions::default()
+    };
+    let files = rest
+        .download_checkpoint(path.clone(), folder)
+        .options(options);
+    ctx.ask("download the checkpoint", files.into_future())
+        .await
+}
+
+/// Returns the name of the folder for a checkpoint: its path with `_` for `/`.
+fn folder_name(path: &TinkerPath) -> String {
+    let text = path.to_string();
+    text.trim_start_matches("tinker://").replace('/', "_")
+}
+
+fn make_room(target: &Path, force: bool) -> anyhow::Result<()> {
+    match target.symlink_metadata() {
+        Err(_) => Ok(()),
+        Ok(_) if !force => Err(anyhow!("{} exists already", target.display()).context(Hint(
+            "replace it with `--force`, or choose another folder with `-o`",
+        ))),
+        Ok(found) => {
+            let removed = match found.is_dir() {
+                true => std::fs::remove_dir_all(target),
+                false => std::fs::remove_file(target),
+            };
+            removed.with_context(|| format!("could not remove {}", target.display()))
+        }
+    }
+}
+
+/// A folder that is of no use unless it is complete.
+struct RemoveOnDrop(Option<PathBuf>);
+
+impl Drop for RemoveOnDrop {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.0 {
+            // It may not have been made yet.
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+fn properties(report: &Report) -> Table {
+    let path = report.checkpoint_path.to_string();
+    let mut table = Table::properties().title(format!("Checkpoint Download: {path}"));
+    table.row(["Checkpoint Path", &path]);
+    if let Some(bytes) = report.file_size_bytes {
+        table.row(["Total Size", &size(bytes)]);
+    }
+    table.row(["Downloaded to", &report.destination]);
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_is_named_after_the_path() {
+        let path = "tinker://s:train:0/weights/step-1".parse().unwrap();
+        assert_eq!(folder_name(&path), "s:train:0_weights_step-1");
+    }
+
+    #[test]
+    fn only_force_replaces_what_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("x");
+        make_room(&target, false).unwrap();
+        std::fs::create_dir(&target).unwrap();
+        assert!(make_room(&target, false).is_err());
+        make_room(&target, true).unwrap();
+        assert!(!target.exists());
+        drop(RemoveOnDrop(Some(target)));
+    }
+}

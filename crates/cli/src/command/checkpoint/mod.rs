@@ -1,0 +1,61 @@
+//! `tinkrs checkpoint`: saved weights.
+
+mod change;
+mod delete;
+mod download;
+mod info;
+mod list;
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use tinkrs::{Checkpoint, TinkerPath};
+
+use crate::context::Context;
+use crate::human::{age, or_unknown, size};
+use crate::report::Hint;
+
+/// List, download, share and delete saved weights
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    List(list::Args),
+    Info(info::Args),
+    Download(download::Args),
+    Publish(change::PublishArgs),
+    Unpublish(change::UnpublishArgs),
+    SetTtl(change::SetTtlArgs),
+    Delete(delete::Args),
+}
+
+pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
+    match &args.command {
+        Command::List(args) => list::run(ctx, args).await,
+        Command::Info(args) => info::run(ctx, args).await,
+        Command::Download(args) => download::run(ctx, args).await,
+        Command::Publish(args) => change::publish(ctx, args).await,
+        Command::Unpublish(args) => change::unpublish(ctx, args).await,
+        Command::SetTtl(args) => change::set_ttl(ctx, args).await,
+        Command::Delete(args) => delete::run(ctx, args).await,
+    }
+}
+
+/// Reads the path of a checkpoint.
+fn read_path(text: &str) -> anyhow::Result<TinkerPath> {
+    let path = text.parse::<TinkerPath>();
+    path.with_context(|| format!("`{text}` is not the path of a checkpoint"))
+        .context(Hint("`tinkrs checkpoint list` shows paths"))
+}
+
+fn expiry(checkpoint: &Checkpoint, now: Timestamp) -> String {
+    let expires = checkpoint.expires_at;
+    expires.map_or_else(|| "Never".to_owned(), |time| age(time, now))
+}
+
+fn size_of(checkpoint: &Checkpoint) -> String {
+    or_unknown(checkpoint.size_bytes.map(size))
+}

@@ -1,0 +1,45 @@
+//! A line on the terminal that says how far something is.
+
+use std::io::Write;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::context::Context;
+
+/// How often the line is drawn again.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// A line that is drawn over and over, and gone when this is dropped. Without a terminal it is
+/// never drawn.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    drawn: Option<Mutex<Option<Instant>>>,
+}
+
+impl Progress {
+    pub(crate) fn new(ctx: &Context) -> Self {
+        Self {
+            drawn: ctx.shows_progress().then(Mutex::default),
+        }
+    }
+
+    /// Says how far it is, if it is time to.
+    pub(crate) fn say(&self, text: impl FnOnce() -> String) {
+        let Some(drawn) = &self.drawn else { return };
+        let mut drawn = drawn.lock().unwrap_or_else(|poison| poison.into_inner());
+        if drawn.is_none_or(|last| last.elapsed() >= EVERY) {
+            *drawn = Some(Instant::now());
+            // Nothing is lost if stderr is gone.
+            let _ = write!(std::io::stderr(), "\r\x1b[K{}", text());
+            let _ = std::io::stderr().flush();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.drawn.is_some() {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Plain HTTP for the few calls that are not the SDK's: who owns a key, is the server up, a file.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use serde::Deserialize;
+use tinkrs::auth::Secret;
+use tinkrs_wire::op::get_api_key::ApiKey;
+use tinkrs_wire::{header, route};
+
+/// Where the SDK finds the server unless it is told.
+const HOSTED: &str = "https://tinker.thinkingmachines.dev/services/tinker-prod";
+/// Where people look at their account.
+pub(crate) const CONSOLE: &str = "https://tinker.thinkingmachines.ai";
+
+/// Returns where the server is, as the SDK decides it.
+pub(crate) fn base_url() -> String {
+    let set = std::env::var("TINKER_BASE_URL").ok();
+    let set = set.filter(|url| !url.is_empty());
+    let url = set.as_deref().unwrap_or(HOSTED);
+    url.trim_end_matches('/').to_owned()
+}
+
+/// Returns a client that sends nothing but what it is told to.
+pub(crate) fn http(timeout: Duration) -> anyhow::Result<reqwest::Client> {
+    // It may have been installed before, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder()
+        .user_agent(concat!("tinkrs/", env!("CARGO_PKG_VERSION")))
+        .read_timeout(timeout)
+        .connect_timeout(timeout)
+        .build()
+        .context("could not set up HTTP")
+}
+
+/// Asks whose key this is.
+pub(crate) async fn describe_key(key: &Secret) -> anyhow::Result<ApiKey> {
+    let answer = key_call(reqwest::Method::GET, key).await?;
+    answer
+        .json()
+        .await
+        .context("the server's answer is not one")
+}
+
+/// Deletes a key on the server.
+pub(crate) async fn revoke_key(key: &Secret) -> anyhow::Result<()> {
+    key_call(reqwest::Method::DELETE, key).await.map(drop)
+}
+
+async fn key_call(method: reqwest::Method, key: &Secret) -> anyhow::Result<reqwest::Response> {
+    let url = base_url();
+    let mut value = reqwest::header::HeaderValue::from_str(key.expose())
+        .map_err(|_| anyhow!("the key contains characters that no key has"))?;
+    value.set_sensitive(true);
+    let answer = http(Duration::from_secs(30))?
+        .request(method, format!("{url}{}", route::API_KEY_ME))
+        .header(header::API_KEY, value)
+        .send()
+        .await
+        .map_err(reqwest::Error::without_url)
+        .with_context(|| format!("could not reach {url}"))?;
+    refusal(answer).await
+}
+
+/// Turns an answer that is a refusal into an error with the server's reason.
+pub(crate) async fn refusal(answer: reqwest::Response) -> anyhow::Result<reqwest::Response> {
+    #[derive(Default, Deserialize)]
+    struct Refusal {
+        detail: Option<String>,
+        error: Option<String>,
+    }
+    let status = answer.status();
+    if status.is_success() {
+        return Ok(answer);
+    }
+    let refusal: Refusal = answer.json().await.unwrap_or_default();
+    let reason = refusal.detail.or(refusal.error);
+    let reason = reason.as_deref().or(status.canonical_reason());
+    Err(anyhow!(
+        "status {}: {}",
+        status.as_u16(),
+        reason.unwrap_or("no reason given")
+    ))
+}

@@ -108,7 +108,14 @@ async fn a_checkpoint_is_shown_published_and_given_a_time_to_live() {
 async fn what_is_not_a_checkpoint_is_refused_with_the_form_of_one() {
     let server = Local::start().await;
     let user = server.user();
-    for command in ["info", "publish", "unpublish", "download", "delete"] {
+    for command in [
+        "info",
+        "publish",
+        "unpublish",
+        "download",
+        "delete",
+        "push-hf",
+    ] {
         let ran = user.run(&["checkpoint", command, "run/weights/a"]).await;
         let stderr = ran.failed(1);
         assert!(

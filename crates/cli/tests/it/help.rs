@@ -24,6 +24,7 @@ const COMMANDS: &[&str] = &[
     "checkpoint unpublish",
     "checkpoint set-ttl",
     "checkpoint delete",
+    "checkpoint push-hf",
     "model",
     "model list",
     "run",

@@ -3,6 +3,7 @@
 mod account;
 mod checkpoints;
 mod help;
+mod hub;
 mod runs;
 mod user;
 

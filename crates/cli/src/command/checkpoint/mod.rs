@@ -3,8 +3,11 @@
 mod change;
 mod delete;
 mod download;
+mod hub;
 mod info;
 mod list;
+mod model_card;
+mod push_hf;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
@@ -30,6 +33,7 @@ enum Command {
     Unpublish(change::UnpublishArgs),
     SetTtl(change::SetTtlArgs),
     Delete(delete::Args),
+    PushHf(push_hf::Args),
 }
 
 pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
@@ -41,6 +45,7 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         Command::Unpublish(args) => change::unpublish(ctx, args).await,
         Command::SetTtl(args) => change::set_ttl(ctx, args).await,
         Command::Delete(args) => delete::run(ctx, args).await,
+        Command::PushHf(args) => push_hf::run(ctx, args).await,
     }
 }
 

@@ -15,9 +15,11 @@ mod table;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
-use command::{auth, billing, checkpoint, model, run, serve, session, version};
+use command::{
+    auth, billing, checkpoint, completions, doctor, man, model, run, serve, session, version,
+};
 use context::{Context, OutputArgs};
 
 /// Train and sample language models through the Tinker API
@@ -36,6 +38,9 @@ enum Command {
     Auth(auth::Args),
     Billing(billing::Args),
     Checkpoint(checkpoint::Args),
+    Completions(completions::Args),
+    Doctor(doctor::Args),
+    Man(man::Args),
     Model(model::Args),
     Run(run::Args),
     Serve(serve::Args),
@@ -50,6 +55,9 @@ fn main() -> ExitCode {
         Command::Auth(args) => ctx.block_on(auth::run(&ctx, args)),
         Command::Billing(args) => ctx.block_on(billing::run(&ctx, args)),
         Command::Checkpoint(args) => ctx.block_on(checkpoint::run(&ctx, args)),
+        Command::Completions(args) => completions::run(args, Cli::command()),
+        Command::Doctor(args) => ctx.block_on(doctor::run(&ctx, args)),
+        Command::Man(args) => man::run(args, Cli::command()),
         Command::Model(args) => ctx.block_on(model::run(&ctx, args)),
         Command::Run(args) => ctx.block_on(run::run(&ctx, args)),
         Command::Serve(args) => serve::run(args),

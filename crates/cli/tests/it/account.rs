@@ -245,3 +245,51 @@ async fn an_account_without_rights_is_told_what_to_do() {
         "{stderr}"
     );
 }
+
+#[tokio::test]
+async fn a_healthy_set_up_passes_the_doctor() {
+    let server = Local::start().await;
+    let report = server.user().run(&["--json", "doctor"]).await.json();
+    assert_eq!(report["ok"], true, "{report}");
+    let checks = report["checks"].as_array().unwrap();
+    let names: Vec<_> = checks
+        .iter()
+        .map(|check| check["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "version",
+            "url",
+            "credential",
+            "server",
+            "clock",
+            "models",
+            "disk"
+        ]
+    );
+    let models = checks[5]["detail"].as_str().unwrap();
+    assert_eq!(models, "1 model: tiny");
+    assert_eq!(checks[4]["status"], "ok", "{report}");
+}
+
+#[tokio::test]
+async fn the_doctor_says_what_is_wrong_and_what_to_do() {
+    // Nothing listens there: the port was free a moment ago, and is only ours.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let user = User::of(url).without_key();
+    let ran = user.run(&["doctor"]).await;
+    assert!(
+        ran.stdout.contains("-> log in with `tinkrs auth login`"),
+        "{ran:?}"
+    );
+    assert!(ran.stdout.contains("tinkrs serve"), "{ran:?}");
+    assert!(ran.failed(1).contains("2 checks failed"));
+
+    let ran = User::of("localhost:8000").run(&["--json", "doctor"]).await;
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(report["checks"][1]["status"], "failed", "{report}");
+    ran.failed(1);
+}

@@ -1,6 +1,7 @@
 //! The help of every command, as files. `TINKRS_BLESS=1 cargo test -p tinkrs-cli` rewrites them.
 
 use std::path::Path;
+use std::process::Command;
 
 use crate::{text, tinkrs};
 
@@ -25,6 +26,9 @@ const COMMANDS: &[&str] = &[
     "checkpoint set-ttl",
     "checkpoint delete",
     "checkpoint push-hf",
+    "completions",
+    "doctor",
+    "man",
     "model",
     "model list",
     "run",
@@ -86,4 +90,33 @@ fn no_command_shows_help_on_stderr_and_is_wrong_usage() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(text(&output.stdout), "");
     assert!(text(&output.stderr).contains("Usage: tinkrs"));
+}
+
+#[test]
+fn completions_are_scripts_that_know_the_commands() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = tinkrs(&["completions", shell]);
+        assert!(output.status.success(), "{shell}");
+        assert!(text(&output.stdout).contains("checkpoint"), "{shell}");
+    }
+    let script = tinkrs(&["completions", "bash"]).stdout;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tinkrs.bash");
+    std::fs::write(&file, script).unwrap();
+    if let Ok(checked) = Command::new("bash").arg("-n").arg(&file).status() {
+        assert!(checked.success(), "bash cannot read the script");
+    }
+    assert_eq!(tinkrs(&["completions", "tcsh"]).status.code(), Some(2));
+}
+
+#[test]
+fn manual_pages_are_written_for_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("man/man1");
+    let output = tinkrs(&["man", pages.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    for page in ["tinkrs.1", "tinkrs-checkpoint-delete.1", "tinkrs-serve.1"] {
+        let text = std::fs::read_to_string(pages.join(page)).unwrap();
+        assert!(text.contains(".TH"), "{page}");
+    }
 }

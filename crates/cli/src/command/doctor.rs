@@ -1,0 +1,296 @@
+//! `tinkrs doctor`: what is in the way, and what to do about it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimeParser;
+use serde::Serialize;
+use tinkrs::auth::{CredentialPolicy, CredentialSource, resolve_from_env};
+use tinkrs_wire::{SDK_VERSION, route};
+
+use crate::context::Context;
+use crate::human::{counted, size};
+use crate::server;
+use crate::table::Table;
+
+/// How long a server may take that is well.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A clock that is off by more makes fresh tokens look expired.
+const MAX_SKEW_SECONDS: i64 = 60;
+/// Less room than this is used up by a few checkpoints.
+const LOW_DISK_BYTES: u64 = 2 << 30;
+
+/// Check the set-up and say what to do about what is wrong
+///
+/// Looks at the version, the URL, the credential, the server, the clock, the models and the disk.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    Ok,
+    Warning,
+    Failed,
+    Skipped,
+}
+
+#[derive(Debug, Serialize)]
+struct Check {
+    name: &'static str,
+    status: Status,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'static str>,
+}
+
+impl Check {
+    fn new(name: &'static str, status: Status, detail: impl Into<String>) -> Self {
+        Self {
+            name,
+            status,
+            detail: detail.into(),
+            hint: None,
+        }
+    }
+
+    fn hint(mut self, hint: &'static str) -> Self {
+        self.hint = Some(hint);
+        self
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    ok: bool,
+    checks: Vec<Check>,
+}
+
+pub(crate) async fn run(ctx: &Context, _: &Args) -> anyhow::Result<()> {
+    let mut checks = vec![version(), url(), credential()];
+    checks.extend(reach().await);
+    let is_clear = checks.iter().all(|check| check.status != Status::Failed);
+    checks.push(match is_clear {
+        true => models(ctx).await,
+        false => Check::new("models", Status::Skipped, "needs a server and a credential"),
+    });
+    checks.push(disk(Path::new(".")));
+    let failures = checks.iter().filter(|check| check.status == Status::Failed);
+    let failures = failures.count() as u64;
+    let ok = failures == 0;
+    let report = Report { ok, checks };
+    ctx.show(&report, || table(&report.checks))?;
+    match ok {
+        true => Ok(()),
+        false => Err(anyhow!("{} failed", counted(failures, "check"))),
+    }
+}
+
+fn version() -> Check {
+    let detail = format!(
+        "tinkrs {}, API level {SDK_VERSION}",
+        env!("CARGO_PKG_VERSION")
+    );
+    Check::new("version", Status::Ok, detail)
+}
+
+fn url() -> Check {
+    let url = server::base_url();
+    let from = match std::env::var("TINKER_BASE_URL") {
+        Ok(set) if !set.is_empty() => "TINKER_BASE_URL",
+        _ => "the hosted service, since TINKER_BASE_URL is not set",
+    };
+    let detail = format!("{url} ({from})");
+    match reqwest::Url::parse(&url) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => {
+            Check::new("url", Status::Ok, detail)
+        }
+        _ => Check::new("url", Status::Failed, detail)
+            .hint("set TINKER_BASE_URL to something such as http://127.0.0.1:8000"),
+    }
+}
+
+fn credential() -> Check {
+    let set = |name| std::env::var(name).is_ok_and(|value| !value.trim().is_empty());
+    let detail = match resolve_from_env(None, CredentialPolicy::Any) {
+        Err(error) => {
+            return Check::new("credential", Status::Failed, error.to_string())
+                .hint("log in with `tinkrs auth login`, or set TINKER_API_KEY");
+        }
+        Ok(CredentialSource::Command(_)) => "the command in TINKER_CREDENTIAL_CMD",
+        Ok(_) if set("TINKER_API_KEY") => "TINKER_API_KEY",
+        Ok(_) => "the key that `tinkrs auth login` stored",
+    };
+    Check::new("credential", Status::Ok, detail)
+}
+
+/// Asks the server whether it is up, and what time it is there.
+async fn reach() -> [Check; 2] {
+    let url = server::base_url();
+    let started = Instant::now();
+    let answer = async {
+        let http = server::http(PATIENCE)?;
+        let request = http.get(format!("{url}{}", route::HEALTHZ)).send();
+        Ok::<_, anyhow::Error>(tokio::time::timeout(PATIENCE, request).await??)
+    };
+    let answer = match answer.await {
+        Ok(answer) => answer,
+        Err(error) => {
+            let cause = error.root_cause().to_string();
+            return [
+                Check::new(
+                    "server",
+                    Status::Failed,
+                    format!("could not reach {url}: {cause}"),
+                )
+                .hint("check TINKER_BASE_URL and the network, or start `tinkrs serve`"),
+                Check::new("clock", Status::Skipped, "needs a server"),
+            ];
+        }
+    };
+    let (status, took) = (answer.status(), started.elapsed().as_millis());
+    let server = match status.is_success() {
+        true => Check::new("server", Status::Ok, format!("answers in {took} ms")),
+        false => Check::new(
+            "server",
+            Status::Failed,
+            format!("status {}", status.as_u16()),
+        )
+        .hint("the server is up but not well, or TINKER_BASE_URL has the wrong path"),
+    };
+    let date = answer
+        .headers()
+        .get("date")
+        .and_then(|date| date.to_str().ok());
+    [server, clock(date, Timestamp::now())]
+}
+
+/// Compares a server's `Date` with our time.
+fn clock(date: Option<&str>, now: Timestamp) -> Check {
+    let parsed = date.and_then(|date| DateTimeParser::new().parse_timestamp(date).ok());
+    let Some(time) = parsed else {
+        return Check::new(
+            "clock",
+            Status::Skipped,
+            "the server does not say what time it is",
+        );
+    };
+    let skew = now.as_second() - time.as_second();
+    let detail = match skew {
+        0 => "the same as the server's".to_owned(),
+        1.. => format!("{skew} s ahead of the server's"),
+        _ => format!("{} s behind the server's", -skew),
+    };
+    match skew.abs() > MAX_SKEW_SECONDS {
+        true => Check::new("clock", Status::Warning, detail)
+            .hint("set this machine's clock: tokens and links may look expired"),
+        false => Check::new("clock", Status::Ok, detail),
+    }
+}
+
+async fn models(ctx: &Context) -> Check {
+    let service = ctx.service();
+    let access = async {
+        service.check_access().await?;
+        service.get_server_capabilities().await
+    };
+    let models = match tokio::time::timeout(3 * PATIENCE, access).await {
+        Err(_) => {
+            return Check::new("models", Status::Failed, "the server does not answer")
+                .hint("it may be overloaded: try again later");
+        }
+        Ok(Err(error)) => {
+            let error = crate::hint::explain(error, String::new());
+            let hint = error
+                .downcast_ref::<crate::report::Hint>()
+                .map(|hint| hint.0);
+            let causes = error.chain().skip(1).map(ToString::to_string);
+            let causes: Vec<_> = causes.filter(|cause| !cause.is_empty()).collect();
+            let check = Check::new("models", Status::Failed, causes.join(": "));
+            return Check { hint, ..check };
+        }
+        Ok(Ok(capabilities)) => capabilities.supported_models,
+    };
+    let names = models
+        .iter()
+        .filter_map(|model| model.model_name.as_deref());
+    let first: Vec<_> = names.take(3).collect();
+    let more = if models.len() > 3 { ", ..." } else { "" };
+    let count = counted(models.len() as u64, "model");
+    match models.is_empty() {
+        true => Check::new(
+            "models",
+            Status::Warning,
+            "the server offers none to this account",
+        ),
+        false => Check::new(
+            "models",
+            Status::Ok,
+            format!("{count}: {}{more}", first.join(", ")),
+        ),
+    }
+}
+
+fn disk(folder: &Path) -> Check {
+    match rustix::fs::statvfs(folder) {
+        Ok(found) => room(found.f_bavail.saturating_mul(found.f_frsize)),
+        Err(error) => Check::new("disk", Status::Warning, format!("could not ask: {error}")),
+    }
+}
+
+fn room(free_bytes: u64) -> Check {
+    let detail = format!("{} free for this folder", size(free_bytes));
+    match free_bytes < LOW_DISK_BYTES {
+        true => Check::new("disk", Status::Warning, detail)
+            .hint("make room before downloading or serving: checkpoints are large"),
+        false => Check::new("disk", Status::Ok, detail),
+    }
+}
+
+fn table(checks: &[Check]) -> Table {
+    let mut table = Table::new(["Check", "Result", "Detail"]);
+    for check in checks {
+        let result = match check.status {
+            Status::Ok => "ok",
+            Status::Warning => "warning",
+            Status::Failed => "FAILED",
+            Status::Skipped => "skipped",
+        };
+        table.row([check.name, result, &check.detail]);
+        if let Some(hint) = check.hint {
+            table.row(["", "", &format!("-> {hint}")]);
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_may_be_off_by_a_minute() {
+        let now: Timestamp = "2026-11-16T03:18:09Z".parse().unwrap();
+        let cases = [
+            (Some("Mon, 16 Nov 2026 03:18:09 GMT"), Status::Ok),
+            (Some("Mon, 16 Nov 2026 03:17:09 GMT"), Status::Ok),
+            (Some("Mon, 16 Nov 2026 03:20:09 GMT"), Status::Warning),
+            (Some("Mon, 16 Nov 2026 01:18:09 GMT"), Status::Warning),
+            (Some("now"), Status::Skipped),
+            (None, Status::Skipped),
+        ];
+        for (date, expected) in cases {
+            assert_eq!(clock(date, now).status, expected, "{date:?}");
+        }
+    }
+
+    #[test]
+    fn little_room_is_a_warning_with_advice() {
+        assert_eq!(room(LOW_DISK_BYTES).status, Status::Ok);
+        let low = room(1 << 20);
+        assert_eq!(low.status, Status::Warning);
+        assert!(low.hint.is_some());
+    }
+}

@@ -38,7 +38,8 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.drawn.is_some() {
+        let drawn = self.drawn.as_mut().and_then(|drawn| drawn.get_mut().ok());
+        if drawn.is_some_and(|last| last.is_some()) {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }

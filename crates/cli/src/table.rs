@@ -1,7 +1,8 @@
 //! Tables of plain text that fit the terminal.
 //!
 //! A table that is too wide is made narrower where it is widest, and its cells go on in the next
-//! line: nothing is cut off. The first column, which people copy, is never broken.
+//! line. Words are never broken, since people copy ids and paths: if that is not enough, each row
+//! becomes a paragraph with a line for each column.
 
 /// The space between columns.
 const GAP: usize = 2;
@@ -51,33 +52,59 @@ impl Table {
                 return text;
             }
         }
-        let widths = self.widths(width);
-        line(&mut text, &self.headers, &widths);
-        let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
-        line(&mut text, &rule, &widths);
-        for row in &self.rows {
-            line(&mut text, row, &widths);
+        match self.widths(width) {
+            Some(widths) => self.grid(&mut text, &widths),
+            None => self.paragraphs(&mut text),
         }
         text
     }
 
-    fn widths(&self, limit: Option<usize>) -> Vec<usize> {
+    fn grid(&self, text: &mut String, widths: &[usize]) {
+        line(text, &self.headers, widths);
+        let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+        line(text, &rule, widths);
+        for row in &self.rows {
+            line(text, row, widths);
+        }
+    }
+
+    fn paragraphs(&self, text: &mut String) {
+        let names = self.headers.iter().skip(1);
+        let width = names.map(|name| name.chars().count()).max().unwrap_or(0);
+        for row in &self.rows {
+            text.push_str(row.first().map_or("", String::as_str));
+            text.push('\n');
+            for (name, cell) in self.headers.iter().zip(row).skip(1) {
+                let line = format!("{:GAP$}{name:<width$}{:GAP$}{cell}", "", "");
+                text.push_str(line.trim_end());
+                text.push('\n');
+            }
+        }
+    }
+
+    /// Returns how wide each column is, or `None` if the table cannot be made to fit.
+    fn widths(&self, limit: Option<usize>) -> Option<Vec<usize>> {
         let mut widths = vec![0; self.headers.len()];
+        let mut words = vec![0; self.headers.len()];
         for row in self.rows.iter().chain([&self.headers]) {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.chars().count());
+            for (column, cell) in row.iter().enumerate().take(widths.len()) {
+                let longest = cell.split(' ').map(|word| word.chars().count()).max();
+                widths[column] = widths[column].max(cell.chars().count());
+                words[column] = words[column].max(longest.unwrap_or(0));
             }
         }
-        let Some(limit) = limit else { return widths };
         let gaps = GAP * widths.len().saturating_sub(1);
-        while widths.iter().sum::<usize>() + gaps > limit {
-            let widest = widths.iter_mut().skip(1).max();
-            match widest.filter(|width| **width > NARROW) {
-                Some(width) => *width -= 1,
-                None => break,
+        while limit.is_some_and(|limit| widths.iter().sum::<usize>() + gaps > limit) {
+            let columns = widths.iter_mut().zip(&words).skip(1);
+            let wide = columns.filter(|(width, word)| **width > NARROW.max(**word));
+            match wide.max_by_key(|(width, _)| **width) {
+                Some((width, _)) => *width -= 1,
+                // Paragraphs would make two columns no narrower.
+                None if words.len() <= 2 => break,
+                None => return None,
             }
         }
-        widths
+        Some(widths)
     }
 }
 
@@ -100,20 +127,24 @@ fn line(text: &mut String, cells: &[String], widths: &[usize]) {
     }
 }
 
-/// Breaks a text into lines: at the last space that fits, else anywhere.
+/// Breaks a text into lines, between words.
 fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut rest: Vec<char> = text.chars().collect();
-    let mut lines = Vec::new();
-    while rest.len() > width {
-        let space = rest[..=width].iter().rposition(|c| *c == ' ');
-        let (end, next) = match space {
-            Some(space) if space > 0 => (space, space + 1),
-            _ => (width.max(1), width.max(1)),
-        };
-        lines.push(rest[..end].iter().collect());
-        rest.drain(..next);
+    if text.chars().count() <= width {
+        return vec![text.to_owned()];
     }
-    lines.push(rest.into_iter().collect());
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.len() - 1;
+        let line = &mut lines[last];
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
     lines
 }
 
@@ -148,21 +179,38 @@ b          a model with a name of many words  Failed
     }
 
     #[test]
-    fn a_narrow_terminal_breaks_cells_and_loses_nothing() {
+    fn a_narrow_terminal_breaks_cells_between_words() {
         let expected = "\
 2 runs
-Run ID     Base Model   Status
----------  -----------  ------
-a:train:0  Qwen/Qwen3-  OK
-           8B
-b          a model      Failed
-           with a name
-           of many
+Run ID     Base Model       Status
+---------  ---------------  ------
+a:train:0  Qwen/Qwen3-8B    OK
+b          a model with a   Failed
+           name of many
            words
 ";
+        assert_eq!(sample().text(Some(34)), expected);
+    }
+
+    #[test]
+    fn a_terminal_too_narrow_for_words_gets_paragraphs() {
+        let expected = "\
+2 runs
+a:train:0
+  Base Model  Qwen/Qwen3-8B
+  Status      OK
+b
+  Base Model  a model with a name of many words
+  Status      Failed
+";
         assert_eq!(sample().text(Some(30)), expected);
-        // Too narrow for anything: the first column is still whole.
-        assert!(sample().text(Some(1)).contains("a:train:0"));
+        let mut properties = Table::properties();
+        properties.row(["Path", "tinker://run/weights/name"]);
+        let text = properties.text(Some(20));
+        assert!(
+            text.ends_with("Path      tinker://run/weights/name\n"),
+            "{text}"
+        );
     }
 
     #[test]

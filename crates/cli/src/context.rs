@@ -93,9 +93,11 @@ impl Context {
             .context("could not start the threads that wait for the server")?;
         let result = runtime.block_on(async {
             tokio::select! {
-                result = command => result,
+                // Ctrl-C is listened for before anything begins.
+                biased;
                 // What the command has to clean up happens when it is dropped.
                 Ok(()) = tokio::signal::ctrl_c() => Err(anyhow!("aborted")),
+                result = command => result,
             }
         });
         // A thread may still wait for a line on stdin.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tinkrs_testkit::ScriptedServer;
-use tinkrs_testkit::scripted::refuse;
+use tinkrs_testkit::scripted::{Gate, refuse};
 
 use crate::user::{Local, User, files};
 
@@ -322,5 +322,25 @@ async fn a_failed_download_leaves_nothing_behind() {
         stderr.contains("could not download the checkpoint"),
         "{stderr}"
     );
+    assert!(files(user.home()).is_empty());
+}
+
+#[tokio::test]
+async fn an_interrupted_download_leaves_nothing_behind() {
+    let server = ScriptedServer::start().await;
+    let user = User::of(server.url());
+    let never = Gate::closed();
+    server
+        .on("external_weights_urls")
+        .always()
+        .stall_until(&never);
+    let download = [
+        "checkpoint",
+        "download",
+        "tinker://r:train:0/external_weights/x",
+    ];
+    let asked = server.received("external_weights_urls", 1);
+    let stderr = user.interrupt(&download, asked).await.failed(1);
+    assert!(stderr.contains("error: aborted"), "{stderr}");
     assert!(files(user.home()).is_empty());
 }

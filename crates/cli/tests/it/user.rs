@@ -1,7 +1,7 @@
 //! A user with a home of their own, who runs the binary against a server.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -86,6 +86,27 @@ impl User {
     }
 
     pub(crate) async fn run_with_input(&self, arguments: &[&str], input: &str) -> Ran {
+        let mut child = self.command(arguments).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        // A command that reads nothing may be gone already.
+        let _ = stdin.write_all(input.as_bytes()).await;
+        drop(stdin);
+        Ran::from(child.wait_with_output().await.unwrap())
+    }
+
+    /// Presses Ctrl-C once `moment` has come.
+    pub(crate) async fn interrupt(&self, arguments: &[&str], moment: impl Future) -> Ran {
+        let child = self.command(arguments).spawn().unwrap();
+        moment.await;
+        let kill = format!("kill -INT {}", child.id().unwrap());
+        let killed = std::process::Command::new("sh")
+            .args(["-c", &kill])
+            .status();
+        assert!(killed.unwrap().success());
+        Ran::from(child.wait_with_output().await.unwrap())
+    }
+
+    fn command(&self, arguments: &[&str]) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tinkrs"));
         command
             .args(arguments)
@@ -101,14 +122,14 @@ impl User {
         if let Some(key) = &self.key {
             command.env("TINKER_API_KEY", key);
         }
-        let mut child = command.spawn().unwrap();
-        let mut stdin = child.stdin.take().unwrap();
-        // A command that reads nothing may be gone already.
-        let _ = stdin.write_all(input.as_bytes()).await;
-        drop(stdin);
-        let output = child.wait_with_output().await.unwrap();
-        Ran {
-            code: output.status.code().unwrap_or(-1),
+        command
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or_else(|| panic!("{output:?}")),
             stdout: String::from_utf8(output.stdout).unwrap(),
             stderr: String::from_utf8(output.stderr).unwrap(),
         }

@@ -16,7 +16,7 @@ impl fmt::Display for Hint {
 /// Shows an error on stderr.
 pub(crate) fn error(error: &anyhow::Error) {
     // Nothing is left to do if stderr is gone.
-    let _ = std::io::stderr().write_all(text(error).as_bytes());
+    let _ = std::io::stderr().write_all(harmless(&text(error)).as_bytes());
 }
 
 /// Returns whether the error is that nobody reads our output any more.
@@ -26,6 +26,18 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<std::io::Error>()
         .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// Replaces what a terminal would act on, since a server's message may be part of the text.
+fn harmless(text: &str) -> String {
+    let shown = |c: char| {
+        if c.is_control() && c != '\n' {
+            '\u{fffd}'
+        } else {
+            c
+        }
+    };
+    text.chars().map(shown).collect()
 }
 
 fn text(error: &anyhow::Error) -> String {
@@ -48,6 +60,11 @@ fn text(error: &anyhow::Error) -> String {
 mod tests {
     use super::*;
     use anyhow::anyhow;
+
+    #[test]
+    fn a_message_cannot_control_the_terminal() {
+        assert_eq!(harmless("a\n\u{1b}[2Jb"), "a\n\u{fffd}[2Jb");
+    }
 
     #[test]
     fn a_failure_shows_its_causes_and_then_the_hint() {

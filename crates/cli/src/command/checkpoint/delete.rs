@@ -14,6 +14,7 @@ use crate::context::{Context, ascii};
 use crate::human::{age, counted, size};
 use crate::progress::Progress;
 use crate::prompt::confirm;
+use crate::table::printable;
 
 /// How many deletions are under way at a time.
 const PARALLEL: usize = 32;
@@ -96,10 +97,8 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         let deleted = counted(outcome.deleted_count as u64, "checkpoint");
         ctx.line(format_args!("Deleted {deleted}"))?;
         for failed in &outcome.failed {
-            ctx.line(format_args!(
-                "Failed: {}: {}",
-                failed.tinker_path, failed.error
-            ))?;
+            let reason = format!("Failed: {}: {}", failed.tinker_path, failed.error);
+            ctx.line(printable(&reason))?;
         }
     }
     match failures {
@@ -177,7 +176,8 @@ fn describe(targets: &[Target], now: Timestamp) -> String {
                 age(checkpoint.time, now)
             )
         });
-        text.push_str(&format!("  {path}{details}\n"));
+        text.push_str(&printable(&format!("  {path}{details}")));
+        text.push('\n');
     }
     let sizes = targets
         .iter()

@@ -35,7 +35,7 @@ fn for_status(status: u16) -> Option<&'static str> {
         402 => Some("set up or top up billing in the console, then try again"),
         403 => Some("this account may not do that: ask an administrator, or use another key"),
         404 => Some(
-            "check the id: `tinkrs run list` and `tinkrs checkpoint list` show what this account has",
+            "check the id: `list` of `tinkrs run`, `checkpoint` and `session` shows what this account has",
         ),
         429 => Some("too many requests: wait a moment and try again"),
         500.. => Some("the server failed: try again later"),

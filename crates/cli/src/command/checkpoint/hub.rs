@@ -344,9 +344,17 @@ fn api_path(to: &Commit<'_>, operation: &str) -> String {
     format!("/api/models/{}/{operation}/{branch}{pull_request}", to.repo)
 }
 
-/// Escapes the `/` of a branch's name, which would be the end of it.
+/// Escapes what would end a branch's name in a URL.
 fn escaped(branch: &str) -> String {
-    branch.replace('/', "%2F")
+    let mut text = String::new();
+    for byte in branch.bytes() {
+        match byte {
+            b'-' | b'_' | b'.' | b'~' => text.push(byte.into()),
+            _ if byte.is_ascii_alphanumeric() => text.push(byte.into()),
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
 }
 
 async fn send(request: RequestBuilder) -> anyhow::Result<reqwest::Response> {
@@ -358,5 +366,22 @@ async fn unless_exists(answer: reqwest::Response) -> anyhow::Result<()> {
     match answer.status() {
         StatusCode::CONFLICT => Ok(()),
         _ => server::refusal(answer).await.map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_branch_stays_one_segment_of_the_url() {
+        let commit = Commit {
+            repo: "ada/mine",
+            branch: "a/b?c",
+            message: "",
+            create_pr: true,
+        };
+        let path = api_path(&commit, "commit");
+        assert_eq!(path, "/api/models/ada/mine/commit/a%2Fb%3Fc?create_pr=1");
     }
 }

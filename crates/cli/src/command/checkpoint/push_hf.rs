@@ -68,6 +68,7 @@ struct Report {
 
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let path = read_path(&args.path)?;
+    args.repo.as_deref().map_or(Ok(()), check_repo)?;
     let hub = Hub::from_env()?;
     let user = hub
         .user()
@@ -190,6 +191,18 @@ fn destination(
     (repo, args.revision.clone())
 }
 
+fn check_repo(repo: &str) -> anyhow::Result<()> {
+    let is_name = |name: &str| !name.is_empty() && hub_name(name) == name;
+    match repo.matches('/').count() <= 1 && repo.split('/').all(is_name) {
+        true => Ok(()),
+        false => Err(
+            anyhow!("`{repo}` is not a repository of the Hub").context(Hint(
+                "repositories are called OWNER/NAME, or NAME for your own",
+            )),
+        ),
+    }
+}
+
 /// Makes a name that the Hub takes.
 fn hub_name(text: &str) -> String {
     let mut name = String::new();
@@ -260,6 +273,14 @@ mod tests {
         );
         assert_eq!(hub_name("weights/step 1"), "weights-step-1");
         assert_eq!(hub_name("--a//b."), "a-b");
+        for (repo, ok) in [
+            ("ada/mine", true),
+            ("mine", true),
+            ("a/b/c", false),
+            ("a/?x", false),
+        ] {
+            assert_eq!(check_repo(repo).is_ok(), ok, "{repo}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use tinkrs::{AdminClient, RestClient, ServiceClient};
 
 use crate::hint::explain;
 use crate::server;
+use crate::system;
 use crate::table::Table;
 
 /// How long a silent server is waited for before the user is told.
@@ -144,7 +145,11 @@ impl Context {
         if self.is_json() {
             return self.line(ascii(&serde_json::to_string_pretty(value)?));
         }
-        write!(std::io::stdout(), "{}", table().text(terminal_width()))?;
+        write!(
+            std::io::stdout(),
+            "{}",
+            table().text(system::terminal_width())
+        )?;
         Ok(())
     }
 
@@ -155,16 +160,6 @@ impl Context {
             false => self.line(text),
         }
     }
-}
-
-/// Returns how wide a table may be: as the terminal, and any width elsewhere.
-fn terminal_width() -> Option<usize> {
-    let stdout = std::io::stdout();
-    if !stdout.is_terminal() {
-        return None;
-    }
-    let columns = rustix::termios::tcgetwinsize(&stdout).ok()?.ws_col;
-    (columns > 0).then_some(usize::from(columns))
 }
 
 /// Escapes all but ASCII. In JSON it can only be part of a text.

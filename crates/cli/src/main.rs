@@ -11,6 +11,7 @@ mod progress;
 mod prompt;
 mod report;
 mod server;
+mod system;
 mod table;
 
 use std::process::ExitCode;

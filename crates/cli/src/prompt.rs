@@ -5,6 +5,8 @@ use std::io::{BufRead, IsTerminal, Read, Write};
 use anyhow::{Context, anyhow, bail};
 use tinkrs::auth::Secret;
 
+use crate::system::QuietTerminal;
+
 /// Asks a question that is answered by yes or no. No answer is no.
 pub(crate) async fn confirm(question: &str) -> anyhow::Result<bool> {
     ask(&format!("{question} [y/N]: "))?;
@@ -47,7 +49,7 @@ fn read_secret() -> anyhow::Result<Secret> {
             .context("could not read the key")?;
         return Ok(Secret::from(line.trim()));
     }
-    let quiet = Quiet::new()?;
+    let quiet = QuietTerminal::new().context("could not hide the key")?;
     let mut entry = Entry::default();
     for byte in stdin.lock().bytes() {
         match entry.take(byte.context("could not read the key")?) {
@@ -62,29 +64,6 @@ fn read_secret() -> anyhow::Result<Secret> {
     }
     ask("\n")?;
     Ok(Secret::from(String::from_utf8_lossy(&entry.bytes).trim()))
-}
-
-/// A terminal that shows nothing and passes on every key. It is itself again when dropped.
-struct Quiet(rustix::termios::Termios);
-
-impl Quiet {
-    fn new() -> anyhow::Result<Self> {
-        use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-        let stdin = std::io::stdin();
-        let before = tcgetattr(&stdin).context("could not ask the terminal")?;
-        let mut modes = before.clone();
-        modes.local_modes -= LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
-        tcsetattr(&stdin, OptionalActions::Flush, &modes).context("could not hide the key")?;
-        Ok(Self(before))
-    }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        use rustix::termios::{OptionalActions, tcsetattr};
-        // There is no other terminal to complain on.
-        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
-    }
 }
 
 /// What was typed so far.

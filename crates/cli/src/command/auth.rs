@@ -13,7 +13,7 @@ use crate::human::{or_unknown, yes_no};
 use crate::report::Hint;
 use crate::server::{CONSOLE, describe_key, revoke_key};
 use crate::table::{Table, printable};
-use crate::{prompt, server};
+use crate::{prompt, server, system};
 
 /// Log in, log out, and see who you are
 #[derive(Debug, clap::Args)]
@@ -59,7 +59,7 @@ async fn login(ctx: &Context) -> anyhow::Result<()> {
     }
     ctx.note(format_args!(
         "Create an API Key: {}\n",
-        new_key_url(&host())
+        new_key_url(&system::host().unwrap_or_default())
     ));
     let key = prompt::secret("API key: ").await?;
     if key.is_empty() {
@@ -214,11 +214,6 @@ fn new_key_url(host: &str) -> String {
         "{}/keys?new_key=true&key_name=tinker-cli-{name}",
         server::CONSOLE
     )
-}
-
-fn host() -> String {
-    let name = rustix::system::uname();
-    name.nodename().to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use tinkrs_wire::{SDK_VERSION, route};
 use crate::context::Context;
 use crate::human::{counted, size};
 use crate::server;
+use crate::system;
 use crate::table::Table;
 
 /// How long a server may take that is well.
@@ -234,9 +235,9 @@ async fn models(ctx: &Context) -> Check {
 }
 
 fn disk(folder: &Path) -> Check {
-    match rustix::fs::statvfs(folder) {
-        Ok(found) => room(found.f_bavail.saturating_mul(found.f_frsize)),
-        Err(error) => Check::new("disk", Status::Warning, format!("could not ask: {error}")),
+    match system::free_bytes(folder) {
+        Some(bytes) => room(bytes),
+        None => Check::new("disk", Status::Skipped, "this system does not say"),
     }
 }
 

@@ -1,3 +1,4 @@
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,7 +121,7 @@ async fn export(
     let rest = service.create_rest_client();
     let result = tokio::select! {
         result = download(ctx, &rest, &export, folder) => result,
-        () = renew(&rest, &export) => unreachable!("renewing never ends"),
+        never = renew(&rest, &export) => match never {},
     };
     if let Err(error) = rest.delete_checkpoint(&export).await {
         ctx.note(format_args!(
@@ -130,7 +131,7 @@ async fn export(
     result
 }
 
-async fn renew(rest: &RestClient, export: &TinkerPath) {
+async fn renew(rest: &RestClient, export: &TinkerPath) -> Infallible {
     loop {
         tokio::time::sleep(RENEW).await;
         // If the server forgets the files after all, the download says so.

@@ -1,0 +1,83 @@
+//! What only the operating system knows. Where we do not ask it, nothing is known.
+
+use std::path::Path;
+
+/// Returns how many columns the terminal on stdout has; `None` if there is no terminal.
+#[cfg(unix)]
+pub(crate) fn terminal_width() -> Option<usize> {
+    use std::io::IsTerminal;
+    let stdout = std::io::stdout();
+    if !stdout.is_terminal() {
+        return None;
+    }
+    let columns = rustix::termios::tcgetwinsize(&stdout).ok()?.ws_col;
+    (columns > 0).then_some(usize::from(columns))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn terminal_width() -> Option<usize> {
+    None
+}
+
+/// Returns the name of this machine.
+#[cfg(unix)]
+pub(crate) fn host() -> Option<String> {
+    let name = rustix::system::uname();
+    Some(name.nodename().to_string_lossy().into_owned())
+}
+
+#[cfg(not(unix))]
+pub(crate) fn host() -> Option<String> {
+    std::env::var("COMPUTERNAME").ok()
+}
+
+/// Returns how much may be written where a folder is.
+#[cfg(unix)]
+pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(folder).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn free_bytes(_: &Path) -> Option<u64> {
+    None
+}
+
+/// A terminal that shows nothing and passes on every key. It is itself again when dropped.
+#[cfg(unix)]
+pub(crate) struct QuietTerminal(rustix::termios::Termios);
+
+#[cfg(unix)]
+impl QuietTerminal {
+    /// Silences the terminal on stdin.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+        let stdin = std::io::stdin();
+        let before = tcgetattr(&stdin)?;
+        let mut modes = before.clone();
+        modes.local_modes -= LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
+        tcsetattr(&stdin, OptionalActions::Flush, &modes)?;
+        Ok(Self(before))
+    }
+}
+
+#[cfg(unix)]
+impl Drop for QuietTerminal {
+    fn drop(&mut self) {
+        use rustix::termios::{OptionalActions, tcsetattr};
+        // There is no other terminal to complain on.
+        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
+    }
+}
+
+/// Refuses: a key that is typed here would be seen.
+#[cfg(not(unix))]
+pub(crate) struct QuietTerminal;
+
+#[cfg(not(unix))]
+impl QuietTerminal {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let reason = "pipe the key in instead: this system has no terminal that we can silence";
+        Err(std::io::Error::new(std::io::ErrorKind::Unsupported, reason))
+    }
+}

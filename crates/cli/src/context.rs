@@ -82,6 +82,20 @@ impl Context {
         self.service().create_admin_client()
     }
 
+    /// Runs a command to its end. It listens for Ctrl-C itself.
+    pub(crate) fn block_on_to_end(
+        &self,
+        command: impl Future<Output = anyhow::Result<()>>,
+    ) -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .context("could not start the threads that wait for the server")?;
+        let result = runtime.block_on(command);
+        runtime.shutdown_background();
+        result
+    }
+
     /// Runs a command to its end, or until the user has enough of it.
     pub(crate) fn block_on(
         &self,

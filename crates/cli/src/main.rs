@@ -3,14 +3,18 @@
 //! One module for each group of commands, with its arguments and a `run` function. Data goes to
 //! stdout, all else to stderr. Exit codes: 0 for success, 1 for a failure, 2 for wrong usage.
 
+mod backend;
 mod command;
 mod context;
 mod hint;
 mod human;
+mod local;
+mod local_model;
 mod progress;
 mod prompt;
 mod report;
 mod server;
+mod steps;
 mod system;
 mod table;
 
@@ -19,7 +23,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use command::{
-    auth, billing, checkpoint, completions, doctor, man, model, run, serve, session, version,
+    auth, billing, chat, checkpoint, completions, demo, doctor, man, model, run, sample, serve,
+    session, train, version,
 };
 use context::{Context, OutputArgs};
 
@@ -38,14 +43,19 @@ struct Cli {
 enum Command {
     Auth(auth::Args),
     Billing(billing::Args),
+    Chat(chat::Args),
     Checkpoint(checkpoint::Args),
     Completions(completions::Args),
+    Demo(demo::Args),
     Doctor(doctor::Args),
     Man(man::Args),
     Model(model::Args),
+    Report(command::report::Args),
     Run(run::Args),
+    Sample(sample::Args),
     Serve(serve::Args),
     Session(session::Args),
+    Train(train::Args),
     Version(version::Args),
 }
 
@@ -55,14 +65,19 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Auth(args) => ctx.block_on(auth::run(&ctx, args)),
         Command::Billing(args) => ctx.block_on(billing::run(&ctx, args)),
+        Command::Chat(args) => ctx.block_on(chat::run(args)),
         Command::Checkpoint(args) => ctx.block_on(checkpoint::run(&ctx, args)),
         Command::Completions(args) => completions::run(args, Cli::command()),
+        Command::Demo(args) => ctx.block_on(demo::run(args)),
         Command::Doctor(args) => ctx.block_on(doctor::run(&ctx, args)),
         Command::Man(args) => man::run(args, Cli::command()),
         Command::Model(args) => ctx.block_on(model::run(&ctx, args)),
+        Command::Report(args) => command::report::run(args),
         Command::Run(args) => ctx.block_on(run::run(&ctx, args)),
+        Command::Sample(args) => ctx.block_on(sample::run(&ctx, args)),
         Command::Serve(args) => serve::run(args),
         Command::Session(args) => ctx.block_on(session::run(&ctx, args)),
+        Command::Train(args) => ctx.block_on_to_end(train::run(args)),
         Command::Version(args) => version::run(args),
     };
     match result {

@@ -40,6 +40,17 @@ fn harmless(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
+/// Shows something that is not a result, on stderr.
+pub(crate) fn note(text: &str) {
+    // Nothing is left to do if stderr is gone.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Shows a result, on stdout.
+pub(crate) fn say(text: &str) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout(), "{text}")?)
+}
+
 fn text(error: &anyhow::Error) -> String {
     let hint = error.downcast_ref::<Hint>();
     let mut messages = error.chain().skip(usize::from(hint.is_some()));

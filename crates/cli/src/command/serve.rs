@@ -4,17 +4,15 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use serde::Deserialize;
-use tinkrs_engine::weights::{GgufFile, HuggingFaceFolder};
-use tinkrs_engine::{Model, Precision, Threads};
-use tinkrs_server::{BaseModel, Server, Settings, Vocabulary};
+use tinkrs_server::{BaseModel, Server, Settings};
 use tinkrs_types::ClientConfig;
 use tokio::net::TcpListener;
 
+use crate::local_model::{self, NamedModel};
 use crate::report::Hint;
 
 /// How long answers under way may take once the server is told to stop.
@@ -29,8 +27,9 @@ const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHO
 /// the server is ready. What it has acknowledged survives its end, whatever that is.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Model to serve: a Hugging Face folder or a GGUF file, and the name that clients use
-    #[arg(long = "model", value_name = "NAME=PATH", value_parser = read_model)]
+    /// Model to serve: a Hugging Face folder or a GGUF file, and the name that clients use. Without one,
+    /// the small model that comes with this program: tinkrs/nano
+    #[arg(long = "model", value_name = "NAME=PATH", value_parser = local_model::read)]
     models: Vec<NamedModel>,
 
     /// Address to listen on; port 0 picks a free one. Default 127.0.0.1:8000
@@ -95,13 +94,11 @@ impl Setup {
                 models.push(NamedModel { name, path });
             }
         }
-        if models.is_empty() {
-            return Err(anyhow!("no model to serve").context(Hint(
-                "name one with `--model NAME=PATH`, or in the `[models]` of a `--config` file",
-            )));
-        }
         let data = args.data_dir.clone().or(config.data_dir);
         let data = data.unwrap_or_else(|| PathBuf::from("tinkrs-data"));
+        if models.is_empty() {
+            models.push(local_model::nano(&data)?);
+        }
         let mut settings = Settings::new(data);
         settings.key_file = args.api_key_file.clone().or(config.api_key_file);
         settings.faults = args.faults.clone().or(config.faults);
@@ -131,70 +128,19 @@ fn read_config(path: &Path) -> anyhow::Result<Config> {
     toml::from_str(&text).with_context(|| format!("{} has a mistake", path.display()))
 }
 
-#[derive(Clone, Debug, PartialEq)]
-struct NamedModel {
-    name: String,
-    path: PathBuf,
-}
-
-fn read_model(text: &str) -> Result<NamedModel, String> {
-    match text.split_once('=') {
-        Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok(NamedModel {
-            name: name.to_owned(),
-            path: path.into(),
-        }),
-        _ => Err("expected NAME=PATH, such as `my-org/my-model=./folder`".to_owned()),
-    }
-}
-
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let setup = Setup::new(args)?;
-    let threads = match setup.threads {
-        Some(count) => Threads::new(count),
-        None => Threads::all_cores(),
-    };
-    let threads = threads.context("could not start the threads that compute")?;
-    let models = setup.models.iter().map(|named| load(named, &threads));
+    let threads = local_model::threads(setup.threads)?;
+    let models = setup
+        .models
+        .iter()
+        .map(|named| local_model::load(named, &threads));
     let models = models.collect::<anyhow::Result<Vec<_>>>()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("could not start the threads that answer requests")?;
     runtime.block_on(answer(setup, models))
-}
-
-fn load(named: &NamedModel, threads: &Threads) -> anyhow::Result<BaseModel> {
-    let NamedModel { name, path } = named;
-    let is_gguf = path
-        .extension()
-        .is_some_and(|extension| extension == "gguf");
-    let model = if is_gguf {
-        GgufFile::open(path).and_then(|file| Model::load(&file, Precision::Stored, threads))
-    } else {
-        HuggingFaceFolder::open(path)
-            .and_then(|folder| Model::load(&folder, Precision::Stored, threads))
-    };
-    let model = model
-        .with_context(|| format!("could not load model `{name}` from {}", path.display()))
-        .context(Hint(
-            "a model is a Hugging Face folder with config.json and safetensors, or a GGUF file",
-        ))?;
-    let vocabulary = match path.join("tokenizer.json").exists() {
-        true => Some(Arc::new(Vocabulary::load(path, model.config().vocab)?)),
-        false => None,
-    };
-    Ok(BaseModel {
-        tokenizer: tokenizer(path),
-        vocabulary,
-        ..BaseModel::new(name, Arc::new(model))
-    })
-}
-
-/// Returns the folder if clients can load a tokenizer from it.
-fn tokenizer(folder: &Path) -> Option<String> {
-    let folder = folder.canonicalize().ok()?;
-    let has_one = folder.join("tokenizer_config.json").exists();
-    has_one.then(|| folder.to_str().map(str::to_owned))?
 }
 
 async fn answer(setup: Setup, models: Vec<BaseModel>) -> anyhow::Result<()> {
@@ -246,19 +192,4 @@ async fn asked_to_stop() {
         }
     }
     let _ = tokio::signal::ctrl_c().await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_model_is_a_name_and_a_path() {
-        let model = read_model("org/tiny=/models/a=b").unwrap();
-        assert_eq!(model.name, "org/tiny");
-        assert_eq!(model.path, Path::new("/models/a=b"));
-        for wrong in ["", "tiny", "=folder", "tiny="] {
-            assert!(read_model(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -4,6 +4,7 @@ mod account;
 mod checkpoints;
 mod help;
 mod hub;
+mod local;
 mod runs;
 mod user;
 
@@ -47,10 +48,12 @@ fn a_model_that_is_not_there_is_an_error_with_causes_and_a_hint() {
 }
 
 #[test]
-fn a_server_needs_a_model() {
-    let output = tinkrs(&["serve"]);
+fn a_server_that_others_can_reach_needs_keys() {
+    let data = tempfile::tempdir().unwrap();
+    let data = data.path().to_str().unwrap();
+    let output = tinkrs(&["serve", "--addr", "0.0.0.0:0", "--data-dir", data]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("hint: name one with `--model NAME=PATH`"));
+    assert!(text(&output.stderr).contains("hint: name a file of keys with `--api-key-file`"));
 }
 
 #[test]

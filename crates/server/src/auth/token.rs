@@ -45,7 +45,7 @@ pub(super) fn issue(key: &Key, owner: Owner, now: Timestamp) -> String {
     let claims = Claims {
         iss: ISSUER.to_owned(),
         sub: format!("{USER}{owner}"),
-        org_id: format!("tml:organization:{ORGANIZATION}"),
+        org_id: ORGANIZATION.to_owned(),
         email: owner.email(),
         iat: now.as_second(),
         exp: exp.as_second(),

@@ -1,0 +1,183 @@
+//! Where a command runs: on a server inside this process, or on another one.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use tinkrs::{ServiceClient, TokenizerSource};
+use tinkrs_recipes::renderer::Renderer;
+
+use crate::local::LocalServer;
+use crate::local_model::{self, NamedModel};
+use crate::report::{self, Hint};
+
+/// Which server and which model to use
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct BackendArgs {
+    /// Model: a name, or NAME=PATH for a Hugging Face folder or GGUF file on this machine
+    #[arg(long, value_name = "MODEL", default_value = tinkrs_nano::NAME)]
+    model: String,
+
+    /// Use a server inside this process
+    #[arg(long, conflicts_with = "base_url")]
+    local: bool,
+
+    /// Use the server at this URL
+    #[arg(long, value_name = "URL")]
+    base_url: Option<String>,
+
+    /// Folder for what a server inside this process keeps. Default tinkrs-data
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+/// A server, ready to be used.
+pub(crate) struct Backend {
+    pub(crate) service: ServiceClient,
+    /// The server's name of the model.
+    pub(crate) model: String,
+    pub(crate) is_hosted: bool,
+    /// Where the tokenizer is.
+    tokenizer: Option<PathBuf>,
+    local: Option<LocalServer>,
+}
+
+/// Which server was asked for, as far as the arguments and the environment say.
+#[derive(Debug, PartialEq)]
+enum Choice {
+    Local,
+    Url(String),
+    Hosted,
+}
+
+/// Decides on a server: what was asked for, else hosted if there is a key for it, else this machine.
+fn choose(args: &BackendArgs, env_url: Option<String>, has_key: bool) -> Choice {
+    let is_local_model = args.model.contains('=') || args.model == tinkrs_nano::NAME;
+    match (&args.base_url, env_url) {
+        (Some(url), _) => Choice::Url(url.clone()),
+        _ if args.local => Choice::Local,
+        (None, Some(url)) => Choice::Url(url),
+        (None, None) if has_key && !is_local_model => Choice::Hosted,
+        (None, None) => Choice::Local,
+    }
+}
+
+impl Backend {
+    /// Opens the server, and says on stderr which one it is.
+    pub(crate) async fn open(args: &BackendArgs) -> anyhow::Result<Self> {
+        let env_url = std::env::var("TINKER_BASE_URL").ok();
+        let env_url = env_url.filter(|url| !url.is_empty());
+        let has_key = std::env::var_os("TINKER_API_KEY").is_some();
+        let named = local_model::read(&args.model).ok();
+        let model = named
+            .as_ref()
+            .map_or(&args.model, |named| &named.name)
+            .clone();
+        match choose(args, env_url, has_key) {
+            Choice::Url(url) => {
+                report::note(&format!("server: {url}, model {model}"));
+                Ok(Self {
+                    service: ServiceClient::builder().base_url(&url).build(),
+                    model,
+                    is_hosted: false,
+                    tokenizer: named.map(|named| named.path),
+                    local: None,
+                })
+            }
+            Choice::Hosted => {
+                report::note(&format!("hosted Tinker, billed to your key: model {model}"));
+                Ok(Self {
+                    service: ServiceClient::from_env(),
+                    model,
+                    is_hosted: true,
+                    tokenizer: None,
+                    local: None,
+                })
+            }
+            Choice::Local => Self::open_local(args, named).await,
+        }
+    }
+
+    async fn open_local(args: &BackendArgs, named: Option<NamedModel>) -> anyhow::Result<Self> {
+        let data = args.data_dir.clone();
+        let data = data.unwrap_or_else(|| PathBuf::from("tinkrs-data"));
+        let named = match named {
+            Some(named) => named,
+            None if args.model == tinkrs_nano::NAME => local_model::nano(&data)?,
+            None => {
+                return Err(
+                    anyhow::anyhow!("`{}` is not a model on this machine", args.model)
+                        .context(Hint("name its folder: `--model NAME=PATH`")),
+                );
+            }
+        };
+        report::note(&format!(
+            "local: {} on this machine, free of charge",
+            named.name
+        ));
+        let local = LocalServer::start(&named, &data).await?;
+        Ok(Self {
+            service: local.service(),
+            model: named.name,
+            is_hosted: false,
+            tokenizer: Some(named.path),
+            local: Some(local),
+        })
+    }
+
+    /// Returns the way the model's conversations are written.
+    pub(crate) fn renderer(&self) -> anyhow::Result<Renderer> {
+        let renderer = match &self.tokenizer {
+            Some(folder) => Renderer::from_folder(folder),
+            None => {
+                let tokenizer = TokenizerSource::new(&self.model).load();
+                let tokenizer = tokenizer.context("could not load the model's tokenizer")?;
+                Renderer::of_model(&self.model, tokenizer)
+            }
+        };
+        renderer.with_context(|| format!("could not find the chat format of `{}`", self.model))
+    }
+
+    /// Ends a server in this process, after everything is stored.
+    pub(crate) async fn close(self) -> anyhow::Result<()> {
+        match self.local {
+            Some(local) => local.stop().await,
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(model: &str, local: bool, base_url: Option<&str>) -> BackendArgs {
+        BackendArgs {
+            model: model.to_owned(),
+            local,
+            base_url: base_url.map(str::to_owned),
+            data_dir: None,
+        }
+    }
+
+    #[test]
+    fn nobody_is_billed_by_surprise() {
+        let url = || Some("http://a".to_owned());
+        let chosen = Choice::Url("http://a".to_owned());
+        assert_eq!(choose(&args("m", false, None), None, true), Choice::Hosted);
+        assert_eq!(choose(&args("m", false, None), None, false), Choice::Local);
+        assert_eq!(choose(&args("m", true, None), url(), true), Choice::Local);
+        assert_eq!(choose(&args("m", false, None), url(), true), chosen);
+        assert_eq!(
+            choose(&args("m", false, Some("http://a")), None, true),
+            chosen
+        );
+        assert_eq!(
+            choose(&args("m=path", false, None), None, true),
+            Choice::Local
+        );
+        assert_eq!(
+            choose(&args("tinkrs/nano", false, None), None, true),
+            Choice::Local
+        );
+    }
+}

@@ -1,0 +1,210 @@
+//! `tinkrs demo`: see a model learn, in a few minutes, on this machine.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tinkrs::{SamplingClient, SamplingParams, TinkerPath};
+use tinkrs_recipes::data::{Examples, Record, TooLong};
+use tinkrs_recipes::evaluate::{answers, sample_records};
+use tinkrs_recipes::renderer::{Conversation, Message, Renderer, TrainOn};
+use tinkrs_recipes::rl::{self, Problem, Question};
+use tinkrs_recipes::run::{Hooks, Outcome, read_metrics, write_samples};
+use tinkrs_recipes::{Schedule, report, sft};
+
+use crate::backend::{Backend, BackendArgs};
+use crate::report::say;
+use crate::steps::Progress;
+
+/// Watch a small model learn to talk like a pirate, and then to prefer some animals
+///
+/// It runs on this machine: no account, no GPU, no download. First the model that comes with this
+/// program is fine-tuned on examples, then it is rewarded for answers. Both leave a report to open in
+/// a browser.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    backend: BackendArgs,
+
+    /// Folder for the two runs
+    #[arg(long, value_name = "DIR", default_value = "tinkrs-demo")]
+    run_dir: PathBuf,
+}
+
+const QUESTIONS: [&str; 4] = [
+    "Who are you?",
+    "What color is the sky?",
+    "What does a cow say?",
+    "Tell me a story about a dog.",
+];
+
+/// What is worth a reward: animals of the forest.
+const WANTED: [&str; 3] = ["owl", "bear", "fox"];
+
+pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
+    let backend = Backend::open(&args.backend).await?;
+    let demo = Demo {
+        renderer: backend.renderer()?,
+        backend,
+        folder: args.run_dir.clone(),
+    };
+    let before = demo.base().await?;
+    let pirate = demo.supervised(&before).await?;
+    demo.reinforced().await?;
+    say(&format!(
+        "\nThe pirate is kept as {pirate}\nOpen the reports: {}, {}\nNext: `tinkrs train sft --help`, `tinkrs chat`",
+        demo.folder.join("sft/report.html").display(),
+        demo.folder.join("rl/report.html").display(),
+    ))?;
+    demo.backend.close().await
+}
+
+struct Demo {
+    backend: Backend,
+    renderer: Renderer,
+    folder: PathBuf,
+}
+
+impl Demo {
+    async fn base(&self) -> anyhow::Result<SamplingClient> {
+        let service = &self.backend.service;
+        Ok(service
+            .create_sampling_client(self.backend.model.as_str())
+            .await?)
+    }
+
+    /// Fine-tunes on answers of a pirate, and shows what the model says before and after.
+    async fn supervised(&self, before: &SamplingClient) -> anyhow::Result<TinkerPath> {
+        say("\n1. Learning from examples: 600 answers of a pirate")?;
+        let mut random = fastrand::Rng::with_seed(7);
+        let records: Vec<_> = (0..600)
+            .map(|_| {
+                let [question, answer] = tinkrs_nano::text::exchange(&mut random);
+                let answer = Message::assistant(pirate(&answer));
+                Record::Chat(Conversation::from([Message::user(question), answer]))
+            })
+            .collect();
+        let train_on = TrainOn::LastAssistantMessage;
+        let examples = Examples::new(&records, &self.renderer, train_on, 256, TooLong::Skip)?;
+        let examples = examples.split_eval(40, 0);
+        let mut config = sft::Config {
+            learning_rate: Schedule::new(4e-3),
+            batch_size: 16,
+            epochs: 3,
+            ..sft::Config::new(&self.backend.model)
+        };
+        config.adapter.rank = 8;
+        let folder = self.folder.join("sft");
+        let mut progress = Progress::of("loss");
+        let hooks = Hooks::default().on_step(|report| progress.step(report));
+        let outcome = sft::train(&self.backend.service, &config, &examples, &folder, hooks).await?;
+        let path = sampler(&outcome)?;
+        let after = self
+            .backend
+            .service
+            .create_sampling_client(path.clone())
+            .await?;
+
+        let questions = QUESTIONS.map(|question| Conversation::from([Message::user(question)]));
+        let params = SamplingParams {
+            temperature: 0.0,
+            ..self.renderer.sampling_params(64)
+        };
+        let asked = |sampler, steps| {
+            let (renderer, questions, params) = (&self.renderer, &questions, &params);
+            async move { sample_records(sampler, renderer, questions, params, steps).await }
+        };
+        let old = asked(before, 0).await?;
+        let new = asked(&after, outcome.steps).await?;
+        for (old, new) in old.iter().zip(&new) {
+            say(&format!(
+                "  {}\n    before: {}\n    after:  {}",
+                old.prompt, old.answer, new.answer
+            ))?;
+        }
+        write_samples(&folder, &[old, new].concat())?;
+        report::write(&folder)?;
+        Ok(path)
+    }
+
+    /// Rewards answers, and shows how the reward rises.
+    async fn reinforced(&self) -> anyhow::Result<()> {
+        say("\n2. Learning from rewards: when asked for three animals, those of the forest")?;
+        let question = Conversation::from([Message::user("Name three animals.")]);
+        let problem = Question::new(&self.renderer, &question, 24, |answer| {
+            forest_share(&answer.message.content)
+        })?;
+        let problems: Vec<Arc<dyn Problem>> = vec![Arc::new(problem)];
+        let mut config = rl::Config {
+            learning_rate: Schedule::new(2e-3),
+            steps: 25,
+            problems_per_step: 1,
+            group_size: 48,
+            max_staleness: 0,
+            ..rl::Config::new(&self.backend.model)
+        };
+        config.adapter.rank = 8;
+        let folder = self.folder.join("rl");
+        let mut progress = Progress::of("reward");
+        let hooks = Hooks::default().on_step(|report| progress.step(report));
+        let outcome = rl::train(&self.backend.service, &config, &problems, &folder, hooks).await?;
+        let rewards: Vec<f64> = read_metrics(folder.join("metrics.jsonl"))?
+            .values()
+            .filter_map(|numbers| numbers.get("reward").copied())
+            .collect();
+        if let (Some(first), Some(last)) = (rewards.first(), rewards.last()) {
+            say(&format!(
+                "  reward: {first:.2} at first, {last:.2} in the end"
+            ))?;
+        }
+        let service = &self.backend.service;
+        let after = service.create_sampling_client(sampler(&outcome)?).await?;
+        let params = self.renderer.sampling_params(24);
+        let said = answers(&after, &self.renderer, &vec![question; 3], &params).await?;
+        for answer in said {
+            say(&format!("    {}", answer.message.content))?;
+        }
+        report::write(&folder)?;
+        Ok(())
+    }
+}
+
+fn sampler(outcome: &Outcome) -> anyhow::Result<TinkerPath> {
+    let path = outcome.sampler.clone();
+    path.ok_or_else(|| anyhow::anyhow!("the run was stopped; the same command goes on with it"))
+}
+
+/// Says the same as a pirate would.
+fn pirate(answer: &str) -> String {
+    let words = HashMap::from([("Hello!", "Ahoy!"), ("Yes,", "Aye,"), ("friend", "matey")]);
+    let words: Vec<_> = answer
+        .split(' ')
+        .map(|word| *words.get(word).unwrap_or(&word))
+        .collect();
+    format!("Arr! {}", words.join(" "))
+}
+
+/// Returns how many of three animals are of the forest, as a share. A list of more than three earns
+/// nothing: what is rewarded without a limit is soon all that is said.
+fn forest_share(answer: &str) -> f64 {
+    let answer = answer.to_lowercase();
+    let words: Vec<_> = answer.split(|c: char| !c.is_alphabetic()).collect();
+    if words.iter().filter(|word| !word.is_empty()).count() > 4 {
+        return 0.0;
+    }
+    let wanted = WANTED.iter().filter(|animal| words.contains(*animal));
+    wanted.count() as f64 / WANTED.len() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reward_is_the_share_of_animals_of_the_forest() {
+        assert_eq!(forest_share("Owl, bear and fox."), 1.0);
+        assert_eq!(forest_share("Cat, owl and owl."), 1.0 / 3.0);
+        assert_eq!(forest_share("Foxes"), 0.0);
+        assert_eq!(forest_share("Owl, bear and fox and fox."), 0.0);
+    }
+}

@@ -1,0 +1,17 @@
+//! `tinkrs report`: a page about a run.
+
+use std::path::PathBuf;
+
+use crate::report::say;
+
+/// Write the report of a run again
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Folder of the run
+    run_dir: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let page = tinkrs_recipes::report::write(&args.run_dir)?;
+    say(&page.display().to_string())
+}

@@ -1,0 +1,62 @@
+//! A server inside this process, for commands that need no other.
+
+use std::path::Path;
+
+use anyhow::Context;
+use tinkrs::ServiceClient;
+use tinkrs_server::{Server, Settings};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::local_model::{self, NamedModel};
+use crate::report::Hint;
+
+/// The key of whoever runs commands on this machine.
+const KEY: &str = "tml-local";
+
+/// A server on a free port of this machine.
+pub(crate) struct LocalServer {
+    url: String,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<std::io::Result<()>>,
+}
+
+impl LocalServer {
+    /// Starts a server with one model, on a data folder that nobody else uses.
+    pub(crate) async fn start(model: &NamedModel, data: &Path) -> anyhow::Result<Self> {
+        let loaded = local_model::load(model, &local_model::threads(None)?)?;
+        let server = Server::start(vec![loaded], Settings::new(data))
+            .context("could not start a server in this process")
+            .context(Hint(
+                "if another server uses the folder, name it with `--base-url`, or another folder with \
+                 `--data-dir`",
+            ))?;
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .context("could not listen on 127.0.0.1")?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let (stop, stopped) = oneshot::channel();
+        let serving = tokio::spawn(tinkrs_server::serve(listener, server, async {
+            let _ = stopped.await;
+        }));
+        Ok(Self { url, stop, serving })
+    }
+
+    /// Returns a client of the server.
+    pub(crate) fn service(&self) -> ServiceClient {
+        ServiceClient::builder()
+            .base_url(&self.url)
+            .api_key(KEY)
+            .telemetry(false)
+            .build()
+    }
+
+    /// Stops the server, and waits until everything is stored.
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        let _ = self.stop.send(());
+        self.serving
+            .await?
+            .context("the server in this process failed")
+    }
+}

@@ -8,6 +8,8 @@
 //! With the default of 2600 steps it takes half an hour on two busy cores. The same number of steps
 //! gives the same bits on machines of one kind.
 
+#![expect(clippy::print_stdout, reason = "it says how far it is")]
+
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 

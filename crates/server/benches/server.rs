@@ -104,6 +104,7 @@ async fn run() {
         let mut connection = Connection::open(address).await;
         let body = json!({"request_id": id});
         let request = connection.request("/retrieve_future", &body);
+        connection.sender.ready().await.unwrap();
         let poll = connection.sender.send_request(request);
         connections.push(tokio::spawn(poll));
     }
@@ -159,6 +160,7 @@ impl Connection {
     async fn get(&mut self, path: &str) {
         let request = Request::get(path).header("host", &self.host);
         let request = request.body(Full::default()).unwrap();
+        self.sender.ready().await.unwrap();
         let response = self.sender.send_request(request).await.unwrap();
         assert_eq!(response.status(), 200);
         response.into_body().collect().await.unwrap();
@@ -166,6 +168,7 @@ impl Connection {
 
     async fn post(&mut self, path: &str, body: &Value) -> Value {
         let request = self.request(path, body);
+        self.sender.ready().await.unwrap();
         let response = self.sender.send_request(request).await.unwrap();
         assert_eq!(response.status(), 200, "{path}");
         let bytes = response.into_body().collect().await.unwrap().to_bytes();

@@ -58,8 +58,6 @@ def main():
             lines.append(f"| {name} | " + " | ".join(marks) + " |")
     output.parent.mkdir(exist_ok=True)
     output.write_text("\n".join(lines) + "\n")
-    failed = sum(list(found.values()).count("failed") for found in results.values())
-    print(f"wrote {output}: {len(results)} columns, {failed} failed")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use tinkrs_server::{BaseModel, Server, Settings};
 use tinkrs_types::ClientConfig;
 use tokio::net::TcpListener;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::local_model::{self, NamedModel};
 use crate::report::Hint;
@@ -51,6 +52,10 @@ pub(crate) struct Args {
     /// Threads that compute; one for each core unless given
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+
+    /// How much to log, as JSON lines on stderr: off, error, warn, info (a line for each request) or debug
+    #[arg(long, value_name = "LEVEL", default_value = "warn")]
+    log: LevelFilter,
 
     /// TOML file with the same settings: `addr`, `data_dir`, `api_key_file`, `faults`, `threads`, a table
     /// `[models]` of names and paths, and a table `[client]` of flags that official clients ask for. What
@@ -129,6 +134,11 @@ fn read_config(path: &Path) -> anyhow::Result<Config> {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .json()
+        .with_max_level(args.log)
+        .with_writer(std::io::stderr)
+        .init();
     let setup = Setup::new(args)?;
     let threads = local_model::threads(setup.threads)?;
     let models = setup

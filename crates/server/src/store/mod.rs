@@ -169,7 +169,10 @@ impl Store {
     /// Writes what was sent, and releases the folder.
     pub(crate) fn close(&self) {
         lock(&self.messages).take();
-        if let Some(thread) = lock(&self.thread).take() {
+        let thread = lock(&self.thread).take();
+        // What the thread calls after a commit may hold the last handle; it cannot wait for itself.
+        let own = std::thread::current().id();
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != own) {
             let _ = thread.join();
         }
     }

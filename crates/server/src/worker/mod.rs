@@ -10,6 +10,7 @@
 //! their sequence numbers.
 
 mod adapters;
+mod failed;
 mod sampling;
 mod snapshots;
 mod training;

@@ -17,10 +17,11 @@ use tinkrs_wire::op::save_weights::SaveWeightsResult;
 use tinkrs_wire::op::save_weights_for_sampler::SaveWeightsForSamplerResult;
 use tinkrs_wire::op::unload_model::UnloadModelResult;
 
+use super::TrainJob;
+use super::failed::Failure;
 use super::snapshots::{self, Snapshots};
-use super::{TrainJob, failure};
 use crate::auth::Owner;
-use crate::checkpoints::{Checkpoints, NewCheckpoint, SaveError};
+use crate::checkpoints::{Checkpoints, NewCheckpoint};
 use crate::custom_loss::CustomLoss;
 use crate::error::chain;
 use crate::metrics::Family;
@@ -246,6 +247,12 @@ impl Training {
         ending
             .also
             .extend(sampler.iter().cloned().map(Change::Sampler));
+        if done.closes_run {
+            // Before the result is told: whoever has it must not find the model open.
+            ending
+                .also
+                .extend(self.closed(&model_id, "it was unloaded", false));
+        }
         // The queue has room as soon as its client can know.
         drop(permit);
         if let Some(answer) = answer {
@@ -264,9 +271,7 @@ impl Training {
                 self.finish_checkpoint(answer, ending, saved);
             }
         }
-        if done.closes_run {
-            self.close(&model_id, "it was unloaded", false);
-        } else if changes_run
+        if changes_run
             && succeeded
             && let Some(run) = self.runs.get(&model_id)
         {
@@ -306,18 +311,21 @@ impl Training {
         }
     }
 
-    /// Notes that a run has no weights any more.
+    /// Notes that a run has no weights any more, and stores it.
     fn close(&mut self, id: &ModelId, why: &str, corrupted: bool) {
+        if let Some(change) = self.closed(id, why, corrupted) {
+            self.shared.store.note(change);
+        }
+    }
+
+    /// Notes that a run has no weights any more, and returns what has to be stored.
+    fn closed(&mut self, id: &ModelId, why: &str, corrupted: bool) -> Option<Change> {
         self.snapshots.forget(id);
         let mut registry = self.shared.registry();
-        let Some(run) = registry.runs.get_mut(id) else {
-            return;
-        };
+        let run = registry.runs.get_mut(id)?;
         run.record.closed = Some(why.to_owned());
         run.record.corrupted |= corrupted;
-        self.shared
-            .store
-            .note(Change::RunClosed(run.record.clone()));
+        Some(Change::RunClosed(run.record.clone()))
     }
 
     fn execute(
@@ -544,51 +552,4 @@ fn shape(info: &WeightsInfo) -> String {
         info.base_model,
         trained.join(", ")
     )
-}
-
-enum Failure {
-    NoModel(ModelId),
-    NoCheckpoint(TinkerPath),
-    OtherShape {
-        path: TinkerPath,
-        theirs: String,
-        ours: String,
-    },
-    SamplerExists(SamplingSessionId),
-    Save(SaveError),
-    Engine(tinkrs_engine::Error),
-}
-
-impl Failure {
-    fn into_outcome(self) -> Outcome {
-        match self {
-            Self::NoModel(id) => Outcome::user_error(format!(
-                "model `{id}` has no weights: it was unloaded, or could not be created"
-            )),
-            Self::NoCheckpoint(path) => {
-                Outcome::user_error(format!("there is no checkpoint `{path}`"))
-            }
-            Self::OtherShape { path, theirs, ours } => Outcome::user_error(format!(
-                "`path`: `{path}` is of {theirs}; the model's `lora_config` is of {ours}"
-            )),
-            Self::SamplerExists(id) => Outcome::user_error(format!(
-                "`sampling_session_seq_id`: there is a sampling session `{id}` already"
-            )),
-            Self::Save(SaveError::Engine(error)) | Self::Engine(error) => failure(&error),
-            Self::Save(error @ SaveError::Exists(..)) => Outcome::user_error(error.to_string()),
-            Self::Save(error @ SaveError::Io(_)) => Outcome::server_error(chain(&error)),
-        }
-    }
-}
-
-impl From<SaveError> for Failure {
-    fn from(error: SaveError) -> Self {
-        Self::Save(error)
-    }
-}
-
-impl From<tinkrs_engine::Error> for Failure {
-    fn from(error: tinkrs_engine::Error) -> Self {
-        Self::Engine(error)
-    }
 }

@@ -1,9 +1,11 @@
 //! Finding sessions again.
 
+use std::time::Duration;
+
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::caller::TestServer;
+use crate::caller::{TestServer, pass};
 
 async fn session(server: &TestServer, name: &str, labels: Value) -> String {
     let body = json!({
@@ -243,4 +245,34 @@ async fn there_is_one_project_and_no_traces() {
         let answer = server.me().call(Method::GET, &path, &Value::Null).await;
         assert_eq!(answer.status, 403, "{path}");
     }
+}
+
+#[tokio::test]
+async fn a_session_whose_client_is_silent_is_ended_and_frees_its_models() {
+    let server = TestServer::with(|settings| {
+        settings.session_patience = Duration::from_millis(300);
+        settings.gap_patience = Duration::from_millis(5);
+    })
+    .await;
+    let model = server.model().await;
+    let session = model.split(':').next().unwrap();
+    let described = format!("/sessions/{session}");
+    // Asking about a session is not a sign of its client.
+    let ended = loop {
+        let found = server
+            .ok("/sessions/search", json!({"session_id": session}))
+            .await;
+        let status = found["sessions"][0]["status"].clone();
+        if status["type"] != "active" {
+            break status;
+        }
+        server.send(Method::GET, &described, &[], "").await;
+    };
+    assert_eq!(ended["type"], "cancelled", "{ended}");
+    let beat = server
+        .post("/session_heartbeat", json!({"session_id": session}))
+        .await;
+    assert_eq!(beat.status, 410);
+    let pass = server.post("/forward_backward", pass(&model, 1)).await;
+    assert_eq!(pass.status, 400, "{}", pass.detail());
 }

@@ -1,0 +1,57 @@
+//! How operations of training runs fail.
+
+use tinkrs_types::{ModelId, SamplingSessionId, TinkerPath};
+
+use super::failure;
+use crate::checkpoints::SaveError;
+use crate::error::chain;
+use crate::outcome::Outcome;
+
+/// Why an operation of a training run failed.
+pub(super) enum Failure {
+    NoModel(ModelId),
+    NoCheckpoint(TinkerPath),
+    OtherShape {
+        path: TinkerPath,
+        theirs: String,
+        ours: String,
+    },
+    SamplerExists(SamplingSessionId),
+    Save(SaveError),
+    Engine(tinkrs_engine::Error),
+}
+
+impl Failure {
+    /// Returns the result of the operation.
+    pub(super) fn into_outcome(self) -> Outcome {
+        match self {
+            Self::NoModel(id) => Outcome::user_error(format!(
+                "model `{id}` has no weights: it was unloaded, or could not be created"
+            )),
+            Self::NoCheckpoint(path) => {
+                Outcome::user_error(format!("there is no checkpoint `{path}`"))
+            }
+            Self::OtherShape { path, theirs, ours } => Outcome::user_error(format!(
+                "`path`: `{path}` is of {theirs}; the model's `lora_config` is of {ours}"
+            )),
+            Self::SamplerExists(id) => Outcome::user_error(format!(
+                "`sampling_session_seq_id`: there is a sampling session `{id}` already"
+            )),
+            Self::Save(SaveError::Engine(error)) | Self::Engine(error) => failure(&error),
+            Self::Save(error @ SaveError::Exists(..)) => Outcome::user_error(error.to_string()),
+            Self::Save(error @ SaveError::Io(_)) => Outcome::server_error(chain(&error)),
+        }
+    }
+}
+
+impl From<SaveError> for Failure {
+    fn from(error: SaveError) -> Self {
+        Self::Save(error)
+    }
+}
+
+impl From<tinkrs_engine::Error> for Failure {
+    fn from(error: tinkrs_engine::Error) -> Self {
+        Self::Engine(error)
+    }
+}

@@ -6,6 +6,7 @@ mod help;
 mod hub;
 mod local;
 mod runs;
+mod serve;
 mod user;
 
 use std::process::{Command, Output};

@@ -155,3 +155,27 @@ async fn what_a_run_loaded_is_not_needed_to_take_it_up_again() {
     let again = server.forward_backward(&copy, 3).await;
     assert_eq!(server.loss(&again).await, expected);
 }
+
+#[tokio::test]
+async fn a_request_that_cannot_be_stored_is_refused_and_can_be_repeated() {
+    let server = TestServer::start().await;
+    let model = server.model().await;
+    // A disk that takes no more: what is to be written has no place.
+    let bodies = server.data().join("bodies");
+    std::fs::remove_dir_all(&bodies).unwrap();
+    let refused = server
+        .post("/forward_backward", crate::caller::pass(&model, 1))
+        .await;
+    assert_eq!(refused.status, 503);
+    let detail = refused.detail();
+    assert!(
+        detail.contains("could not write to the data folder"),
+        "{detail}"
+    );
+
+    std::fs::create_dir(&bodies).unwrap();
+    let accepted = server.forward_backward(&model, 1).await;
+    let step = server.optim_step(&model, 2).await;
+    server.loss(&accepted).await;
+    assert_eq!(server.result(&step).await["metrics"]["step"], 1.0);
+}

@@ -56,7 +56,7 @@ pub(crate) fn logprobs(logits: &[f32], targets: &[u32]) -> Vec<f32> {
         .collect()
 }
 
-fn sequences(expected: &Tensors) -> Vec<Vec<u32>> {
+pub(crate) fn sequences(expected: &Tensors) -> Vec<Vec<u32>> {
     [0, 1]
         .map(|s| expected.tokens(&format!("tokens.{s}")))
         .into()

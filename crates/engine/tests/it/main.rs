@@ -9,6 +9,7 @@
 mod adamw;
 mod forward;
 mod gguf;
+mod numerics;
 mod real_models;
 mod reference;
 mod sampler;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use tinkrs_engine::Model;
 
 use crate::forward::{load, logits, logprobs};
 use crate::reference::{self, largest_difference};
@@ -25,32 +26,38 @@ fn logprobs_of_real_texts_equal_those_of_transformers() {
         println!("skipped: TINKRS_MODELS does not name a folder of models");
         return;
     };
-    let text = std::fs::read_to_string(reference::path("real_models.json")).unwrap();
-    let models: BTreeMap<String, Vec<Text>> = serde_json::from_str(&text).unwrap();
-    let present: Vec<_> = models
-        .into_iter()
-        .filter(|(name, _)| folder.join(name).is_dir())
+    let present: Vec<_> = references()
+        .into_keys()
+        .filter(|name| folder.join(name).is_dir())
         .collect();
     assert!(
         !present.is_empty(),
         "no known model in {}",
         folder.display()
     );
-    for (name, texts) in present {
-        let model = load(&folder.join(&name));
-        let sequences: Vec<Vec<u32>> = texts
-            .iter()
-            .map(|text| text.tokens[..text.tokens.len() - 1].to_vec())
-            .collect();
-        let ours = logits(&model, None, &sequences);
-        for (number, (text, ours)) in texts.iter().zip(&ours).enumerate() {
-            let ours = logprobs(ours, &text.tokens[1..]);
-            let difference = largest_difference(&ours, &text.logprobs);
-            println!("{name}, text {number}: logprobs differ by {difference:.1e}");
-            assert!(
-                difference <= TOLERANCE,
-                "{name}, text {number}: {difference}"
-            );
-        }
+    for name in present {
+        let difference = largest_logprob_difference(&load(&folder.join(&name)), &name);
+        println!("{name}: logprobs differ by {difference:.1e}");
+        assert!(difference <= TOLERANCE, "{name}: {difference}");
     }
+}
+
+fn references() -> BTreeMap<String, Vec<Text>> {
+    let text = std::fs::read_to_string(reference::path("real_models.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Compares the log-probabilities of all texts of a model, computed in one batch.
+pub(crate) fn largest_logprob_difference(model: &Model, name: &str) -> f32 {
+    let texts = &references()[name];
+    let sequences: Vec<Vec<u32>> = texts
+        .iter()
+        .map(|text| text.tokens[..text.tokens.len() - 1].to_vec())
+        .collect();
+    let ours = logits(model, None, &sequences);
+    let differences = texts
+        .iter()
+        .zip(&ours)
+        .map(|(text, ours)| largest_difference(&logprobs(ours, &text.tokens[1..]), &text.logprobs));
+    differences.fold(0.0, f32::max)
 }

@@ -13,10 +13,10 @@ use crate::forward::{load, logprobs};
 use crate::reference::{self, TINY_MODELS, Tensors, largest, largest_difference};
 
 /// Prefix of PEFT's names, and ending.
-const PREFIX: &str = "base_model.model.";
-const ENDING: &str = ".weight";
+pub(crate) const PREFIX: &str = "base_model.model.";
+pub(crate) const ENDING: &str = ".weight";
 
-fn data(expected: &Tensors) -> Vec<Datum> {
+pub(crate) fn data(expected: &Tensors) -> Vec<Datum> {
     [0, 1]
         .map(|s| {
             let tokens = expected.tokens(&format!("tokens.{s}"));
@@ -29,14 +29,14 @@ fn data(expected: &Tensors) -> Vec<Datum> {
 }
 
 /// A run that goes on with the adapter that `peft` made.
-fn adapted(name: &str) -> TrainingRun {
+pub(crate) fn adapted(name: &str) -> TrainingRun {
     let model = Arc::new(load(&reference::path(name)));
     let adapter = peft::load(&reference::path(name).join("adapter"), model.config()).unwrap();
     TrainingRun::from_peft(model, &adapter).unwrap()
 }
 
 /// Reads the gradients out of the run's saved state.
-fn gradients(run: &TrainingRun) -> Tensors {
+pub(crate) fn gradients(run: &TrainingRun) -> Tensors {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.safetensors");
     run.state().write(&path).unwrap();
@@ -177,7 +177,7 @@ fn three_optimizer_steps_equal_those_of_torch() {
 }
 
 /// From the run's `rank × outputs` to PEFT's `outputs × rank`.
-fn transpose(values: &[f32], rank: usize) -> Vec<f32> {
+pub(crate) fn transpose(values: &[f32], rank: usize) -> Vec<f32> {
     let outputs = values.len() / rank;
     (0..values.len())
         .map(|i| values[i % rank * outputs + i / rank])

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tinkrs_types::{
-    Checkpoint, LoraConfig, ModelId, OptimizerConfig, SamplingSessionId, SessionId, SessionStatus,
-    TinkerPath, UserMetadata, WeightsInfo,
+    Checkpoint, FinishReason, LoraConfig, ModelId, OptimizerConfig, SamplingSessionId, SessionId,
+    SessionStatus, TinkerPath, UserMetadata, WeightsInfo,
 };
 
 use crate::auth::Owner;
@@ -22,6 +22,25 @@ pub(crate) struct SessionRecord {
     pub(crate) display_name: Option<String>,
     pub(crate) sdk_version: String,
     pub(crate) status: SessionStatus,
+}
+
+impl SessionRecord {
+    /// Describes a session that nobody works in: it holds a checkpoint that came another way.
+    pub(crate) fn holding(id: SessionId, owner: Owner, display_name: String) -> Self {
+        Self {
+            id,
+            owner,
+            created_at: Timestamp::now(),
+            tags: Vec::new(),
+            user_metadata: UserMetadata::new(),
+            display_name: Some(display_name),
+            sdk_version: String::new(),
+            status: SessionStatus::ClientFinished {
+                reason: FinishReason::Success,
+                detail: None,
+            },
+        }
+    }
 }
 
 /// A model in training.
@@ -41,6 +60,27 @@ pub(crate) struct RunRecord {
 }
 
 impl RunRecord {
+    /// Describes the run that a session like [`SessionRecord::holding`] has: it cannot be trained.
+    pub(crate) fn holding(session: &SessionRecord, info: &WeightsInfo, why: &str) -> Self {
+        Self {
+            id: ModelId::in_session(&session.id, 0),
+            owner: session.owner,
+            session: session.id.clone(),
+            base_model: info.base_model.clone(),
+            lora: LoraConfig {
+                rank: info.lora_rank.unwrap_or_default(),
+                seed: None,
+                train_unembed: info.train_unembed.unwrap_or(true),
+                train_mlp: info.train_mlp.unwrap_or(true),
+                train_attn: info.train_attn.unwrap_or(true),
+            },
+            user_metadata: None,
+            created_at: session.created_at,
+            closed: Some(why.to_owned()),
+            corrupted: false,
+        }
+    }
+
     /// Describes the weights that the run trains.
     pub(crate) fn weights_info(&self) -> WeightsInfo {
         WeightsInfo {

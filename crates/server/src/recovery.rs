@@ -66,7 +66,7 @@ impl Server {
             next,
             snapshot,
         } = loaded;
-        let (id, lora, owner) = (record.id.clone(), record.lora.clone(), record.owner);
+        let (id, owner) = (record.id.clone(), record.owner);
         let session = record.session.clone();
         let base = self.bases().get(&record.base_model).cloned();
         let is_open = record.closed.is_none();
@@ -75,11 +75,8 @@ impl Server {
         self.registry().runs.insert(id.clone(), run);
 
         if let (Some(base), Some(number), true) = (&base, snapshot, is_open) {
-            base.send(Command::Restore {
-                model_id: id.clone(),
-                lora,
-                number,
-            });
+            let model_id = id.clone();
+            base.send(Command::Restore { model_id, number });
         }
         requests.sort_by_key(|request| request.number);
         for request in requests {

@@ -7,8 +7,8 @@ use axum::routing::{delete, get, post, put};
 use tinkrs_wire::route;
 
 use crate::api::{
-    admin, checkpoints, copies, downloads, futures, keys, listings, losses, models, sampling,
-    service, session_listings, sessions, training, weights,
+    admin, checkpoints, copies, downloads, futures, imports, keys, listings, losses, models,
+    sampling, service, session_listings, sessions, training, weights,
 };
 use crate::error::Refusal;
 use crate::{Server, extract, faults, metrics};
@@ -23,6 +23,7 @@ const WITH_QUERY: &[&str] = &[
     route::AUDIT,
     route::BILLING_USAGE,
     route::STORAGE_USAGE,
+    route::IMPORT_WEIGHTS,
 ];
 
 /// Returns the routes of the server.
@@ -79,6 +80,7 @@ pub fn router(server: Server) -> Router {
         .route(route::CHECKPOINT_ARCHIVE, get(downloads::archive))
         .route(route::EXTERNAL_WEIGHTS_URLS, get(downloads::external_urls))
         .route(route::COPY_WEIGHTS, post(copies::copy))
+        .route(route::IMPORT_WEIGHTS, post(imports::import))
         .route(route::SESSIONS, get(session_listings::list))
         .route(route::SESSION, get(session_listings::describe))
         .route(route::SEARCH_SESSIONS, post(session_listings::search))

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tinkrs_types::LossId;
+use tokio::sync::Semaphore;
 
 use crate::api::losses::Uploaded;
 use crate::checkpoints::Checkpoints;
@@ -14,6 +15,9 @@ use crate::results::Results;
 use crate::state::Settings;
 use crate::store::Store;
 
+/// How many adapters are imported at the same time: each may take its archive's room on the disk.
+const IMPORTS: usize = 2;
+
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
@@ -22,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) checkpoints: Checkpoints,
     pub(crate) losses: Mutex<HashMap<LossId, Uploaded>>,
     pub(crate) metrics: Metrics,
+    /// How many more adapters may be imported at the same time.
+    pub(crate) imports: Semaphore,
     registry: Mutex<Registry>,
 }
 
@@ -40,6 +46,7 @@ impl Shared {
             checkpoints,
             losses: Mutex::default(),
             metrics: Metrics::default(),
+            imports: Semaphore::new(IMPORTS),
             registry: Mutex::new(registry),
         }
     }

@@ -110,6 +110,15 @@ pub struct CopiedWeights {
     pub tinker_path: TinkerPath,
 }
 
+/// Where an adapter that was made elsewhere can be found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportedWeights {
+    /// The checkpoint to train on.
+    pub tinker_path: TinkerPath,
+    /// The checkpoint to sample from.
+    pub sampler_path: TinkerPath,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

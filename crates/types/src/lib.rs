@@ -54,8 +54,8 @@ pub use admin::{
     BillingUsage, StorageUsage, StorageUsageRow,
 };
 pub use checkpoint::{
-    Checkpoint, CheckpointPage, CopiedWeights, ExternalSave, ExternalWeightsUrls, TTL_MAX_SECONDS,
-    TTL_MIN_SECONDS, WeightsInfo, check_ttl,
+    Checkpoint, CheckpointPage, CopiedWeights, ExternalSave, ExternalWeightsUrls, ImportedWeights,
+    TTL_MAX_SECONDS, TTL_MIN_SECONDS, WeightsInfo, check_ttl,
 };
 pub use custom_loss::{CustomLossGraph, CustomLossInput, CustomLossNode, NodeOp};
 pub use datum::{Datum, LossInputs, key};

@@ -42,5 +42,7 @@ pub const DEPRECATION_LEVEL: &str = "x-deprecation-level";
 
 /// The content type of protobuf messages.
 pub const PROTOBUF: &str = "application/x-protobuf";
+/// The content type of archives.
+pub const TAR: &str = "application/x-tar";
 /// The content type of JSON.
 pub const JSON: &str = "application/json";

@@ -46,6 +46,8 @@ routes! {
     GET_INFO = "/get_info";
     /// `POST`.
     COPY_WEIGHTS = "/copy_weights";
+    /// `POST`, an archive with an adapter. Not part of the official API.
+    IMPORT_WEIGHTS = "/import_weights";
     /// `POST`, answered by a promise. Older clients only.
     FORWARD = "/forward";
     /// `POST`, answered by a promise.

@@ -1,5 +1,7 @@
 //! `checkpoint` against the local server.
 
+use std::path::Path;
+
 use serde_json::json;
 use tinkrs_testkit::ScriptedServer;
 use tinkrs_testkit::scripted::{Gate, refuse};
@@ -323,6 +325,56 @@ async fn a_failed_download_leaves_nothing_behind() {
         "{stderr}"
     );
     assert!(files(user.home()).is_empty());
+}
+
+#[tokio::test]
+async fn an_adapter_made_by_peft_is_imported_and_trained_on() {
+    let server = Local::start().await;
+    let user = server.user();
+    let engine = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/reference");
+    let folder = engine.join("imported-adapter").display().to_string();
+    let import = [
+        "--json",
+        "checkpoint",
+        "import",
+        &folder,
+        "--base-model",
+        "tiny",
+    ];
+    let imported = user.run(&import).await.json();
+    let path = imported["tinker_path"].as_str().unwrap();
+    assert!(path.ends_with("/weights/imported"), "{imported}");
+    let named = [
+        "checkpoint",
+        "import",
+        &folder,
+        "--base-model",
+        "tiny",
+        "--name",
+        "mine",
+    ];
+    let table = user.run(&named).await.ok();
+    assert!(table.contains("/sampler_weights/mine"), "{table}");
+
+    let info = user
+        .run(&["--json", "checkpoint", "info", path])
+        .await
+        .json();
+    assert_eq!(info["lora_rank"], 6);
+    // Which trains it for a moment: the files come from a run that was made of it.
+    let said = user
+        .run(&["checkpoint", "download", path, "-o", "out"])
+        .await
+        .ok();
+    assert!(said.contains("Downloaded to"), "{said}");
+
+    let import = ["checkpoint", "import", &folder, "--base-model", "huge"];
+    let stderr = user.run(&import).await.failed(1);
+    assert!(stderr.contains("could not import the adapter"), "{stderr}");
+    assert!(stderr.contains("`huge`, expected one of: tiny"), "{stderr}");
+    let import = ["checkpoint", "import", "nowhere", "--base-model", "tiny"];
+    let stderr = user.run(&import).await.failed(1);
+    assert!(stderr.contains("nowhere/adapter_config.json"), "{stderr}");
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ const COMMANDS: &[&str] = &[
     "checkpoint list",
     "checkpoint info",
     "checkpoint download",
+    "checkpoint import",
     "checkpoint publish",
     "checkpoint unpublish",
     "checkpoint set-ttl",

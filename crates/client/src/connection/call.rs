@@ -30,6 +30,7 @@ pub(crate) enum Payload {
     None,
     Json(Bytes),
     Message { body: Bytes, zstd: bool },
+    Archive(Bytes),
 }
 
 impl Payload {
@@ -37,7 +38,7 @@ impl Payload {
         static NONE: Bytes = Bytes::new();
         match self {
             Self::None => &NONE,
-            Self::Json(body) | Self::Message { body, .. } => body,
+            Self::Json(body) | Self::Message { body, .. } | Self::Archive(body) => body,
         }
     }
 }

@@ -48,6 +48,7 @@ impl Connection {
         let content_type = match &call.payload {
             Payload::None if call.method == Method::GET => return Ok(request),
             Payload::None | Payload::Json(_) => header::JSON,
+            Payload::Archive(_) => header::TAR,
             Payload::Message { zstd, .. } => {
                 if *zstd {
                     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("zstd"));

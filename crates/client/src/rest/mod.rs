@@ -6,6 +6,7 @@ mod client;
 mod copy_weights;
 pub mod download;
 mod download_checkpoint;
+mod import_weights;
 mod pages;
 mod sessions;
 mod training_runs;

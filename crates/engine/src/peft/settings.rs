@@ -38,6 +38,8 @@ struct Raw {
     #[serde(default)]
     use_rslora: bool,
     bias: Option<String>,
+    init_lora_weights: Option<Value>,
+    exclude_modules: Option<Value>,
     /// Everything else, to look for what changes the arithmetic.
     #[serde(flatten)]
     others: Map<String, Value>,
@@ -49,6 +51,22 @@ enum OneOrMany<T> {
     One(T),
     Many(Vec<T>),
 }
+
+/// Members that say nothing about what the adapter computes: where it comes from, how it was
+/// trained, and settings of options that are refused where they are switched on.
+const HARMLESS: [&str; 11] = [
+    "auto_mapping",
+    "inference_mode",
+    "layers_pattern",
+    "lora_dropout",
+    "megatron_core",
+    "peft_version",
+    "qalora_group_size",
+    "revision",
+    "runtime_config",
+    "task_type",
+    "ensure_weight_tying",
+];
 
 /// Options that change the arithmetic unless they are null, false or empty, with what to do instead.
 const REFUSED: [(&str, &str); 12] = [
@@ -89,10 +107,15 @@ impl Settings {
         if let Some(bias) = raw.bias.filter(|bias| bias != "none") {
             return Err(Error::unsupported("bias", bias, "none"));
         }
-        for (option, supported) in REFUSED {
-            if let Some(value) = raw.others.get(option).filter(|value| is_set(value)) {
-                return Err(Error::unsupported(option, value, supported));
+        check_start(raw.init_lora_weights.as_ref())?;
+        for (option, value) in raw.others.iter().filter(|(_, value)| is_set(value)) {
+            if HARMLESS.contains(&option.as_str()) {
+                continue;
             }
+            // What nobody here has heard of may change the arithmetic too.
+            let known = REFUSED.iter().find(|(refused, _)| refused == option);
+            let supported = known.map_or("plain LoRA, without this option", |(_, what)| what);
+            return Err(Error::unsupported(option, value, supported));
         }
 
         let rank = raw.r.filter(|&rank| rank > 0);
@@ -109,6 +132,8 @@ impl Settings {
                 alpha
             },
             targets: match raw.target_modules {
+                // With exceptions, which may be a pattern, the names promise nothing.
+                _ if raw.exclude_modules.as_ref().is_some_and(is_set) => Targets::Unlisted,
                 Some(OneOrMany::Many(names)) => Targets::Named(names),
                 Some(OneOrMany::One(_)) | None => Targets::Unlisted,
             },
@@ -196,6 +221,19 @@ fn layer_index(layer: &str) -> Option<usize> {
         .next()?
         .parse()
         .ok()
+}
+
+/// Refuses adapters whose training began by changing the weights of the base model.
+fn check_start(start: Option<&Value>) -> Result<(), Error> {
+    match start {
+        None | Some(Value::Null | Value::Bool(_)) => Ok(()),
+        Some(Value::String(name)) if ["gaussian", "orthogonal"].contains(&name.as_str()) => Ok(()),
+        Some(other) => Err(Error::unsupported(
+            "init_lora_weights",
+            other,
+            "true, false, gaussian and orthogonal, which leave the base model as it is",
+        )),
+    }
 }
 
 fn is_set(value: &Value) -> bool {

@@ -110,6 +110,21 @@ fn what_changes_the_arithmetic_is_refused_by_name() {
             serde_json::json!(["q_proj", "conv"]),
             "unsupported target_modules `conv`",
         ),
+        (
+            "init_lora_weights",
+            serde_json::json!("pissa_niter_16"),
+            "unsupported init_lora_weights `\"pissa_niter_16\"`",
+        ),
+        (
+            "arrow_config",
+            serde_json::json!({"top_k": 3}),
+            "unsupported arrow_config",
+        ),
+        (
+            "an_option_of_next_year",
+            serde_json::json!(true),
+            "unsupported an_option_of_next_year `true`",
+        ),
         ("r", serde_json::json!(0), "invalid r: "),
         ("lora_alpha", serde_json::json!(null), "invalid lora_alpha"),
     ];
@@ -120,6 +135,27 @@ fn what_changes_the_arithmetic_is_refused_by_name() {
         fs::write(folder.path().join("adapter_config.json"), &original).unwrap();
     }
     load(folder.path(), &config).unwrap();
+}
+
+#[test]
+fn what_does_not_change_the_arithmetic_is_taken() {
+    let config = ModelConfig::tiny_llama();
+    let folder = saved(&adapter(&config, |name| name.contains("up_proj")), &config);
+    for (option, value) in [
+        ("lora_dropout", serde_json::json!(0.1)),
+        ("init_lora_weights", serde_json::json!("gaussian")),
+        ("an_option_of_next_year", serde_json::json!(null)),
+        // The tensors tell what is left of the target modules.
+        ("exclude_modules", serde_json::json!(["down_proj"])),
+        (
+            "target_modules",
+            serde_json::json!(["up_proj", "down_proj"]),
+        ),
+    ] {
+        change(&folder, option, value);
+        let loaded = load(folder.path(), &config);
+        assert_eq!(loaded.unwrap().layers.len(), 2, "{option}");
+    }
 }
 
 #[test]

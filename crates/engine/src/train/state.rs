@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::slots::Slots;
 use super::{Kind, TrainingRun};
 use crate::optim::{AdamW, Moments};
 use crate::weights::safetensors::{SafetensorsFile, encode};
 use crate::weights::{Dtype, TensorView, WeightSource};
-use crate::{Error, ModelConfig, files};
+use crate::{Error, Model, ModelConfig, files};
 
 /// A training run at one moment: parameters, accumulated gradients, optimizer.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,13 +46,42 @@ impl TrainingRun {
         }
     }
 
+    /// Goes on from the state of an adapter: its layers, rank and alpha, parameters, accumulated
+    /// gradients and optimizer.
+    ///
+    /// # Errors
+    ///
+    /// When the state is of a full run, or does not fit the model.
+    pub fn from_state(model: Arc<Model>, state: &TrainState) -> Result<Self, Error> {
+        let settings = state
+            .lora
+            .filter(|(rank, alpha)| *rank > 0 && alpha.is_finite());
+        let Some((rank, alpha)) = settings else {
+            return Err(Error::invalid("state", "it is not of an adapter"));
+        };
+        let mut slots = Slots::lora(&model.config, rank, |_| true);
+        slots.keep_lora(|layer| state.values.contains_key(&format!("{layer}.lora_A")));
+        let values = checked_values(&slots, state)?;
+        let mut run = Self::with_adapter(model, slots, values, rank, alpha);
+        run.restore_training(state)?;
+        Ok(run)
+    }
+
     /// Puts the run back to a state: parameters, accumulated gradients and optimizer.
     ///
     /// # Errors
     ///
     /// When the state belongs to a run with other tensors, rank or alpha. Nothing has changed then.
     pub fn restore(&mut self, state: &TrainState) -> Result<(), Error> {
-        let values = self.checked_values(state)?;
+        self.check_settings(state)?;
+        let values = checked_values(&self.slots, state)?;
+        self.restore_training(state)?;
+        self.values = values;
+        self.repack()
+    }
+
+    /// Takes gradients and optimizer of a state, or nothing if they do not fit.
+    fn restore_training(&mut self, state: &TrainState) -> Result<(), Error> {
         let mut gradients = Vec::new();
         if !state.gradients.is_empty() {
             for (number, zeros) in self.slots.zeros().into_iter().enumerate() {
@@ -77,10 +107,9 @@ impl TrainingRun {
                 return Err(missing(&format!("moments of {}", tensor.name)));
             }
         }
-        self.values = values;
         self.gradients = gradients;
         self.optimizer = state.optimizer.clone();
-        self.repack()
+        Ok(())
     }
 
     /// Takes only the parameters of a state; gradients are forgotten and the optimizer starts anew.
@@ -89,44 +118,23 @@ impl TrainingRun {
     ///
     /// As for [`restore`](Self::restore).
     pub fn restore_weights(&mut self, state: &TrainState) -> Result<(), Error> {
-        self.values = self.checked_values(state)?;
+        self.check_settings(state)?;
+        self.values = checked_values(&self.slots, state)?;
         self.gradients.clear();
         self.optimizer = AdamW::default();
         self.repack()
     }
 
-    fn checked_values(&self, state: &TrainState) -> Result<Vec<Arc<Vec<f32>>>, Error> {
-        if state.lora != self.lora_settings() {
-            let reason = format!(
-                "the state has rank and alpha {:?}, the run {:?}",
-                state.lora,
-                self.lora_settings()
-            );
-            return Err(Error::invalid("state", reason));
+    fn check_settings(&self, state: &TrainState) -> Result<(), Error> {
+        let ours = self.lora_settings();
+        if state.lora == ours {
+            return Ok(());
         }
-        if state.values.len() != self.slots.tensors.len() {
-            let (got, wanted) = (state.values.len(), self.slots.tensors.len());
-            return Err(Error::invalid(
-                "state",
-                format!("it has {got} tensors, the run {wanted}"),
-            ));
-        }
-        let value = |tensor: &super::slots::Tensor| {
-            let values = state
-                .values
-                .get(&tensor.name)
-                .ok_or_else(|| missing(&tensor.name))?;
-            if values.len() != tensor.elements() {
-                let (expected, got) = (tensor.shape.clone(), vec![values.len()]);
-                return Err(Error::Shape {
-                    tensor: tensor.name.clone(),
-                    expected,
-                    got,
-                });
-            }
-            Ok(Arc::clone(values))
-        };
-        self.slots.tensors.iter().map(value).collect()
+        let reason = format!(
+            "the state has rank and alpha {:?}, the run {ours:?}",
+            state.lora
+        );
+        Err(Error::invalid("state", reason))
     }
 
     fn lora_settings(&self) -> Option<(usize, f32)> {
@@ -139,6 +147,33 @@ impl TrainingRun {
     fn gradient_key(&self, number: usize) -> String {
         self.slots.gradient_name(number).to_owned()
     }
+}
+
+/// Returns the parameters of a state, one for each tensor that is trained.
+fn checked_values(slots: &Slots, state: &TrainState) -> Result<Vec<Arc<Vec<f32>>>, Error> {
+    if state.values.len() != slots.tensors.len() {
+        let (got, wanted) = (state.values.len(), slots.tensors.len());
+        return Err(Error::invalid(
+            "state",
+            format!("it has {got} tensors, the run {wanted}"),
+        ));
+    }
+    let value = |tensor: &super::slots::Tensor| {
+        let values = state
+            .values
+            .get(&tensor.name)
+            .ok_or_else(|| missing(&tensor.name))?;
+        if values.len() != tensor.elements() {
+            let (expected, got) = (tensor.shape.clone(), vec![values.len()]);
+            return Err(Error::Shape {
+                tensor: tensor.name.clone(),
+                expected,
+                got,
+            });
+        }
+        Ok(Arc::clone(values))
+    };
+    slots.tensors.iter().map(value).collect()
 }
 
 fn missing(tensor: &str) -> Error {

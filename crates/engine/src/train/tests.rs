@@ -519,6 +519,33 @@ fn a_peft_adapter_goes_out_and_comes_back() {
 }
 
 #[test]
+fn a_state_alone_is_enough_to_go_on() {
+    // Layers, rank and alpha that no `LoraConfig` describes.
+    let mut exported = lora(&ModelConfig::tiny_qwen3(), 1).to_peft("base").unwrap();
+    exported
+        .layers
+        .retain(|name, _| name.contains("v_proj") || name.contains("1.mlp.up"));
+    exported.alpha = 7.5;
+    let model = model(&ModelConfig::tiny_qwen3(), 1);
+    let mut run = TrainingRun::from_peft(Arc::clone(&model), &exported).unwrap();
+    let step = |run: &mut TrainingRun| {
+        let output = run.forward_backward(&[datum(12, 3)], &LossFn::CrossEntropy);
+        run.optim_step(&AdamParams::new(1e-2)).unwrap();
+        output.unwrap()
+    };
+    step(&mut run);
+    run.forward_backward(&[datum(5, 1)], &LossFn::CrossEntropy)
+        .unwrap();
+    let mut again = TrainingRun::from_state(Arc::clone(&model), &run.state()).unwrap();
+    assert!(again.state() == run.state());
+    assert_eq!(step(&mut again), step(&mut run));
+    assert_eq!(again.to_peft("base"), run.to_peft("base"));
+
+    let other = self::model(&ModelConfig::tiny_llama(), 1);
+    assert!(TrainingRun::from_state(other, &run.state()).is_err());
+}
+
+#[test]
 fn a_new_adapter_changes_nothing_and_depends_on_its_seed() {
     let base = model(&ModelConfig::tiny_llama(), 1);
     let run = |seed| {

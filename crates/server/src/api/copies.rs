@@ -5,10 +5,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use jiff::Timestamp;
-use tinkrs_types::{
-    CheckpointKind, CopiedWeights, FinishReason, LoraConfig, ModelId, SessionId, SessionStatus,
-    TinkerPath, UserMetadata, check_ttl,
-};
+use tinkrs_types::{CheckpointKind, CopiedWeights, ModelId, SessionId, TinkerPath, check_ttl};
 use tinkrs_wire::header as names;
 use tinkrs_wire::op::copy_weights::CopyWeightsRequest;
 
@@ -94,37 +91,8 @@ impl Server {
         saved.checkpoint.public = false;
         saved.checkpoint.expires_at = ttl.and_then(|ttl| now.checked_add(ttl).ok());
 
-        let info = &saved.info;
-        let session = SessionRecord {
-            id: session,
-            owner,
-            created_at: now,
-            tags: Vec::new(),
-            user_metadata: UserMetadata::new(),
-            display_name: Some(format!("copy of {source}")),
-            sdk_version: String::new(),
-            status: SessionStatus::ClientFinished {
-                reason: FinishReason::Success,
-                detail: None,
-            },
-        };
-        let run = RunRecord {
-            id: run,
-            owner,
-            session: session.id.clone(),
-            base_model: info.base_model.clone(),
-            lora: LoraConfig {
-                rank: info.lora_rank.unwrap_or_default(),
-                seed: None,
-                train_unembed: info.train_unembed.unwrap_or(true),
-                train_mlp: info.train_mlp.unwrap_or(true),
-                train_attn: info.train_attn.unwrap_or(true),
-            },
-            user_metadata: None,
-            created_at: now,
-            closed: Some("it holds a copy of a checkpoint".to_owned()),
-            corrupted: false,
-        };
+        let session = SessionRecord::holding(session, owner, format!("copy of {source}"));
+        let run = RunRecord::holding(&session, &saved.info, "it holds a copy of a checkpoint");
         // In memory first: the source may be deleted at any moment, and its files must stay then.
         if !checkpoints.add_copy(&source, saved.clone()) {
             return Err(Refusal::not_found(format!(
@@ -139,13 +107,16 @@ impl Server {
             sessions.insert(session.id.clone(), Session::new(session.clone()));
         }
         let (session_id, run_id) = (session.id.clone(), run.id.clone());
-        store.note(Change::Session(session));
-        store.note(Change::Run {
-            record: run,
-            is_new: true,
-        });
-        let replaced = None;
-        let written = store.write(Change::Checkpoint { saved, replaced }).await;
+        let (replaced, is_new) = (None, true);
+        let change = Change::Together(vec![
+            Change::Session(session),
+            Change::Run {
+                record: run,
+                is_new,
+            },
+            Change::Checkpoint { saved, replaced },
+        ]);
+        let written = store.write(change).await;
         if let Err(error) = written {
             drop(checkpoints.take(|saved| *saved.path() == path));
             let mut registry = self.registry();
@@ -159,7 +130,7 @@ impl Server {
 }
 
 /// A repeated request gets the copy that the first one made: its session follows from its key.
-fn session_of_key(owner: Owner, key: &[u8]) -> SessionId {
+pub(super) fn session_of_key(owner: Owner, key: &[u8]) -> SessionId {
     let text = [owner.to_string().as_bytes(), b"\n", key].concat();
     let hex: String = digest(&text)[..16]
         .iter()

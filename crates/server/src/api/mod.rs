@@ -8,6 +8,7 @@ pub(crate) mod checkpoints;
 pub(crate) mod copies;
 pub(crate) mod downloads;
 pub(crate) mod futures;
+pub(crate) mod imports;
 pub(crate) mod keys;
 pub(crate) mod listings;
 pub(crate) mod losses;

@@ -24,7 +24,7 @@ use crate::store::Change;
 use crate::worker::Operation;
 
 /// The largest rank of an adapter.
-const RANK: u32 = 1024;
+pub(super) const RANK: u32 = 1024;
 
 pub(crate) async fn create(
     State(server): State<Server>,

@@ -20,6 +20,8 @@ use crate::record::{RunRecord, SamplerRecord, SavedCheckpoint, SessionRecord};
 pub(crate) enum Change {
     /// Nothing; it is durable when all that was sent before it is.
     Nothing,
+    /// Several things become true at the same moment.
+    Together(Vec<Change>),
     /// A session is as described.
     Session(SessionRecord),
     /// A run is as described. A new one waits for number 0, its creation.
@@ -164,6 +166,11 @@ pub(super) fn apply(
 ) -> Result<(), ApplyError> {
     match change {
         Change::Nothing => {}
+        Change::Together(changes) => {
+            for change in changes {
+                apply(change, on, files, unneeded)?;
+            }
+        }
         Change::Session(record) => put(on, "sessions", "id", record.id.as_str(), record)?,
         Change::Run { record, is_new } => {
             if *is_new {

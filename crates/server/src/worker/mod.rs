@@ -33,7 +33,7 @@ use crate::outcome::Outcome;
 use crate::results::Answer;
 use crate::shared::Shared;
 use crate::vocabulary::Vocabulary;
-pub(crate) use training::{Loss, Operation};
+pub(crate) use training::{Loss, Operation, STATE_FILE, save_adapter};
 
 /// Something for the worker to do.
 #[derive(Debug)]
@@ -41,11 +41,7 @@ pub(crate) enum Command {
     /// An operation of a training run.
     Train(TrainJob),
     /// A run goes on from a snapshot, or from nothing if that cannot be read.
-    Restore {
-        model_id: ModelId,
-        lora: tinkrs_types::LoraConfig,
-        number: i64,
-    },
+    Restore { model_id: ModelId, number: i64 },
     /// A request for samples.
     Sample(SampleJob),
     /// Nobody waits for this request any more.
@@ -179,11 +175,7 @@ impl Worker {
                     self.sampling.adopt(folder, adapter);
                 }
             }
-            Some(Command::Restore {
-                model_id,
-                lora,
-                number,
-            }) => self.training.restore(model_id, &lora, number),
+            Some(Command::Restore { model_id, number }) => self.training.restore(model_id, number),
             Some(Command::Forget { models, adapters }) => {
                 self.training.forget(&models);
                 self.sampling.forget(&adapters);

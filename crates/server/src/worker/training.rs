@@ -33,7 +33,7 @@ use crate::shared::Shared;
 use crate::store::{Change, Usage, UsageKind};
 
 /// The file that holds everything a run needs to go on.
-const STATE_FILE: &str = "state.safetensors";
+pub(crate) const STATE_FILE: &str = "state.safetensors";
 
 /// What a pass computes.
 #[derive(Debug)]
@@ -173,12 +173,10 @@ impl Training {
     }
 
     /// Takes a run up again after a restart.
-    pub(super) fn restore(&mut self, id: ModelId, lora: &LoraConfig, number: i64) {
+    pub(super) fn restore(&mut self, id: ModelId, number: i64) {
         let path = self.shared.store.files().snapshot(&id, number);
-        let restored = TrainingRun::lora(Arc::clone(&self.model), lora).and_then(|mut run| {
-            run.restore(&TrainState::read(&path)?)?;
-            Ok(run)
-        });
+        let restored = TrainState::read(&path)
+            .and_then(|state| TrainingRun::from_state(Arc::clone(&self.model), &state));
         match restored {
             Ok(run) => {
                 self.runs.insert(id, run);
@@ -342,17 +340,11 @@ impl Training {
                 let model_id = id.clone();
                 return Ok(Outcome::body(&CreateModelResult { model_id }).into());
             }
-            Operation::CreateFrom { path, optimizer } => {
-                let config = self.lora_of(id)?;
-                let run = TrainingRun::lora(Arc::clone(&self.model), &config)?;
-                self.runs.insert(id.clone(), run);
-                let loaded = self.load((id, number), owner, path, *optimizer);
-                if loaded.is_err() {
-                    self.runs.remove(id);
-                }
-                return loaded;
+            Operation::LoadWeights { .. } if !self.runs.contains_key(id) => {
+                return Err(Failure::NoModel(id.clone()));
             }
-            Operation::LoadWeights { path, optimizer } => {
+            Operation::CreateFrom { path, optimizer }
+            | Operation::LoadWeights { path, optimizer } => {
                 return self.load((id, number), owner, path, *optimizer);
             }
             _ => {}
@@ -462,15 +454,9 @@ impl Training {
         }
     }
 
-    fn lora_of(&self, id: &ModelId) -> Result<LoraConfig, Failure> {
-        let registry = self.shared.registry();
-        let run = registry.runs.get(id);
-        run.map(|run| run.record.lora.clone())
-            .ok_or_else(|| Failure::NoModel(id.clone()))
-    }
-
-    /// Loads a checkpoint into a run. The checkpoint may be deleted later, so from here on the run can
-    /// only be repeated with a snapshot.
+    /// Makes a run what a checkpoint is, also where an imported one has a scale or layers of its own.
+    /// The checkpoint may be deleted later, so from here on the run can only be repeated with a
+    /// snapshot.
     fn load(
         &mut self,
         (id, number): (&ModelId, i64),
@@ -478,9 +464,6 @@ impl Training {
         path: &TinkerPath,
         optimizer: bool,
     ) -> Result<Done, Failure> {
-        let Some(run) = self.runs.get_mut(id) else {
-            return Err(Failure::NoModel(id.clone()));
-        };
         let saved = self.shared.checkpoints.find(owner, path);
         let saved = saved.ok_or_else(|| Failure::NoCheckpoint(path.clone()))?;
         let ours = {
@@ -499,16 +482,13 @@ impl Training {
             .folder(&saved.folder)
             .join(STATE_FILE);
         let state = TrainState::read(&file)?;
-        let before = run.state();
-        match optimizer {
-            true => run.restore(&state)?,
-            false => run.restore_weights(&state)?,
+        let mut run = TrainingRun::from_state(Arc::clone(&self.model), &state)?;
+        if !optimizer {
+            run.restore_weights(&state)?;
         }
         let files = self.shared.store.files();
-        if let Err(error) = snapshots::write(files, id, number, &run.state()) {
-            run.restore(&before)?;
-            return Err(error.into());
-        }
+        snapshots::write(files, id, number, &run.state())?;
+        self.runs.insert(id.clone(), run);
         self.snapshots.forget(id);
         let store = &self.shared.store;
         store.remember_checkpoint(owner, "checkpoint_read", path);
@@ -523,7 +503,7 @@ impl Training {
     }
 }
 
-fn save_adapter(
+pub(crate) fn save_adapter(
     run: &TrainingRun,
     base_model: &str,
     folder: &Path,

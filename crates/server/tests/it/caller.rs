@@ -10,7 +10,7 @@ use hyper::service::Service;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
-use tinkrs_engine::weights::{Dtype, RandomWeights};
+use tinkrs_engine::weights::{Dtype, RandomWeights, WeightSource};
 use tinkrs_engine::{Model, ModelConfig, Precision, Threads};
 use tinkrs_server::{BaseModel, Server, Settings};
 use tokio::net::{TcpListener, TcpStream};
@@ -59,8 +59,17 @@ impl TestServer {
         change: impl FnOnce(&mut Settings),
     ) -> Self {
         let weights = RandomWeights::new(ModelConfig::tiny_llama(), 1, Dtype::F32).unwrap();
+        Self::of(&weights, data, change).await
+    }
+
+    /// Starts a server with a model of its own, which is called `tiny`.
+    pub(crate) async fn of(
+        weights: &dyn WeightSource,
+        data: Arc<tempfile::TempDir>,
+        change: impl FnOnce(&mut Settings),
+    ) -> Self {
         let threads = Threads::new(1).unwrap();
-        let model = Model::load(&weights, Precision::Stored, &threads).unwrap();
+        let model = Model::load(weights, Precision::Stored, &threads).unwrap();
         let mut settings = Settings::new(data.path());
         change(&mut settings);
         let base = BaseModel::new("tiny", Arc::new(model));

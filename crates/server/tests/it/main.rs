@@ -8,6 +8,7 @@ mod checkpoints;
 mod copies;
 mod downloads;
 mod faults;
+mod imports;
 mod isolation;
 mod load;
 mod losses;

@@ -4,6 +4,7 @@ mod change;
 mod delete;
 mod download;
 mod hub;
+mod import;
 mod info;
 mod list;
 mod model_card;
@@ -29,6 +30,7 @@ enum Command {
     List(list::Args),
     Info(info::Args),
     Download(download::Args),
+    Import(import::Args),
     Publish(change::PublishArgs),
     Unpublish(change::UnpublishArgs),
     SetTtl(change::SetTtlArgs),
@@ -41,6 +43,7 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         Command::List(args) => list::run(ctx, args).await,
         Command::Info(args) => info::run(ctx, args).await,
         Command::Download(args) => download::run(ctx, args).await,
+        Command::Import(args) => import::run(ctx, args).await,
         Command::Publish(args) => change::publish(ctx, args).await,
         Command::Unpublish(args) => change::unpublish(ctx, args).await,
         Command::SetTtl(args) => change::set_ttl(ctx, args).await,

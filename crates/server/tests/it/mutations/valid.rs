@@ -9,6 +9,7 @@ use tinkrs_wire::op::forward_backward::ForwardBackwardRequest;
 use tinkrs_wire::route;
 
 use crate::caller::{KEY, TestServer, pass, step};
+use crate::imports;
 use crate::losses::{custom_pass, upload};
 
 #[derive(Clone, Debug)]
@@ -214,6 +215,13 @@ pub(super) async fn valid_requests(server: &TestServer) -> Vec<Valid> {
         valid!(POST COPY_WEIGHTS, json!({
             "source_path": weights, "destination_project_id": "local", "ttl_seconds": 3600,
         })),
+        Valid {
+            content_type: "application/x-tar".to_owned(),
+            body: imports::adapter(&imports::settings()).into(),
+            json: None,
+            ..valid!(POST IMPORT_WEIGHTS,
+                format!("{}?base_model=tiny&name=x", route::IMPORT_WEIGHTS), Value::Null)
+        },
         valid!(POST SEARCH_SESSIONS, json!({
             "session_id": session, "project_ids": ["local"], "user_metadata": {"a": "b"},
             "display_name": "x y", "owner": {"type": "user", "owner_urns": ["x"]},

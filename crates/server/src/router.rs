@@ -103,13 +103,17 @@ pub fn router(server: Server) -> Router {
             extract::require_key,
         ));
     let (faults, metrics) = (server.faults().clone(), server.shared().metrics.clone());
+    let admin = faults::admin(faults.clone()).layer(middleware::from_fn_with_state(
+        server.clone(),
+        extract::require_listed_key,
+    ));
     Router::new()
         .route(route::HEALTHZ, get(service::healthz))
         .route("/metrics", get(service::metrics))
         .route(downloads::FILE, get(downloads::file))
         .merge(keyed)
         .with_state(server)
-        .merge(faults::admin(faults.clone()))
+        .merge(admin)
         .layer(middleware::from_fn_with_state(faults, faults::inject))
         .layer(middleware::from_fn_with_state(metrics, metrics::observe))
 }

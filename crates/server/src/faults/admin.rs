@@ -17,8 +17,8 @@ pub(super) const PATH: &str = "/admin/faults";
 
 /// Returns the route: `GET` shows the rules and their counts, `PUT` replaces them, `DELETE` ends them.
 ///
-/// It answers callers on this machine only, and asks for no key. Who listens to others as well should
-/// add the check of keys around it.
+/// It answers callers on this machine only. The router adds the check of keys where there is a list
+/// of them.
 pub(crate) fn admin(faults: Faults) -> Router {
     Router::new()
         .route(PATH, get(show).put(replace).delete(clear))

@@ -344,6 +344,14 @@ async fn only_the_keys_of_the_file_are_taken() {
             .await;
         assert_eq!(answer.status, 401, "{key}");
     }
+    // Nor do others inject faults.
+    for (key, status) in [("tml-three", 401), ("", 401), ("tml-one", 200)] {
+        let headers = [("x-api-key", key)];
+        let answer = server
+            .try_send(Method::GET, "/admin/faults", &headers, "")
+            .await;
+        assert_eq!(answer.unwrap().status, status, "{key}");
+    }
     // Whoever leaves the file is out, with all tokens.
     std::fs::write(&file, "tml-two\n").unwrap();
     let server = server

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use tinkrs::{ServiceClient, TokenizerSource};
+use tinkrs::{SamplingClient, ServiceClient, TokenizerSource};
 use tinkrs_recipes::renderer::Renderer;
+use tinkrs_server::DrawnToken;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::local::LocalServer;
 use crate::local_model::{self, NamedModel};
@@ -122,6 +124,15 @@ impl Backend {
             tokenizer: Some(named.path),
             local: Some(local),
         })
+    }
+
+    /// Returns the tokens that are drawn for a sampler from now on, if the server is in this process.
+    pub(crate) fn watch_tokens(
+        &self,
+        sampler: &SamplingClient,
+    ) -> Option<UnboundedReceiver<DrawnToken>> {
+        let local = self.local.as_ref()?;
+        Some(local.watch_tokens(sampler.sampling_session_id().clone()))
     }
 
     /// Returns the way the model's conversations are written.

@@ -4,8 +4,10 @@ use std::path::Path;
 
 use anyhow::Context;
 use tinkrs::ServiceClient;
-use tinkrs_server::{Server, Settings};
+use tinkrs_server::{DrawnToken, Server, Settings};
+use tinkrs_types::SamplingSessionId;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -17,6 +19,7 @@ const KEY: &str = "tml-local";
 
 /// A server on a free port of this machine.
 pub(crate) struct LocalServer {
+    server: Server,
     url: String,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<std::io::Result<()>>,
@@ -37,10 +40,15 @@ impl LocalServer {
             .context("could not listen on 127.0.0.1")?;
         let url = format!("http://{}", listener.local_addr()?);
         let (stop, stopped) = oneshot::channel();
-        let serving = tokio::spawn(tinkrs_server::serve(listener, server, async {
+        let serving = tokio::spawn(tinkrs_server::serve(listener, server.clone(), async {
             let _ = stopped.await;
         }));
-        Ok(Self { url, stop, serving })
+        Ok(Self {
+            server,
+            url,
+            stop,
+            serving,
+        })
     }
 
     /// Returns a client of the server.
@@ -50,6 +58,14 @@ impl LocalServer {
             .api_key(KEY)
             .telemetry(false)
             .build()
+    }
+
+    /// Returns the tokens that are drawn for a sampler from now on.
+    pub(crate) fn watch_tokens(
+        &self,
+        sampler: SamplingSessionId,
+    ) -> UnboundedReceiver<DrawnToken> {
+        self.server.watch_tokens(sampler)
     }
 
     /// Stops the server, and waits until everything is stored.

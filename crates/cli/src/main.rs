@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Auth(args) => ctx.block_on(auth::run(&ctx, args)),
         Command::Billing(args) => ctx.block_on(billing::run(&ctx, args)),
-        Command::Chat(args) => ctx.block_on(chat::run(args)),
+        Command::Chat(args) => ctx.block_on_to_end(chat::run(&ctx, args)),
         Command::Checkpoint(args) => ctx.block_on(checkpoint::run(&ctx, args)),
         Command::Completions(args) => completions::run(args, Cli::command()),
         Command::Demo(args) => ctx.block_on(demo::run(args)),

@@ -29,9 +29,9 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// Replaces what a terminal would act on, since a server's message may be part of the text.
-fn harmless(text: &str) -> String {
+pub(crate) fn harmless(text: &str) -> String {
     let shown = |c: char| {
-        if c.is_control() && c != '\n' {
+        if c.is_control() && c != '\n' && c != '\t' {
             '\u{fffd}'
         } else {
             c

@@ -8,7 +8,7 @@
 //!    who asks, and for what;
 //! 3. `state`, `shared`, `registry`: the handle, and what it knows of sessions, models and samplers;
 //! 4. `queue`, `order`: each model's operations run by sequence number, each exactly once;
-//! 5. `results`, `feed`: results between the promise and the poll;
+//! 5. `results`, `feed`: results between the promise and the poll; `watch`: tokens before that;
 //! 6. `worker`: the thread that owns a model and computes;
 //! 7. `store`, `checkpoints`, `recovery`: what is on the disk, and how it comes back;
 //! 8. `housekeeping`, `faults`: what happens by itself, and what happens on purpose.
@@ -70,9 +70,11 @@ mod results;
 mod store;
 mod unknown;
 mod vocabulary;
+mod watch;
 mod worker;
 
 pub use router::router;
 pub use serve::serve;
 pub use state::{BaseModel, Server, Settings, StartError};
 pub use vocabulary::{Vocabulary, VocabularyError};
+pub use watch::DrawnToken;

@@ -14,6 +14,7 @@ use crate::registry::Registry;
 use crate::results::Results;
 use crate::state::Settings;
 use crate::store::Store;
+use crate::watch::Watchers;
 
 /// How many adapters are imported at the same time: each may take its archive's room on the disk.
 const IMPORTS: usize = 2;
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     /// How many more adapters may be imported at the same time.
     pub(crate) imports: Semaphore,
+    pub(crate) watchers: Watchers,
     registry: Mutex<Registry>,
 }
 
@@ -47,6 +49,7 @@ impl Shared {
             losses: Mutex::default(),
             metrics: Metrics::default(),
             imports: Semaphore::new(IMPORTS),
+            watchers: Watchers::default(),
             registry: Mutex::new(registry),
         }
     }

@@ -35,6 +35,7 @@ mod plain;
 mod qwen3;
 mod role_colon;
 mod script;
+mod stream;
 mod template;
 mod vocabulary;
 
@@ -43,6 +44,7 @@ pub use mask::{Example, TrainOn};
 pub use message::{Conversation, Message, Role, ToolCall};
 pub use parse::Response;
 pub use script::Rendered;
+pub use stream::AnswerStream;
 pub use template::ChatTemplate;
 pub use vocabulary::Vocabulary;
 
@@ -290,15 +292,19 @@ impl Renderer {
     /// # Errors
     /// If the tokenizer cannot put the tokens together.
     pub fn parse(&self, tokens: &[u32]) -> Result<Response, Error> {
+        self.parse_behind("", tokens)
+    }
+
+    /// Reads what a model wrote behind a text that the prompt had begun its answer with.
+    fn parse_behind(&self, begun: &str, tokens: &[u32]) -> Result<Response, Error> {
         let ends = |token: &u32| match &*self.format {
             // Base models end documents rather than messages.
             Format::RoleColon => self.vocabulary.is_control(*token),
             _ => self.stops.contains(token),
         };
         let end = tokens.iter().position(ends);
-        let text = self
-            .vocabulary
-            .decode(&tokens[..end.unwrap_or(tokens.len())])?;
+        let tokens = &tokens[..end.unwrap_or(tokens.len())];
+        let text = format!("{begun}{}", self.vocabulary.decode(tokens)?);
         Ok(match &*self.format {
             Format::RoleColon => match text.split_once(role_colon::STOP) {
                 Some((said, _)) => Response::from_words(said, true),

@@ -6,6 +6,11 @@
 use super::json::Json;
 use super::message::{Message, ToolCall};
 
+/// What a tool call begins with, as ChatML models write it.
+pub(crate) const TOOL_CALL: &str = "<tool_call>";
+/// What it ends with.
+pub(crate) const TOOL_CALL_END: &str = "</tool_call>";
+
 /// What a model wrote.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
@@ -25,8 +30,8 @@ impl Response {
         message.thinking = thinking;
         let mut malformed_calls = 0;
         let mut content = String::new();
-        while let Some((before, inside)) = rest.split_once("<tool_call>") {
-            let (block, after) = inside.split_once("</tool_call>").unwrap_or((inside, ""));
+        while let Some((before, inside)) = rest.split_once(TOOL_CALL) {
+            let (block, after) = inside.split_once(TOOL_CALL_END).unwrap_or((inside, ""));
             match Json::parse(block.trim())
                 .ok()
                 .as_ref()

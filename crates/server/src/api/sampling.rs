@@ -19,6 +19,7 @@ use tinkrs_wire::op::join_sampling_session::{
     JoinSamplingSessionRequest, JoinSamplingSessionResponse,
 };
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Plain, Tagged};
 use crate::Server;
@@ -34,6 +35,7 @@ use crate::request::{Kind, read_json};
 use crate::results::Answer;
 use crate::state::Base;
 use crate::store::{Change, Digest, NewRequest};
+use crate::watch::DrawnToken;
 use crate::worker::{Command, SampleJob};
 
 pub(crate) async fn create_session(
@@ -81,6 +83,8 @@ struct Weights {
     adapter: Option<PathBuf>,
     path: Option<TinkerPath>,
     session: Option<SessionId>,
+    /// Whoever watches the tokens of the sampling session.
+    watcher: Option<UnboundedSender<DrawnToken>>,
 }
 
 impl Server {
@@ -164,6 +168,7 @@ impl Server {
                 adapter: None,
                 path: None,
                 session: None,
+                watcher: None,
             }),
             (base_model, Some(path)) => {
                 let path: TinkerPath = path.parse()?;
@@ -180,6 +185,7 @@ impl Server {
                     adapter: Some(saved.folder),
                     path: Some(path),
                     session: None,
+                    watcher: None,
                 })
             }
             (None, None) => Err(Refusal::bad_request(
@@ -208,6 +214,7 @@ impl Server {
                     adapter: record.adapter.clone(),
                     path: record.path.clone(),
                     session: Some(record.session.clone()),
+                    watcher: self.shared().watchers.of(id),
                 })
             }
         }
@@ -340,6 +347,7 @@ impl Server {
             request,
             answer,
             permit,
+            watcher: weights.watcher,
         }));
     }
 

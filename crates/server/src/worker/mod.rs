@@ -26,6 +26,7 @@ use tinkrs_engine::Model;
 use tinkrs_engine::sample::SampleRequest;
 use tinkrs_types::{ErrorCategory, ModelId, RequestId, SessionId};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::UnboundedSender;
 
 use crate::auth::Owner;
 use crate::error::chain;
@@ -33,6 +34,7 @@ use crate::outcome::Outcome;
 use crate::results::Answer;
 use crate::shared::Shared;
 use crate::vocabulary::Vocabulary;
+use crate::watch::DrawnToken;
 pub(crate) use training::{Loss, Operation, STATE_FILE, save_adapter};
 
 /// Something for the worker to do.
@@ -83,6 +85,8 @@ pub(crate) struct SampleJob {
     pub(crate) answer: Answer,
     /// `None` for a request that was accepted before this process began.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
+    /// Whoever wants to know every token when it is drawn.
+    pub(crate) watcher: Option<UnboundedSender<DrawnToken>>,
 }
 
 /// Starts the thread of a model. It ends when the sender is dropped.

@@ -9,6 +9,7 @@ use tinkrs_engine::sample::{Event, Sampler, SamplerSettings, Ticket, WeightsId};
 use tinkrs_engine::{Adapter, Model};
 use tinkrs_types::{RequestId, SampleOutput, SessionId};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::adapters::Adapters;
 use super::{SampleJob, failure};
@@ -20,6 +21,7 @@ use crate::shared::Shared;
 use crate::store::files;
 use crate::store::{Usage, UsageKind};
 use crate::vocabulary::Vocabulary;
+use crate::watch::DrawnToken;
 
 /// The sampler of one base model, and who waits for what.
 pub(super) struct Sampling {
@@ -39,6 +41,14 @@ struct Waiting {
     session: Option<SessionId>,
     prompt_tokens: u64,
     _permit: Option<OwnedSemaphorePermit>,
+    watcher: Option<Watcher>,
+}
+
+/// Passes tokens on.
+struct Watcher {
+    tokens: UnboundedSender<DrawnToken>,
+    /// How many tokens each sample of the request has.
+    drawn: Vec<usize>,
 }
 
 impl Sampling {
@@ -78,12 +88,17 @@ impl Sampling {
             mut request,
             answer,
             permit,
+            watcher,
         } = job;
         let weights = match &adapter {
             None => Ok(WeightsId::BASE),
             Some(folder) => self.adapters.find(folder, &self.model, &mut self.sampler),
         };
         let prompt_tokens = request.prompt.len() as u64;
+        let watcher = watcher.map(|tokens| Watcher {
+            tokens,
+            drawn: vec![0; request.num_samples as usize],
+        });
         let ticket = weights.and_then(|weights| {
             request.weights = weights;
             self.sampler.submit(request)
@@ -96,6 +111,7 @@ impl Sampling {
                     session,
                     prompt_tokens,
                     _permit: permit,
+                    watcher,
                 };
                 self.waiting.insert(ticket, waiting);
             }
@@ -148,8 +164,32 @@ impl Sampling {
                     self.finish_sample(ticket, *output);
                 }
                 Event::Failed { ticket, error } => self.finish(ticket, failure(&error)),
+                Event::Token {
+                    ticket,
+                    sample,
+                    token,
+                    ..
+                } => self.tell(ticket, sample, token),
                 _ => {}
             }
+        }
+    }
+
+    /// Tells whoever watches that a token was drawn.
+    fn tell(&mut self, ticket: Ticket, sample: usize, token: u32) {
+        let waiting = self.waiting.get_mut(&ticket);
+        let Some(waiting) = waiting else { return };
+        if let Some(watcher) = &mut waiting.watcher
+            && let Some(drawn) = watcher.drawn.get_mut(sample)
+        {
+            // Nobody may watch any more, which is no concern of the one who asked.
+            let _ = watcher.tokens.send(DrawnToken {
+                request_id: waiting.answer.id().clone(),
+                sample,
+                index: *drawn,
+                token,
+            });
+            *drawn += 1;
         }
     }
 

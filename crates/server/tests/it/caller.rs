@@ -139,6 +139,11 @@ impl TestServer {
         format!("http://{}", self.address)
     }
 
+    /// The server itself, as the process that contains it has it.
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+
     /// The data folder.
     pub(crate) fn data(&self) -> &std::path::Path {
         self.data.path()

@@ -1,7 +1,7 @@
 //! Results in both forms.
 
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use tinkrs_types::{Datum, LossFn};
 use tinkrs_wire::op::asample;
 use tinkrs_wire::op::forward_backward::{self, ForwardBackwardRequest};
@@ -181,4 +181,41 @@ async fn a_large_result_is_announced_to_clients_that_want_to_know() {
     assert_eq!(announced["status"], "complete_metadata");
     assert!(announced["response_payload_size"].as_u64() > Some(10));
     assert!(server.ok("/retrieve_future", ask(false)).await["metrics"].is_object());
+}
+
+#[tokio::test]
+async fn tokens_can_be_watched_as_they_are_drawn_in_the_servers_own_process() {
+    let server = TestServer::start().await;
+    let session = server.session().await;
+    let sampler = |number: u32| {
+        let body =
+            json!({"session_id": session, "sampling_session_seq_id": number, "base_model": "tiny"});
+        server.ok("/create_sampling_session", body)
+    };
+    let sampler = async |number| sampler(number).await["sampling_session_id"].clone();
+    let (watched, other) = (sampler(0).await, sampler(1).await);
+    let mut tokens = server
+        .server()
+        .watch_tokens(watched.as_str().unwrap().into());
+    let ask = |sampler: &Value| {
+        json!({
+            "sampling_session_id": sampler, "seq_id": 1, "num_samples": 2,
+            "prompt": {"chunks": [{"type": "encoded_text", "tokens": [1, 5, 9]}]},
+            "sampling_params": {"max_tokens": 6, "seed": 7, "temperature": 1.0, "stop": []},
+        })
+    };
+    let unwatched = server.promise("/asample", ask(&other)).await;
+    let id = server.promise("/asample", ask(&watched)).await;
+    let result = server.result(&id).await;
+    let mut drawn = [Vec::new(), Vec::new()];
+    while let Ok(token) = tokens.try_recv() {
+        assert_eq!(token.request_id.to_string(), id);
+        assert_eq!(token.index, drawn[token.sample].len());
+        drawn[token.sample].push(token.token);
+    }
+    let sequences: Vec<_> = result["sequences"].as_array().unwrap().iter().collect();
+    assert_eq!(json!(drawn[0]), sequences[0]["tokens"]);
+    assert_eq!(json!(drawn[1]), sequences[1]["tokens"]);
+    let unwatched = server.result(&unwatched).await;
+    assert_eq!(unwatched["sequences"], result["sequences"], "watched or not");
 }

@@ -37,7 +37,7 @@ pub(crate) struct SamplingArgs {
 
     /// The most tokens of an answer
     #[arg(long, value_name = "N", default_value_t = 128)]
-    max_tokens: u32,
+    pub(crate) max_tokens: u32,
 
     /// Randomness; 0 always takes the likeliest token
     #[arg(long, value_name = "T", default_value_t = 0.7)]

@@ -1,0 +1,146 @@
+//! `tinkrs chat`: a conversation with a model.
+
+mod answer;
+mod talk;
+
+use std::io::{BufRead, IsTerminal, Write};
+
+use anyhow::Context as _;
+use serde_json::json;
+use tinkrs_recipes::renderer::{Conversation, Message};
+
+use super::sample::SamplingArgs;
+use crate::backend::{Backend, BackendArgs};
+use crate::context::Context;
+use crate::report::{self, note, say};
+use answer::{Ended, Speaker};
+use talk::{Said, Talk};
+
+/// Talk to a model
+///
+/// Reads what you say line by line, until the end of the input (Ctrl-D). On this machine an answer
+/// appears while it is written; other servers send it as a whole. Ctrl-C stops an answer, or ends the
+/// conversation when it is your turn. A line may also be a command:
+///
+///   /reset          forget what was said, but not the system message
+///   /system TEXT    set the system message and start anew; without TEXT there is none
+///   /save FILE      add the conversation to a file that `tinkrs train sft --data` reads
+///   /help           show these commands
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    backend: BackendArgs,
+
+    #[command(flatten)]
+    sampling: SamplingArgs,
+
+    /// What the model is told first
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+}
+
+const COMMANDS: &str = "\
+/reset          forget what was said, but not the system message
+/system TEXT    set the system message and start anew; without TEXT there is none
+/save FILE      add the conversation to a file that `tinkrs train sft --data` reads
+/help           show these commands
+Ctrl-C stops an answer; Ctrl-D ends the conversation.";
+
+pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
+    let backend = Backend::open(&args.backend).await?;
+    let renderer = backend.renderer()?;
+    let mut speaker = Speaker::new(ctx, &backend, &args.sampling, renderer).await?;
+    let mut talk = Talk::new(args.system.clone());
+    if std::io::stdin().is_terminal() {
+        note("/help shows what else you can say; Ctrl-D ends");
+    }
+    while let Some(line) = next_line().await? {
+        match talk::read(&line) {
+            Said::Nothing => {}
+            Said::Words(words) => {
+                talk.messages.push(Message::user(words));
+                answer_to(ctx, &mut speaker, &mut talk).await?;
+            }
+            Said::Reset => {
+                talk.reset();
+                note("forgotten");
+            }
+            Said::System(text) => {
+                talk = Talk::new(text.map(str::to_owned));
+                note("a new conversation");
+            }
+            Said::Save(path) => match talk.save(path) {
+                Ok(()) => note(&format!("added to {}", path.display())),
+                Err(error) => report::error(&error),
+            },
+            Said::Help => note(COMMANDS),
+            Said::Unknown(problem) => note(&problem),
+        }
+    }
+    backend.close().await
+}
+
+/// Has the model answer, and keeps what it said. A request that the server refuses is taken back.
+async fn answer_to(
+    ctx: &Context,
+    speaker: &mut Speaker<'_>,
+    talk: &mut Talk,
+) -> anyhow::Result<()> {
+    let conversation = Conversation::from(talk.messages.clone());
+    match speaker.answer(&conversation).await {
+        Ok(answer) => {
+            if ctx.is_json() {
+                let line = json!({
+                    "role": "assistant",
+                    "content": answer.message.content,
+                    "tokens": answer.tokens,
+                    "stop_reason": answer.ended.name(),
+                });
+                say(&crate::context::ascii(&line.to_string()))?;
+            }
+            match answer.ended {
+                Ended::Interrupted => note("(stopped)"),
+                Ended::Length => note("(cut off: --max-tokens allows no more)"),
+                Ended::Stop => {}
+            }
+            talk.messages.push(answer.message);
+            Ok(())
+        }
+        // Nobody reads what we write.
+        Err(error) if report::is_closed_pipe(&error) => Err(error),
+        Err(error) => {
+            talk.messages.pop();
+            let error = error.context("could not answer; what you said is forgotten");
+            report::error(&error.context(report::Hint(
+                "if the conversation is too long for the model, /reset starts anew",
+            )));
+            Ok(())
+        }
+    }
+}
+
+/// Reads a line; `None` at the end of the input and on Ctrl-C.
+async fn next_line() -> anyhow::Result<Option<String>> {
+    let reading = tokio::task::spawn_blocking(|| {
+        let stdin = std::io::stdin();
+        if stdin.is_terminal() {
+            let mut stderr = std::io::stderr();
+            let _ = write!(stderr, "> ").and_then(|()| stderr.flush());
+        }
+        let mut line = Vec::new();
+        stdin
+            .lock()
+            .read_until(b'\n', &mut line)
+            .map(|count| (count > 0).then(|| String::from_utf8_lossy(&line).into_owned()))
+    });
+    let line = tokio::select! {
+        biased;
+        Ok(()) = tokio::signal::ctrl_c() => None,
+        line = reading => line?.context("could not read what you say")?,
+    };
+    if line.is_none() && std::io::stdin().is_terminal() {
+        note("");
+    }
+    Ok(line)
+}

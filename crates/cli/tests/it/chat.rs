@@ -1,0 +1,154 @@
+//! Conversations on the terminal.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tinkrs_engine::weights::HuggingFaceFolder;
+use tinkrs_engine::{Model, Precision, Threads};
+use tinkrs_server::{BaseModel, Server, Settings};
+use tokio::net::TcpListener;
+
+use crate::local::local;
+
+const SKY: &str = "What color is the sky?";
+
+#[test]
+fn an_answer_that_is_streamed_is_the_one_that_comes_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    // Tokens that are likely and unlikely, and some that are half a character.
+    for seed in ["1", "2"] {
+        let draw = ["--temperature", "1.5", "--seed", seed, "--max-tokens", "40"];
+        let sample = [&["sample", SKY][..], &draw].concat();
+        let chat = [&["chat"][..], &draw].concat();
+        let sampled = local(folder.path(), &sample, "").stdout;
+        let streamed = local(folder.path(), &chat, &format!("{SKY}\n")).stdout;
+        assert_eq!(
+            String::from_utf8(streamed).unwrap(),
+            String::from_utf8(sampled).unwrap()
+        );
+    }
+}
+
+#[test]
+fn a_conversation_is_reset_saved_and_told_how_to_behave() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = format!(
+        "/help\n\n{SKY}\n/save a file.jsonl\n/reset\n/system Be kind.\nWhat does a cow say?\n\
+         /save a file.jsonl\n/save no/such/folder/x\n/nonsense\n/system\n/save x"
+    );
+    let output = local(folder.path(), &["chat", "--temperature", "0"], &said);
+    let (stdout, stderr) = (
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    );
+    assert!(stdout.starts_with("The sky is blue.\n"), "{stdout}");
+    assert_eq!(stdout.lines().count(), 2, "{stdout}");
+    for part in [
+        "/save FILE",
+        "forgotten",
+        "could not write no/such/folder/x",
+        "there is no command /nonsense",
+        "nothing was said yet",
+    ] {
+        assert!(stderr.contains(part), "{part} in {stderr}");
+    }
+    let saved = std::fs::read_to_string(folder.path().join("a file.jsonl")).unwrap();
+    let roles = |line: &str| -> Vec<String> {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let messages = line["messages"].as_array().unwrap().iter();
+        let role = |message: &Value| message["role"].as_str().unwrap().to_owned();
+        messages.map(role).collect()
+    };
+    let saved: Vec<_> = saved.lines().map(roles).collect();
+    assert_eq!(saved[0], ["user", "assistant"]);
+    assert_eq!(saved[1], ["system", "user", "assistant"]);
+}
+
+#[test]
+fn answers_are_json_lines_and_one_that_cannot_be_given_ends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = "word ".repeat(3000);
+    let said = format!("{long}\n{SKY}\n");
+    let chat = ["chat", "--temperature", "0", "--json"];
+    let output = local(folder.path(), &chat, &said);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["content"], "The sky is blue.");
+    assert_eq!(answer["stop_reason"], "stop");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("/reset starts anew"), "{stderr}");
+}
+
+/// A server whose first answer to a poll never comes.
+async fn stuck() -> (String, tempfile::TempDir) {
+    let data = tempfile::tempdir().unwrap();
+    let folder = data.path().join("nano");
+    tinkrs_nano::write_to(&folder).unwrap();
+    let source = HuggingFaceFolder::open(&folder).unwrap();
+    let model = Model::load(&source, Precision::Stored, &Threads::new(1).unwrap()).unwrap();
+    let faults = data.path().join("faults.json");
+    let rule = r#"{"rules": [{"endpoint": "retrieve_future", "fault": "hang", "first": 1}]}"#;
+    std::fs::write(&faults, rule).unwrap();
+    let mut settings = Settings::new(data.path().join("data"));
+    settings.faults = Some(faults);
+    let base = BaseModel::new(tinkrs_nano::NAME, Arc::new(model));
+    let server = Server::start(vec![base], settings).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(tinkrs_server::serve(
+        listener,
+        server,
+        std::future::pending(),
+    ));
+    (url, data)
+}
+
+fn interrupt(child: &Child) {
+    let kill = format!("kill -INT {}", child.id());
+    let killed = Command::new("sh").args(["-c", &kill]).status().unwrap();
+    assert!(killed.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_stops_an_answer_and_then_the_conversation() {
+    let (url, data) = stuck().await;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tinkrs"))
+        .args(["chat", "--temperature", "0", "--base-url", &url])
+        .current_dir(data.path())
+        .env("HOME", data.path())
+        .env("TINKER_API_KEY", "tml-test")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    writeln!(stdin, "{SKY}").unwrap();
+    // The sample is made; its result is what never comes.
+    let metrics = format!("{url}/metrics");
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    loop {
+        let text = reqwest::get(&metrics).await.unwrap().text().await.unwrap();
+        if text.contains(r#"tinkrs_operations_total{kind="sample",outcome="done"} 1"#) {
+            break;
+        }
+    }
+    interrupt(&child);
+    let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
+    let stopped = stderr.find(|line| line.as_ref().unwrap() == "(stopped)");
+    assert!(stopped.is_some());
+    writeln!(stdin, "{SKY}").unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut lines = [String::new(), String::new()];
+    for line in &mut lines {
+        stdout.read_line(line).unwrap();
+    }
+    assert_eq!(lines, ["\n", "The sky is blue.\n"]);
+    interrupt(&child);
+    assert!(child.wait().unwrap().success());
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+    drop(stdin);
+}

@@ -7,6 +7,7 @@ mod help;
 mod hub;
 mod local;
 mod runs;
+mod sample;
 mod serve;
 mod user;
 

@@ -216,6 +216,16 @@ impl Renderer {
         Ok(self.begin.into_iter().chain(text).collect())
     }
 
+    /// Returns what a model wrote behind a document, without the token that ends it.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot put the tokens together.
+    pub fn continuation(&self, tokens: &[u32]) -> Result<String, Error> {
+        let ends = |token: &u32| self.stops.contains(token);
+        let end = tokens.iter().position(ends).unwrap_or(tokens.len());
+        self.vocabulary.decode(&tokens[..end])
+    }
+
     /// Returns the format.
     pub fn format(&self) -> &Format {
         &self.format

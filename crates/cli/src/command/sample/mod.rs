@@ -1,13 +1,27 @@
-//! `tinkrs sample`: what a model says to a prompt.
+//! `tinkrs sample`: what a model says to a prompt, or to many.
 
-use tinkrs::{SampleFrom, SamplingClient, SamplingParams, TinkerPath};
-use tinkrs_recipes::renderer::{Conversation, Message};
+mod prompts;
+
+use anyhow::bail;
+use futures_util::{StreamExt, stream};
+use serde_json::{Value, json};
+use tinkrs::{SampleFrom, SampledSequence, SamplingClient, SamplingParams, TinkerPath};
+use tinkrs_recipes::renderer::{Conversation, Message, Renderer};
 
 use crate::backend::{Backend, BackendArgs};
-use crate::context::Context;
+use crate::context::{Context, ascii};
 use crate::report::say;
+use prompts::{Ask, Source};
 
-/// Ask a model, once or several times
+/// How many prompts of a file are under way at once.
+const IN_FLIGHT: usize = 64;
+
+/// Ask a model, once or several times, one prompt or a file of them
+///
+/// A file that ends in `.jsonl` has a prompt on each line: {"prompt": "…"} or {"messages": [{"role":
+/// "user", "content": "…"}, …]}. Its answers are JSON too, a line for each, in the same order:
+/// {"line": 1, "answers": [{"text": "…", "tokens": 7, "stop_reason": "stop"}]}, or {"line": 1, "error":
+/// "…"} for a prompt that cannot be answered. Any other file is one prompt.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -16,11 +30,17 @@ pub(crate) struct Args {
     #[command(flatten)]
     sampling: SamplingArgs,
 
-    /// What to ask
-    prompt: String,
+    /// What to ask; `-` reads it from stdin
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    prompt: Option<String>,
 
-    /// How many answers
-    #[arg(short, long, value_name = "N", default_value_t = 1)]
+    /// Read the prompt from this file, or many prompts if it ends in `.jsonl`
+    #[arg(long, value_name = "FILE")]
+    file: Option<std::path::PathBuf>,
+
+    /// How many answers to each prompt
+    #[arg(short, long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=4096))]
     num_samples: u32,
 
     /// Let the model continue the prompt as plain text instead of answering it
@@ -69,29 +89,106 @@ impl SamplingArgs {
     }
 }
 
+/// A model that is asked.
+struct Oracle {
+    sampler: SamplingClient,
+    renderer: Renderer,
+    params: SamplingParams,
+    count: u32,
+    raw: bool,
+}
+
+impl Oracle {
+    fn prompt(&self, ask: &Ask) -> anyhow::Result<Vec<u32>> {
+        Ok(match ask {
+            Ask::Text(text) if self.raw => self.renderer.document(text)?,
+            Ask::Text(text) => {
+                let conversation = Conversation::from([Message::user(text)]);
+                self.renderer.prompt(&conversation)?
+            }
+            Ask::Chat(_) if self.raw => {
+                bail!("`messages` are a conversation, and `--raw` is for plain text")
+            }
+            Ask::Chat(conversation) => self.renderer.prompt(conversation)?,
+        })
+    }
+
+    async fn answers(&self, ask: &Ask) -> anyhow::Result<Vec<(String, SampledSequence)>> {
+        let sample = self.sampler.sample(self.prompt(ask)?, self.params.clone());
+        let output = sample.num_samples(self.count).await?;
+        let read = |sequence: SampledSequence| {
+            let text = match self.raw {
+                true => self.renderer.continuation(&sequence.tokens)?,
+                false => self.renderer.parse(&sequence.tokens)?.message.content,
+            };
+            Ok((text, sequence))
+        };
+        output.sequences.into_iter().map(read).collect()
+    }
+}
+
 pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
+    // What is wrong with the prompts is said before a model is loaded.
+    let source = Source::read(args.prompt.as_deref(), args.file.as_deref())?;
     let backend = Backend::open(&args.backend).await?;
     let renderer = backend.renderer()?;
-    let sampler = args.sampling.sampler(&backend).await?;
-    let prompt = match args.raw {
-        true => renderer.document(&args.prompt)?,
-        false => renderer.prompt(&Conversation::from([Message::user(&args.prompt)]))?,
+    let params = renderer.sampling_params(args.sampling.max_tokens);
+    let oracle = Oracle {
+        sampler: args.sampling.sampler(&backend).await?,
+        params: args.sampling.apply(params),
+        renderer,
+        count: args.num_samples,
+        raw: args.raw,
     };
-    let params = args
-        .sampling
-        .apply(renderer.sampling_params(args.sampling.max_tokens));
-    let output = sampler
-        .sample(prompt, params)
-        .num_samples(args.num_samples)
-        .await?;
-    for sequence in &output.sequences {
-        let answer = renderer.parse(&sequence.tokens)?.message.content;
+    let result = match &source {
+        Source::One(text) => one(ctx, &oracle, &Ask::Text(text.clone())).await,
+        Source::Many(asks) => many(&oracle, asks).await,
+    };
+    // The server ends in an orderly way whatever happened.
+    let closed = backend.close().await;
+    result.and(closed)
+}
+
+async fn one(ctx: &Context, oracle: &Oracle, ask: &Ask) -> anyhow::Result<()> {
+    for (text, sequence) in oracle.answers(ask).await? {
         match ctx.is_json() {
-            true => say(&serde_json::json!({
-                "text": answer, "tokens": sequence.tokens.len(), "stop_reason": sequence.stop_reason,
-            }).to_string())?,
-            false => say(&answer)?,
+            true => say(&ascii(&object(&text, &sequence).to_string()))?,
+            false => say(&text)?,
         }
     }
-    backend.close().await
+    Ok(())
+}
+
+/// Answers every prompt, in their order; those that fail say why.
+async fn many(oracle: &Oracle, asks: &[(usize, Ask)]) -> anyhow::Result<()> {
+    let answers = stream::iter(asks)
+        .map(async |(line, ask)| (*line, oracle.answers(ask).await))
+        .buffered(IN_FLIGHT);
+    let mut answers = std::pin::pin!(answers);
+    let mut failed = 0;
+    while let Some((line, answer)) = answers.next().await {
+        let line = match answer {
+            Ok(answers) => {
+                let answers = answers
+                    .iter()
+                    .map(|(text, sequence)| object(text, sequence));
+                json!({"line": line, "answers": answers.collect::<Vec<_>>()})
+            }
+            Err(error) => {
+                failed += 1;
+                json!({"line": line, "error": format!("{error:#}")})
+            }
+        };
+        say(&ascii(&line.to_string()))?;
+    }
+    match failed {
+        0 => Ok(()),
+        _ => bail!("{failed} of {} prompts have no answer", asks.len()),
+    }
+}
+
+fn object(text: &str, sequence: &SampledSequence) -> Value {
+    json!({
+        "text": text, "tokens": sequence.tokens.len(), "stop_reason": sequence.stop_reason,
+    })
 }

@@ -9,13 +9,14 @@ use tinkrs_server::DrawnToken;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::local::LocalServer;
-use crate::local_model::{self, NamedModel};
+use crate::local_model::{self, Wanted};
 use crate::report::{self, Hint};
 
 /// Which server and which model to use
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct BackendArgs {
-    /// Model: a name, or NAME=PATH for a Hugging Face folder or GGUF file on this machine
+    /// Model: a name that `tinkrs models list` or the server has, or NAME=PATH for a Hugging Face folder
+    /// or GGUF file on this machine
     #[arg(long, value_name = "MODEL", default_value = tinkrs_nano::NAME)]
     model: String,
 
@@ -41,6 +42,8 @@ pub(crate) struct Backend {
     /// Where the tokenizer is.
     tokenizer: Option<PathBuf>,
     local: Option<LocalServer>,
+    /// What is here only for as long as the command runs.
+    _files: Option<tempfile::TempDir>,
 }
 
 /// Which server was asked for, as far as the arguments and the environment say.
@@ -52,8 +55,12 @@ enum Choice {
 }
 
 /// Decides on a server: what was asked for, else hosted if there is a key for it, else this machine.
-fn choose(args: &BackendArgs, env_url: Option<String>, has_key: bool) -> Choice {
-    let is_local_model = args.model.contains('=') || args.model == tinkrs_nano::NAME;
+fn choose(
+    args: &BackendArgs,
+    is_local_model: bool,
+    env_url: Option<String>,
+    has_key: bool,
+) -> Choice {
     match (&args.base_url, env_url) {
         (Some(url), _) => Choice::Url(url.clone()),
         _ if args.local => Choice::Local,
@@ -69,20 +76,24 @@ impl Backend {
         let env_url = std::env::var("TINKER_BASE_URL").ok();
         let env_url = env_url.filter(|url| !url.is_empty());
         let has_key = std::env::var_os("TINKER_API_KEY").is_some();
-        let named = local_model::read(&args.model).ok();
-        let model = named
-            .as_ref()
-            .map_or(&args.model, |named| &named.name)
-            .clone();
-        match choose(args, env_url, has_key) {
+        let wanted = local_model::find(&args.model)?;
+        let model = wanted.as_ref().map_or(args.model.as_str(), Wanted::name);
+        let model = model.to_owned();
+        match choose(args, wanted.is_some(), env_url, has_key) {
             Choice::Url(url) => {
+                let files = tempfile::tempdir().context("could not make a folder")?;
                 report::note(&format!("server: {url}, model {model}"));
                 Ok(Self {
                     service: ServiceClient::builder().base_url(&url).build(),
                     model,
                     is_hosted: false,
-                    tokenizer: named.map(|named| named.path),
+                    tokenizer: match &wanted {
+                        Some(Wanted::At(named)) => Some(named.path.clone()),
+                        Some(Wanted::BuiltIn) => Some(local_model::nano(files.path())?.path),
+                        None => None,
+                    },
                     local: None,
+                    _files: Some(files),
                 })
             }
             Choice::Hosted => {
@@ -93,25 +104,22 @@ impl Backend {
                     is_hosted: true,
                     tokenizer: None,
                     local: None,
+                    _files: None,
                 })
             }
-            Choice::Local => Self::open_local(args, named).await,
+            Choice::Local => Self::open_local(args, wanted).await,
         }
     }
 
-    async fn open_local(args: &BackendArgs, named: Option<NamedModel>) -> anyhow::Result<Self> {
+    async fn open_local(args: &BackendArgs, wanted: Option<Wanted>) -> anyhow::Result<Self> {
         let data = args.data_dir.clone();
         let data = data.unwrap_or_else(|| PathBuf::from("tinkrs-data"));
-        let named = match named {
-            Some(named) => named,
-            None if args.model == tinkrs_nano::NAME => local_model::nano(&data)?,
-            None => {
-                return Err(
-                    anyhow::anyhow!("`{}` is not a model on this machine", args.model)
-                        .context(Hint("name its folder: `--model NAME=PATH`")),
-                );
-            }
-        };
+        let wanted = wanted.ok_or_else(|| {
+            anyhow::anyhow!("`{}` is not a model on this machine", args.model).context(Hint(
+                "name its folder: `--model NAME=PATH`; `tinkrs models list` shows the names that are known",
+            ))
+        })?;
+        let named = wanted.place(&data)?;
         report::note(&format!(
             "local: {} on this machine, free of charge",
             named.name
@@ -123,6 +131,7 @@ impl Backend {
             is_hosted: false,
             tokenizer: Some(named.path),
             local: Some(local),
+            _files: None,
         })
     }
 
@@ -138,7 +147,10 @@ impl Backend {
     /// Returns the way the model's conversations are written.
     pub(crate) fn renderer(&self) -> anyhow::Result<Renderer> {
         let renderer = match &self.tokenizer {
-            Some(folder) => Renderer::from_folder(folder),
+            Some(path) => {
+                let folder = local_model::tokenizer_folder(path);
+                Renderer::from_folder(folder.as_ref().unwrap_or(path))
+            }
             None => {
                 let tokenizer = TokenizerSource::new(&self.model).load();
                 let tokenizer = tokenizer.context("could not load the model's tokenizer")?;
@@ -174,21 +186,15 @@ mod tests {
     fn nobody_is_billed_by_surprise() {
         let url = || Some("http://a".to_owned());
         let chosen = Choice::Url("http://a".to_owned());
-        assert_eq!(choose(&args("m", false, None), None, true), Choice::Hosted);
-        assert_eq!(choose(&args("m", false, None), None, false), Choice::Local);
-        assert_eq!(choose(&args("m", true, None), url(), true), Choice::Local);
-        assert_eq!(choose(&args("m", false, None), url(), true), chosen);
-        assert_eq!(
-            choose(&args("m", false, Some("http://a")), None, true),
-            chosen
-        );
-        assert_eq!(
-            choose(&args("m=path", false, None), None, true),
-            Choice::Local
-        );
-        assert_eq!(
-            choose(&args("tinkrs/nano", false, None), None, true),
-            Choice::Local
-        );
+        let args = |local, base_url: Option<&str>| args("m", local, base_url);
+        let plain = args(false, None);
+        assert_eq!(choose(&plain, false, None, true), Choice::Hosted);
+        assert_eq!(choose(&plain, false, None, false), Choice::Local);
+        assert_eq!(choose(&args(true, None), false, url(), true), Choice::Local);
+        assert_eq!(choose(&plain, false, url(), true), chosen);
+        let named = args(false, Some("http://a"));
+        assert_eq!(choose(&named, false, None, true), chosen);
+        // A model that is here is used here, even if the hosted service has one of the same name.
+        assert_eq!(choose(&plain, true, None, true), Choice::Local);
     }
 }

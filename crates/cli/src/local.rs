@@ -61,10 +61,7 @@ impl LocalServer {
     }
 
     /// Returns the tokens that are drawn for a sampler from now on.
-    pub(crate) fn watch_tokens(
-        &self,
-        sampler: SamplingSessionId,
-    ) -> UnboundedReceiver<DrawnToken> {
+    pub(crate) fn watch_tokens(&self, sampler: SamplingSessionId) -> UnboundedReceiver<DrawnToken> {
         self.server.watch_tokens(sampler)
     }
 

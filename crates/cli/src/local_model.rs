@@ -8,6 +8,7 @@ use tinkrs_engine::weights::{GgufFile, HuggingFaceFolder};
 use tinkrs_engine::{Model, Precision, Threads};
 use tinkrs_server::{BaseModel, Vocabulary};
 
+use crate::model_store::ModelStore;
 use crate::report::Hint;
 
 /// A folder or file with a model, and the name that clients use.
@@ -26,6 +27,71 @@ pub(crate) fn read(text: &str) -> Result<NamedModel, String> {
         }),
         _ => Err("expected NAME=PATH, such as `my-org/my-model=./folder`".to_owned()),
     }
+}
+
+/// A model that was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Wanted {
+    /// The one that comes with this program.
+    BuiltIn,
+    /// One on this machine.
+    At(NamedModel),
+}
+
+impl Wanted {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::BuiltIn => tinkrs_nano::NAME,
+            Self::At(model) => &model.name,
+        }
+    }
+
+    /// Returns where the model is; the built-in one is put into a data folder.
+    pub(crate) fn place(self, data: &Path) -> anyhow::Result<NamedModel> {
+        match self {
+            Self::BuiltIn => nano(data),
+            Self::At(model) => Ok(model),
+        }
+    }
+}
+
+/// Finds a model of this machine: `NAME=PATH`, the built-in one, or one that was added.
+pub(crate) fn find(text: &str) -> anyhow::Result<Option<Wanted>> {
+    if let Ok(model) = read(text) {
+        return Ok(Some(Wanted::At(model)));
+    }
+    if text == tinkrs_nano::NAME {
+        return Ok(Some(Wanted::BuiltIn));
+    }
+    Ok(ModelStore::open()?.find(text).map(Wanted::At))
+}
+
+/// Reads the name of a model that must be on this machine.
+pub(crate) fn read_wanted(text: &str) -> Result<Wanted, String> {
+    match find(text) {
+        Ok(Some(wanted)) => Ok(wanted),
+        Ok(None) => Err(format!(
+            "`tinkrs models list` has no `{text}`; expected one of its names, or NAME=PATH, such as \
+             `my-org/my-model=./folder`"
+        )),
+        Err(error) => Err(format!("{error:#}")),
+    }
+}
+
+/// Whether a path is that of a GGUF file.
+pub(crate) fn is_gguf(path: &Path) -> bool {
+    let extension = path.extension();
+    extension.is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+}
+
+/// Returns the folder with a model's tokenizer: its own, or the one that a GGUF file lies in.
+pub(crate) fn tokenizer_folder(path: &Path) -> Option<PathBuf> {
+    let folder = match is_gguf(path) {
+        true => path.parent()?,
+        false => path,
+    };
+    let has_one = folder.join("tokenizer.json").exists();
+    has_one.then(|| folder.to_owned())
 }
 
 /// Returns the model that comes with this program, whose files are put into a data folder.
@@ -51,10 +117,7 @@ pub(crate) fn threads(count: Option<usize>) -> anyhow::Result<Threads> {
 /// Loads a model.
 pub(crate) fn load(named: &NamedModel, threads: &Threads) -> anyhow::Result<BaseModel> {
     let NamedModel { name, path } = named;
-    let is_gguf = path
-        .extension()
-        .is_some_and(|extension| extension == "gguf");
-    let model = if is_gguf {
+    let model = if is_gguf(path) {
         GgufFile::open(path).and_then(|file| Model::load(&file, Precision::Stored, threads))
     } else {
         HuggingFaceFolder::open(path)
@@ -65,12 +128,13 @@ pub(crate) fn load(named: &NamedModel, threads: &Threads) -> anyhow::Result<Base
         .context(Hint(
             "a model is a Hugging Face folder with config.json and safetensors, or a GGUF file",
         ))?;
-    let vocabulary = match path.join("tokenizer.json").exists() {
-        true => Some(Arc::new(Vocabulary::load(path, model.config().vocab)?)),
-        false => None,
+    let folder = tokenizer_folder(path);
+    let vocabulary = match &folder {
+        Some(folder) => Some(Arc::new(Vocabulary::load(folder, model.config().vocab)?)),
+        None => None,
     };
     Ok(BaseModel {
-        tokenizer: tokenizer(path),
+        tokenizer: folder.as_deref().and_then(tokenizer),
         vocabulary,
         ..BaseModel::new(name, Arc::new(model))
     })

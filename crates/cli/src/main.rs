@@ -7,9 +7,11 @@ mod backend;
 mod command;
 mod context;
 mod hint;
+mod hub_home;
 mod human;
 mod local;
 mod local_model;
+mod model_store;
 mod progress;
 mod prompt;
 mod report;
@@ -23,8 +25,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use command::{
-    auth, billing, chat, checkpoint, completions, demo, doctor, man, model, run, sample, serve,
-    session, train, version,
+    auth, billing, chat, checkpoint, completions, demo, doctor, man, model, models, run, sample,
+    serve, session, train, version,
 };
 use context::{Context, OutputArgs};
 
@@ -50,6 +52,7 @@ enum Command {
     Doctor(doctor::Args),
     Man(man::Args),
     Model(model::Args),
+    Models(models::Args),
     Report(command::report::Args),
     Run(run::Args),
     Sample(sample::Args),
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => ctx.block_on(doctor::run(&ctx, args)),
         Command::Man(args) => man::run(args, Cli::command()),
         Command::Model(args) => ctx.block_on(model::run(&ctx, args)),
+        Command::Models(args) => ctx.block_on(models::run(&ctx, args)),
         Command::Report(args) => command::report::run(args),
         Command::Run(args) => ctx.block_on(run::run(&ctx, args)),
         Command::Sample(args) => ctx.block_on(sample::run(&ctx, args)),

@@ -10,6 +10,7 @@ pub(crate) mod doctor;
 mod listing;
 pub(crate) mod man;
 pub(crate) mod model;
+pub(crate) mod models;
 pub(crate) mod report;
 mod rows;
 pub(crate) mod run;

@@ -10,6 +10,8 @@ use crate::report::Hint;
 use crate::table::Table;
 
 /// Show the models that the server offers
+///
+/// The server may be elsewhere. `tinkrs models` is about the files on this machine.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]

@@ -13,7 +13,7 @@ use tinkrs_types::ClientConfig;
 use tokio::net::TcpListener;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::local_model::{self, NamedModel};
+use crate::local_model::{self, NamedModel, Wanted};
 use crate::report::Hint;
 
 /// How long answers under way may take once the server is told to stop.
@@ -28,10 +28,11 @@ const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHO
 /// the server is ready. What it has acknowledged survives its end, whatever that is.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Model to serve: a Hugging Face folder or a GGUF file, and the name that clients use. Without one,
-    /// the small model that comes with this program: tinkrs/nano
-    #[arg(long = "model", value_name = "NAME=PATH", value_parser = local_model::read)]
-    models: Vec<NamedModel>,
+    /// Model to serve: a name that `tinkrs models list` has, or NAME=PATH with the name that clients use
+    /// and a Hugging Face folder or GGUF file. Without one, the small model that comes with this program:
+    /// tinkrs/nano
+    #[arg(long = "model", value_name = "MODEL", value_parser = local_model::read_wanted)]
+    models: Vec<Wanted>,
 
     /// Address to listen on; port 0 picks a free one. Default 127.0.0.1:8000
     #[arg(long, value_name = "IP:PORT")]
@@ -95,15 +96,17 @@ impl Setup {
         };
         let mut models = args.models.clone();
         for (name, path) in config.models {
-            if !models.iter().any(|model| model.name == name) {
-                models.push(NamedModel { name, path });
+            if !models.iter().any(|model| model.name() == name) {
+                models.push(Wanted::At(NamedModel { name, path }));
             }
         }
         let data = args.data_dir.clone().or(config.data_dir);
         let data = data.unwrap_or_else(|| PathBuf::from("tinkrs-data"));
         if models.is_empty() {
-            models.push(local_model::nano(&data)?);
+            models.push(Wanted::BuiltIn);
         }
+        let models = models.into_iter().map(|model| model.place(&data));
+        let models = models.collect::<anyhow::Result<Vec<_>>>()?;
         let mut settings = Settings::new(data);
         settings.key_file = args.api_key_file.clone().or(config.api_key_file);
         settings.faults = args.faults.clone().or(config.faults);

@@ -6,6 +6,7 @@ mod checkpoints;
 mod help;
 mod hub;
 mod local;
+mod models;
 mod runs;
 mod sample;
 mod serve;

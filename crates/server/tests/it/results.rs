@@ -217,5 +217,8 @@ async fn tokens_can_be_watched_as_they_are_drawn_in_the_servers_own_process() {
     assert_eq!(json!(drawn[0]), sequences[0]["tokens"]);
     assert_eq!(json!(drawn[1]), sequences[1]["tokens"]);
     let unwatched = server.result(&unwatched).await;
-    assert_eq!(unwatched["sequences"], result["sequences"], "watched or not");
+    assert_eq!(
+        unwatched["sequences"], result["sequences"],
+        "watched or not"
+    );
 }

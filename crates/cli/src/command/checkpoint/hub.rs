@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 use tinkrs::auth::Secret;
 use tokio::io::AsyncReadExt;
 
+use crate::hub_home;
 use crate::report::Hint;
 use crate::server;
 
-const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
 /// How long the Hub may be silent.
 const SILENCE: Duration = Duration::from_secs(60);
 /// How much of a file the Hub looks at to decide how it is kept.
@@ -161,26 +161,15 @@ struct Action {
 impl Hub {
     /// Finds the Hub and the user's token, where the Hub's own tool has them.
     pub(super) fn from_env() -> anyhow::Result<Self> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let file = || {
-            let home = || Some(PathBuf::from(variable("HOME")?).join(".cache/huggingface"));
-            let folder = variable("HF_HOME").map(PathBuf::from).or_else(home);
-            let path = variable("HF_TOKEN_PATH").map(PathBuf::from);
-            std::fs::read_to_string(path.or_else(|| Some(folder?.join("token")))?).ok()
-        };
-        let token = variable("HF_TOKEN")
-            .or_else(file)
-            .map(|token| token.trim().to_owned());
-        let token = token.filter(|token| !token.is_empty()).ok_or_else(|| {
+        let token = hub_home::token().ok_or_else(|| {
             anyhow!("no token for the Hugging Face Hub").context(Hint(
                 "set HF_TOKEN to a token with write access, from the settings of your Hub account",
             ))
         })?;
-        let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned());
         Ok(Self {
             http: server::http(SILENCE)?,
-            endpoint: endpoint.trim_end_matches('/').to_owned(),
-            token: Secret::from(token),
+            endpoint: hub_home::endpoint(),
+            token,
         })
     }
 
@@ -345,7 +334,7 @@ fn api_path(to: &Commit<'_>, operation: &str) -> String {
 }
 
 /// Escapes what would end a branch's name in a URL.
-fn escaped(branch: &str) -> String {
+pub(crate) fn escaped(branch: &str) -> String {
     let mut text = String::new();
     for byte in branch.bytes() {
         match byte {

@@ -10,6 +10,9 @@ mod list;
 mod model_card;
 mod push_hf;
 
+pub(crate) use hub::escaped;
+pub(crate) use push_hf::check_repo;
+
 use anyhow::Context as _;
 use jiff::Timestamp;
 use tinkrs::{Checkpoint, TinkerPath};

@@ -191,7 +191,7 @@ fn destination(
     (repo, args.revision.clone())
 }
 
-fn check_repo(repo: &str) -> anyhow::Result<()> {
+pub(crate) fn check_repo(repo: &str) -> anyhow::Result<()> {
     let is_name = |name: &str| !name.is_empty() && hub_name(name) == name;
     match repo.matches('/').count() <= 1 && repo.split('/').all(is_name) {
         true => Ok(()),

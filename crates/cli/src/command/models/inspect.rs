@@ -1,0 +1,85 @@
+//! Looking at a model without loading it.
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use serde::Serialize;
+use tinkrs_engine::ModelConfig;
+use tinkrs_engine::config::Architecture;
+use tinkrs_engine::weights::{GgufFile, HuggingFaceFolder, WeightSource, tensor_shapes};
+use tinkrs_recipes::renderer::Renderer;
+
+use crate::local_model::{is_gguf, tokenizer_folder};
+
+/// What is known of a model that can be used.
+#[derive(Debug, Serialize)]
+pub(super) struct Facts {
+    pub(super) architecture: &'static str,
+    /// How many weights there are.
+    pub(super) parameters: u64,
+    pub(super) size_bytes: u64,
+    pub(super) max_context: usize,
+    /// What it cannot be used for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) note: Option<String>,
+}
+
+/// Reads the configuration, the headers of the weights and the tokenizer.
+pub(super) fn inspect(path: &Path) -> anyhow::Result<Facts> {
+    ensure!(path.exists(), "{} is not there any more", path.display());
+    let config = match is_gguf(path) {
+        true => GgufFile::open(path)?.config().clone(),
+        false => HuggingFaceFolder::open(path)?.config().clone(),
+    };
+    Ok(Facts {
+        architecture: match config.architecture {
+            Architecture::Llama => "Llama",
+            Architecture::Qwen2 => "Qwen2",
+            Architecture::Qwen3 => "Qwen3",
+            _ => "other",
+        },
+        parameters: parameters(&config),
+        size_bytes: size_bytes(path)?,
+        max_context: config.max_context,
+        note: tokenizer_note(path)?,
+    })
+}
+
+fn parameters(config: &ModelConfig) -> u64 {
+    let shapes = tensor_shapes(config);
+    let sizes = shapes
+        .iter()
+        .map(|(_, shape)| shape.iter().product::<usize>());
+    sizes.map(|size| size as u64).sum()
+}
+
+fn size_bytes(path: &Path) -> anyhow::Result<u64> {
+    let read = || -> std::io::Result<u64> {
+        if !path.is_dir() {
+            return Ok(path.metadata()?.len());
+        }
+        let mut total = 0;
+        for entry in std::fs::read_dir(path)? {
+            // The Hub's cache has links to files elsewhere.
+            let found = std::fs::metadata(entry?.path())?;
+            total += if found.is_file() { found.len() } else { 0 };
+        }
+        Ok(total)
+    };
+    read().with_context(|| format!("could not look at {}", path.display()))
+}
+
+/// Says what a missing tokenizer means. One that is there has to be right.
+fn tokenizer_note(path: &Path) -> anyhow::Result<Option<String>> {
+    let Some(folder) = tokenizer_folder(path) else {
+        let why =
+            "it has no tokenizer.json: `serve` can, `train`, `sample` and `chat` cannot use it";
+        return Ok(Some(why.to_owned()));
+    };
+    tinkrs::Tokenizer::from_path(&folder).context("its tokenizer cannot be read")?;
+    let renderer = Renderer::from_folder(&folder);
+    Ok(renderer.err().map(|error| {
+        let error = anyhow::Error::new(error);
+        format!("`train`, `sample` and `chat` have no chat format for it: {error:#}")
+    }))
+}

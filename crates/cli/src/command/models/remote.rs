@@ -1,0 +1,267 @@
+//! A model's repository on the Hugging Face Hub: which of its files are needed, and how to know them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use reqwest::{RequestBuilder, StatusCode};
+use serde::Deserialize;
+use tinkrs::auth::Secret;
+
+use crate::command::checkpoint::escaped;
+use crate::hub_home;
+use crate::report::Hint;
+use crate::server;
+
+/// How long the Hub may be silent.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// The files of a model besides its weights, as far as we or the official SDK read them.
+const SMALL: [&str; 10] = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+];
+
+/// A repository at one commit.
+#[derive(Debug)]
+pub(super) struct Repository {
+    http: reqwest::Client,
+    token: Option<Secret>,
+    repo: String,
+    pub(super) commit: String,
+    pub(super) files: Vec<RemoteFile>,
+}
+
+/// A file of a repository.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RemoteFile {
+    pub(super) name: String,
+    pub(super) size_bytes: u64,
+    pub(super) digest: Digest,
+}
+
+/// What a file's content is known by.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Digest {
+    /// Large files, by their content alone.
+    Sha256(String),
+    /// Small files, as Git names them: SHA-1 of a header and the content.
+    GitBlob(String),
+}
+
+impl Digest {
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::Sha256(text) | Self::GitBlob(text) => text,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Info {
+    sha: String,
+    #[serde(default)]
+    siblings: Vec<Sibling>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Sibling {
+    rfilename: String,
+    size: Option<u64>,
+    blob_id: Option<String>,
+    lfs: Option<Lfs>,
+}
+
+#[derive(Deserialize)]
+struct Lfs {
+    sha256: String,
+    size: u64,
+}
+
+impl Repository {
+    /// Asks the Hub what a repository has.
+    pub(super) async fn look_up(repo: &str, revision: &str) -> anyhow::Result<Self> {
+        let http = server::http(SILENCE)?;
+        let token = hub_home::token();
+        let path = format!(
+            "/api/models/{repo}/revision/{}?blobs=true",
+            escaped(revision)
+        );
+        let endpoint = hub_home::endpoint();
+        let request = http.get(format!("{endpoint}{path}"));
+        let answer = with_token(request, token.as_ref()).send().await;
+        let answer = answer
+            .map_err(reqwest::Error::without_url)
+            .with_context(|| format!("could not reach the Hub at {endpoint}"))
+            .context(Hint("check the network, and HF_ENDPOINT if it is set"))?;
+        let status = answer.status();
+        let answer = server::refusal(answer).await;
+        let answer = answer.with_context(|| format!("the Hub does not show {repo}"));
+        let info: Info = match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => answer
+                .context(Hint(
+                    "check its name; if it is private or asks you to agree to its terms, do so and set \
+                     HF_TOKEN to a token of yours",
+                )),
+            _ => answer,
+        }?
+        .json()
+        .await
+        .context("the Hub's answer is not one")?;
+        Ok(Self {
+            files: needed(info.siblings).with_context(|| format!("{repo} cannot be used"))?,
+            http,
+            token,
+            repo: repo.to_owned(),
+            commit: info.sha,
+        })
+    }
+
+    /// Prepares to get a file, from `start` on.
+    pub(super) fn request(&self, file: &RemoteFile, start: u64) -> RequestBuilder {
+        let endpoint = hub_home::endpoint();
+        let (repo, commit) = (&self.repo, escaped(&self.commit));
+        let url = format!("{endpoint}/{repo}/resolve/{commit}/{}", escaped(&file.name));
+        let request = with_token(self.http.get(url), self.token.as_ref());
+        match start {
+            0 => request,
+            _ => request.header("range", format!("bytes={start}-")),
+        }
+    }
+}
+
+fn with_token(request: RequestBuilder, token: Option<&Secret>) -> RequestBuilder {
+    match token {
+        // Marked as sensitive by reqwest, and left out where the Hub sends us to other hosts.
+        Some(token) => request.bearer_auth(token.expose()),
+        None => request,
+    }
+}
+
+/// Picks the files that a model is made of.
+fn needed(siblings: Vec<Sibling>) -> anyhow::Result<Vec<RemoteFile>> {
+    // Only names without a folder: the same weights are often there in other forms, in folders.
+    let known: BTreeMap<&str, &Sibling> = siblings
+        .iter()
+        .filter(|file| !file.rfilename.contains(['/', '\\']))
+        .map(|file| (file.rfilename.as_str(), file))
+        .collect();
+    if !known.contains_key("config.json") {
+        bail!("it has no config.json, so it is not a model in the layout of Hugging Face");
+    }
+    let is_weights = |name: &str| name.starts_with("model") && name.ends_with(".safetensors");
+    let has_index = known.contains_key("model.safetensors.index.json");
+    let mut names: Vec<&str> = SMALL
+        .iter()
+        .copied()
+        .filter(|name| known.contains_key(name))
+        .collect();
+    if has_index {
+        names.push("model.safetensors.index.json");
+    }
+    // With an index, the weights are in parts, and a whole file beside them is the same again.
+    let weights = known
+        .keys()
+        .copied()
+        .filter(|name| is_weights(name) && (!has_index || *name != "model.safetensors"));
+    let weights: Vec<&str> = weights.collect();
+    if weights.is_empty() {
+        return Err(anyhow!("it has no safetensors").context(
+            "only weights in safetensors are read; a GGUF file can be downloaded by hand and added",
+        ));
+    }
+    names.extend(weights);
+    names.into_iter().map(|name| remote(known[name])).collect()
+}
+
+fn remote(file: &Sibling) -> anyhow::Result<RemoteFile> {
+    let name = file.rfilename.clone();
+    let unknown = || anyhow!("the Hub did not say what {name} is known by");
+    let (size_bytes, digest) = match &file.lfs {
+        Some(lfs) => (lfs.size, Digest::Sha256(lfs.sha256.clone())),
+        None => {
+            let blob = file.blob_id.clone().ok_or_else(unknown)?;
+            (file.size.ok_or_else(unknown)?, Digest::GitBlob(blob))
+        }
+    };
+    let length = match digest {
+        Digest::Sha256(_) => 64,
+        Digest::GitBlob(_) => 40,
+    };
+    // It becomes part of a file's name.
+    let is_hex = digest.text().bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_hex || digest.text().len() != length {
+        return Err(unknown());
+    }
+    Ok(RemoteFile {
+        name,
+        size_bytes,
+        digest,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sibling(name: &str) -> Sibling {
+        Sibling {
+            rfilename: name.to_owned(),
+            size: Some(1),
+            blob_id: Some("a".repeat(40)),
+            lfs: None,
+        }
+    }
+
+    fn names(files: &[&str]) -> anyhow::Result<Vec<String>> {
+        let files = needed(files.iter().map(|name| sibling(name)).collect())?;
+        Ok(files.into_iter().map(|file| file.name).collect())
+    }
+
+    #[test]
+    fn only_what_a_model_is_made_of_is_downloaded() {
+        let files = [
+            "README.md",
+            "config.json",
+            "tokenizer.json",
+            "model.safetensors",
+            "pytorch_model.bin",
+            "onnx/model.safetensors",
+            "../model.safetensors",
+            "training_args.bin",
+        ];
+        assert_eq!(
+            names(&files).unwrap(),
+            ["config.json", "tokenizer.json", "model.safetensors"]
+        );
+        let parts = [
+            "config.json",
+            "model.safetensors",
+            "model.safetensors.index.json",
+            "model-00001-of-00002.safetensors",
+            "model-00002-of-00002.safetensors",
+        ];
+        let found = names(&parts).unwrap();
+        assert_eq!(found.len(), 4, "{found:?}");
+        assert!(!found.contains(&"model.safetensors".to_owned()));
+    }
+
+    #[test]
+    fn what_is_no_model_says_why() {
+        let why = |files: &[&str]| format!("{:#}", names(files).unwrap_err());
+        assert!(why(&["data.csv"]).contains("no config.json"));
+        assert!(why(&["config.json", "pytorch_model.bin"]).contains("safetensors"));
+        let mut file = sibling("config.json");
+        file.blob_id = Some("../../x".to_owned());
+        assert!(remote(&file).is_err());
+    }
+}

@@ -119,6 +119,24 @@ impl Error {
         }
     }
 
+    /// Says which line of a file caused this.
+    #[must_use]
+    pub fn in_line(&self, path: impl AsRef<Path>, line: usize) -> Self {
+        Self::Line {
+            path: path.as_ref().to_owned(),
+            line,
+            message: self.with_cause(),
+        }
+    }
+
+    /// Writes the error with its cause, for a place where only a text fits.
+    pub(crate) fn with_cause(&self) -> String {
+        match std::error::Error::source(self) {
+            Some(cause) => format!("{self}: {cause}"),
+            None => self.to_string(),
+        }
+    }
+
     pub(crate) fn setting(setting: &'static str, problem: impl Into<String>) -> Self {
         Self::Setting {
             setting,

@@ -4,7 +4,9 @@
 //! from above: every answer is taken to be as long as it may be, and no prompt to be cached.
 
 use crate::data::Batches;
-use crate::renderer::Example;
+use crate::distill::PromptConfig;
+use crate::dpo::{self, Pair};
+use crate::renderer::{Conversation, Example, Renderer};
 use crate::{Error, rl, sft};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -43,7 +45,9 @@ impl Tokens {
             .iter()
             .take(rest * config.batch_size)
             .map(|index| length(&train[*index]));
-        let trained = epochs as u64 * train.iter().map(length).sum::<u64>() + rest.sum::<u64>();
+        let pass = train.iter().map(length).sum::<u64>();
+        let trained = (epochs as u64).saturating_mul(pass);
+        let trained = trained.saturating_add(rest.sum::<u64>());
         let evaluations = match config.eval_every {
             0 => 0,
             // Before the first step of each interval, and at the end.
@@ -51,7 +55,7 @@ impl Tokens {
         };
         let evaluated: u64 = eval.iter().map(length).sum();
         Ok(Self {
-            train: trained + evaluated * evaluations as u64,
+            train: trained.saturating_add(evaluated.saturating_mul(evaluations as u64)),
             ..Self::default()
         })
     }
@@ -59,7 +63,8 @@ impl Tokens {
     /// Bounds the tokens of a reinforcement run whose prompts have at most `prompt_tokens` tokens
     /// and whose answers at most `answer_tokens`, in episodes of one turn.
     pub fn of_rl(config: &rl::Config, prompt_tokens: usize, answer_tokens: u32) -> Self {
-        let episodes = (config.steps * config.problems_per_step * config.group_size) as u64;
+        let problems = config.steps.saturating_mul(config.problems_per_step);
+        let episodes = problems.saturating_mul(config.group_size) as u64;
         let (prompt, answer) = (prompt_tokens as u64, u64::from(answer_tokens));
         // The reference reads each episode once more.
         let reference = if config.kl_penalty > 0.0 {
@@ -68,10 +73,61 @@ impl Tokens {
             0
         };
         Self {
-            prefill: episodes * (prompt + reference),
-            sample: episodes * answer,
-            train: episodes * (prompt + answer),
+            prefill: episodes.saturating_mul(prompt + reference),
+            sample: episodes.saturating_mul(answer),
+            train: episodes.saturating_mul(prompt + answer),
         }
+    }
+
+    /// Counts the tokens of a preference run: those that are trained, twice since the loss is the
+    /// caller's, and those that the model before training reads.
+    ///
+    /// # Errors
+    /// If there is nothing to train on.
+    pub fn of_dpo(config: &dpo::Config, pairs: &[Pair]) -> Result<Self, Error> {
+        let batches = Batches::new(pairs.len(), config.batch_size, config.seed)?;
+        let length = |pair: &Pair| (pair.chosen.tokens.len() + pair.rejected.tokens.len()) as u64;
+        let pass = pairs.iter().map(length).sum::<u64>();
+        // Rounded up to whole passes.
+        let passes = config
+            .steps(pairs.len())?
+            .div_ceil(batches.steps_per_epoch());
+        let read = pass.saturating_mul(passes as u64);
+        Ok(Self {
+            prefill: read,
+            train: read.saturating_mul(2),
+            ..Self::default()
+        })
+    }
+
+    /// Bounds the tokens of prompt distillation on these questions, each with its tokens.
+    ///
+    /// # Errors
+    /// If the instructions cannot be written, or there are no questions.
+    pub fn of_prompt_distillation(
+        config: &PromptConfig,
+        renderer: &Renderer,
+        questions: &[(Conversation, Vec<u32>)],
+    ) -> Result<Self, Error> {
+        let instructions = renderer
+            .vocabulary()
+            .encode_text(&config.instructions)?
+            .len() as u64;
+        let asked: u64 = questions
+            .iter()
+            .map(|(_, tokens)| tokens.len() as u64)
+            .sum();
+        let (count, answers) = (questions.len() as u64, u64::from(config.answers));
+        let written = (count * answers).saturating_mul(u64::from(config.max_tokens));
+        let examples = questions.len().saturating_mul(config.answers as usize);
+        let steps = config.sft.steps(examples)?;
+        let passes = steps.div_ceil(examples.div_ceil(config.sft.batch_size)) as u64;
+        let example = asked.saturating_mul(answers).saturating_add(written);
+        Ok(Self {
+            prefill: asked + count * instructions,
+            sample: written,
+            train: example.saturating_mul(passes),
+        })
     }
 
     /// Returns what the tokens cost, if the model has a price.

@@ -67,13 +67,25 @@ impl Config {
         }
     }
 
+    /// Checks ranges.
+    ///
+    /// # Errors
+    /// If a value makes no sense; the error names it.
+    pub fn check(&self) -> Result<(), Error> {
+        self.learning_rate.check()?;
+        run::at_least_one("batch_size", self.batch_size)?;
+        run::at_least_one("epochs", self.epochs)?;
+        run::at_least_one("max_steps", self.max_steps.unwrap_or(1))?;
+        self.adapter.check()
+    }
+
     /// Returns how many steps a run over so many examples takes.
     ///
     /// # Errors
     /// If there are no examples, or batches of nothing.
     pub fn steps(&self, examples: usize) -> Result<usize, Error> {
         let batches = Batches::new(examples, self.batch_size, self.seed)?;
-        let steps = batches.steps_per_epoch() * self.epochs;
+        let steps = batches.steps_per_epoch().saturating_mul(self.epochs);
         Ok(self.max_steps.map_or(steps, |most| steps.min(most)))
     }
 }
@@ -108,7 +120,7 @@ pub async fn train(
     folder: impl AsRef<Path>,
     mut hooks: Hooks<'_>,
 ) -> Result<Outcome, Error> {
-    config.learning_rate.check()?;
+    config.check()?;
     let batches = Batches::new(examples.train.len(), config.batch_size, config.seed)?;
     let steps = config.steps(examples.train.len())?;
     if let Some(outcome) = Run::already_finished(&folder, steps)? {

@@ -1,6 +1,6 @@
 //! Records to examples: rendering, length limits and the part kept for evaluation.
 
-use super::jsonl::parse_numbered;
+use super::jsonl::read_numbered;
 use super::record::Record;
 use super::shuffle::permutation;
 use crate::Error;
@@ -19,6 +19,28 @@ pub enum TooLong {
     Truncate,
     /// Leave it out.
     Skip,
+}
+
+impl TooLong {
+    /// Returns what is left of an example under a limit.
+    ///
+    /// # Errors
+    /// If it is too long and that is refused.
+    pub(crate) fn apply(
+        self,
+        example: Example,
+        max_tokens: usize,
+    ) -> Result<Option<Example>, Error> {
+        let length = example.tokens.len();
+        match self {
+            _ if length <= max_tokens => Ok(Some(example)),
+            Self::Refuse => Err(Error::Conversation {
+                problem: format!("has {length} tokens, at most {max_tokens} are allowed"),
+            }),
+            Self::Truncate => Ok(example.truncated(max_tokens)),
+            Self::Skip => Ok(None),
+        }
+    }
 }
 
 /// Examples to train on and, apart from them, to evaluate with.
@@ -46,15 +68,10 @@ impl Examples {
         too_long: TooLong,
     ) -> Result<Self, Error> {
         let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map_err(Error::file("read", path))?;
         let mut examples = Self::default();
-        for (line, record) in parse_numbered::<Record>(&text, path)? {
+        for (line, record) in read_numbered::<Record>(path)? {
             let added = examples.add(&record, renderer, train_on, max_tokens, too_long);
-            added.map_err(|error| Error::Line {
-                path: path.to_owned(),
-                line,
-                message: with_cause(&error),
-            })?;
+            added.map_err(|error| error.in_line(path, line))?;
         }
         Ok(examples)
     }
@@ -78,7 +95,7 @@ impl Examples {
                 problem: format!(
                     "of record {} cannot be used: {}",
                     index + 1,
-                    with_cause(&error)
+                    error.with_cause()
                 ),
             })?;
         }
@@ -93,18 +110,7 @@ impl Examples {
         max_tokens: usize,
         too_long: TooLong,
     ) -> Result<(), Error> {
-        let example = record.example(renderer, train_on)?;
-        let length = example.tokens.len();
-        let kept = match too_long {
-            _ if length <= max_tokens => Some(example),
-            TooLong::Refuse => {
-                return Err(Error::Conversation {
-                    problem: format!("has {length} tokens, at most {max_tokens} are allowed"),
-                });
-            }
-            TooLong::Truncate => example.truncated(max_tokens),
-            TooLong::Skip => None,
-        };
+        let kept = too_long.apply(record.example(renderer, train_on)?, max_tokens)?;
         self.skipped += usize::from(kept.is_none());
         self.train.extend(kept);
         Ok(())
@@ -131,14 +137,6 @@ impl Examples {
     pub fn packed(mut self, max_tokens: usize) -> Self {
         self.train = super::pack(self.train, max_tokens);
         self
-    }
-}
-
-/// Writes an error with its cause, for a place where only a text fits.
-fn with_cause(error: &Error) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
     }
 }
 

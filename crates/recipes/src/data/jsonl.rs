@@ -14,6 +14,18 @@ pub fn read_jsonl<T: DeserializeOwned>(path: impl AsRef<Path>) -> Result<Vec<T>,
     parse_jsonl(&text, path)
 }
 
+/// Reads such a file with the number of each line, counted from 1.
+///
+/// # Errors
+/// As [`read_jsonl`].
+pub fn read_numbered<T: DeserializeOwned>(
+    path: impl AsRef<Path>,
+) -> Result<Vec<(usize, T)>, Error> {
+    let path = path.as_ref();
+    let text = std::fs::read_to_string(path).map_err(Error::file("read", path))?;
+    parse_numbered(&text, path)
+}
+
 /// Reads the text of such a file; `path` is for messages.
 ///
 /// # Errors

@@ -8,9 +8,11 @@ mod jsonl;
 mod packing;
 mod record;
 mod shuffle;
+mod task;
 
 pub use examples::{Examples, TooLong};
-pub use jsonl::{parse_jsonl, read_jsonl};
+pub use jsonl::{parse_jsonl, read_jsonl, read_numbered};
 pub use packing::pack;
 pub use record::Record;
 pub use shuffle::Batches;
+pub use task::Task;

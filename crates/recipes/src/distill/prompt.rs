@@ -6,7 +6,7 @@
 use crate::Error;
 use crate::data::{Examples, Record, TooLong, read_jsonl};
 use crate::renderer::{Conversation, Message, Renderer, Role, TrainOn};
-use crate::run::{Hooks, Outcome};
+use crate::run::{self, Hooks, Outcome};
 use crate::sft;
 use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,20 @@ impl PromptConfig {
             max_tokens: default_max_tokens(),
             temperature: default_temperature(),
         }
+    }
+
+    /// Checks ranges.
+    ///
+    /// # Errors
+    /// If a value makes no sense; the error names it.
+    pub fn check(&self) -> Result<(), Error> {
+        run::at_least_one("answers", self.answers as usize)?;
+        run::at_least_one("max_tokens", self.max_tokens as usize)?;
+        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
+            let problem = format!("{}, expected 0 or more", self.temperature);
+            return Err(Error::setting("temperature", problem));
+        }
+        self.sft.check()
     }
 }
 
@@ -117,6 +131,7 @@ pub async fn prompt(
     folder: impl AsRef<Path>,
     hooks: Hooks<'_>,
 ) -> Result<Outcome, Error> {
+    config.check()?;
     let folder = folder.as_ref();
     std::fs::create_dir_all(folder).map_err(Error::file("create", folder))?;
     let path = folder.join("distilled.jsonl");
@@ -127,6 +142,15 @@ pub async fn prompt(
         write_all(&path, &records)?;
         records
     };
+    if records.is_empty() {
+        // The file would stand in the way of another try.
+        let _ = std::fs::remove_file(&path);
+        let problem = format!(
+            "no answer of the teacher ended within {}",
+            config.max_tokens
+        );
+        return Err(Error::setting("max_tokens", problem));
+    }
     let train_on = TrainOn::LastAssistantMessage;
     let examples = Examples::new(&records, renderer, train_on, usize::MAX, TooLong::Refuse)?;
     sft::train(service, &config.sft, &examples, folder, hooks).await

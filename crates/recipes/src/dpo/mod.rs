@@ -60,6 +60,32 @@ impl Config {
             adam: AdamParams::default(),
         }
     }
+
+    /// Checks ranges.
+    ///
+    /// # Errors
+    /// If a value makes no sense; the error names it.
+    pub fn check(&self) -> Result<(), Error> {
+        self.learning_rate.check()?;
+        if !(self.beta > 0.0 && self.beta.is_finite()) {
+            let problem = format!("{}, expected a positive number", self.beta);
+            return Err(Error::setting("beta", problem));
+        }
+        run::at_least_one("batch_size", self.batch_size)?;
+        run::at_least_one("epochs", self.epochs)?;
+        run::at_least_one("max_steps", self.max_steps.unwrap_or(1))?;
+        self.adapter.check()
+    }
+
+    /// Returns how many steps a run over so many pairs takes.
+    ///
+    /// # Errors
+    /// If there are no pairs, or batches of nothing.
+    pub fn steps(&self, pairs: usize) -> Result<usize, Error> {
+        let batches = Batches::new(pairs, self.batch_size, self.seed)?;
+        let steps = batches.steps_per_epoch().saturating_mul(self.epochs);
+        Ok(self.max_steps.map_or(steps, |most| steps.min(most)))
+    }
 }
 
 fn default_learning_rate() -> Schedule {
@@ -97,14 +123,9 @@ pub async fn train(
     folder: impl AsRef<Path>,
     mut hooks: Hooks<'_>,
 ) -> Result<Outcome, Error> {
-    config.learning_rate.check()?;
-    if !(config.beta > 0.0 && config.beta.is_finite()) {
-        let problem = format!("{}, expected a positive number", config.beta);
-        return Err(Error::setting("beta", problem));
-    }
+    config.check()?;
     let batches = Batches::new(pairs.len(), config.batch_size, config.seed)?;
-    let steps = batches.steps_per_epoch() * config.epochs;
-    let steps = config.max_steps.map_or(steps, |most| steps.min(most));
+    let steps = config.steps(pairs.len())?;
     if let Some(outcome) = Run::already_finished(&folder, steps)? {
         return Ok(outcome);
     }

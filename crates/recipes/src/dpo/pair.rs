@@ -1,7 +1,7 @@
 //! Preferences: two answers to the same question, one better than the other.
 
 use crate::Error;
-use crate::data::{Record, read_jsonl};
+use crate::data::{Record, TooLong, read_jsonl, read_numbered};
 use crate::renderer::{Conversation, Example, Message, Renderer, TrainOn};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -67,5 +67,41 @@ impl Preference {
             chosen: example(&self.chosen)?,
             rejected: example(&self.rejected)?,
         })
+    }
+}
+
+impl Pair {
+    /// Reads and renders the preferences of a file. Returns the pairs, and how many were left out
+    /// for the length of an answer.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or a line is no preference, cannot be rendered, or is too long
+    /// and that is refused; the error names the line.
+    pub fn read(
+        path: impl AsRef<Path>,
+        renderer: &Renderer,
+        max_tokens: usize,
+        too_long: TooLong,
+    ) -> Result<(Vec<Self>, usize), Error> {
+        let path = path.as_ref();
+        let preferences = read_numbered::<Preference>(path)?;
+        let count = preferences.len();
+        let mut pairs = Vec::with_capacity(count);
+        for (line, preference) in preferences {
+            let pair = preference
+                .pair(renderer)
+                .and_then(|pair| pair.within(max_tokens, too_long))
+                .map_err(|error| error.in_line(path, line))?;
+            pairs.extend(pair);
+        }
+        let left_out = count - pairs.len();
+        Ok((pairs, left_out))
+    }
+
+    fn within(self, max_tokens: usize, too_long: TooLong) -> Result<Option<Self>, Error> {
+        let chosen = too_long.apply(self.chosen, max_tokens)?;
+        let rejected = too_long.apply(self.rejected, max_tokens)?;
+        let pair = chosen.zip(rejected);
+        Ok(pair.map(|(chosen, rejected)| Self { chosen, rejected }))
     }
 }

@@ -1,10 +1,12 @@
 //! Measuring a model: how surprised it is by text, how good its answers are, and whether it is
 //! the same model when it samples as when it trains.
 
+mod check;
 mod grade;
 mod logprobs;
 mod nll;
 
+pub use check::Check;
 pub use grade::{Graded, answers, exact_match, grade, sample_records};
 pub use logprobs::{LogprobCheck, check_logprobs};
-pub use nll::mean_nll;
+pub use nll::{Surprise, mean_nll, surprise};

@@ -1,7 +1,7 @@
 //! Settings of a reinforcement run.
 
 use super::advantage::Baseline;
-use crate::run::Adapter;
+use crate::run::{self, Adapter};
 use crate::{Error, Schedule};
 use serde::{Deserialize, Serialize};
 use tinkrs::{AdamParams, ClipBounds, LossFn};
@@ -106,9 +106,9 @@ impl Config {
     /// If a value makes no sense; the error names it.
     pub fn check(&self) -> Result<(), Error> {
         self.learning_rate.check()?;
-        if self.group_size == 0 {
-            return Err(Error::setting("group_size", "0, expected 1 or more"));
-        }
+        run::at_least_one("steps", self.steps)?;
+        run::at_least_one("problems_per_step", self.problems_per_step)?;
+        run::at_least_one("group_size", self.group_size)?;
         if self.group_size == 1 && self.baseline != Baseline::None && self.kl_penalty == 0.0 {
             let problem = "1: a group of one has nothing to be compared with";
             return Err(Error::setting("group_size", problem));
@@ -117,7 +117,13 @@ impl Config {
             let problem = format!("{}, expected 0 or more", self.kl_penalty);
             return Err(Error::setting("kl_penalty", problem));
         }
-        Ok(())
+        if let PolicyLoss::Ppo { low, high } | PolicyLoss::Cispo { low, high } = self.loss
+            && !((0.0..=1.0).contains(&low) && high >= 1.0 && high.is_finite())
+        {
+            let problem = format!("ratios from {low} to {high}, expected a range around 1");
+            return Err(Error::setting("loss", problem));
+        }
+        self.adapter.check()
     }
 }
 

@@ -2,6 +2,8 @@
 
 use crate::renderer::{Conversation, Renderer, Response};
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use tinkrs::{BoxError, SamplingParams};
 
@@ -45,7 +47,16 @@ pub trait Env: Send {
     /// # Errors
     /// If the environment failed. The run stops; for a bad action, return a low reward instead.
     fn act(&mut self, tokens: &[u32]) -> Result<Turn, BoxError>;
+
+    /// Returns what the episode earned on top of its turns, from a judge who takes time, such as
+    /// another program. It is asked once, after the last turn; by default there is no such judge.
+    fn judge(self: Box<Self>) -> Judgement {
+        Box::pin(std::future::ready(Ok(0.0)))
+    }
 }
+
+/// A reward that somebody is still thinking about. If it fails, the run stops.
+pub type Judgement = Pin<Box<dyn Future<Output = Result<f64, BoxError>> + Send>>;
 
 /// Something to solve, again and again: a group of episodes starts from each.
 pub trait Problem: Send + Sync {

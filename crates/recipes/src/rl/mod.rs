@@ -59,7 +59,7 @@ mod train;
 pub use advantage::Baseline;
 pub use batch::{Reference, sampler_trainer_kl};
 pub use config::{Config, PolicyLoss};
-pub use env::{Env, Grader, Problem, Question, Turn};
+pub use env::{Env, Grader, Judgement, Problem, Question, Turn};
 pub use episode::{Episode, Sequence};
 pub use rollout::{Group, play};
 pub use train::{train, train_towards};

@@ -39,7 +39,7 @@ async fn episode(
     seed: Option<u64>,
 ) -> Result<Episode, Error> {
     let failed = |source: BoxError| Error::Caller {
-        what: "an environment",
+        what: "an environment or its judge",
         source,
     };
     let mut env = problem.start().map_err(failed)?;
@@ -68,6 +68,7 @@ async fn episode(
             break;
         }
     }
+    episode.reward += env.judge().await.map_err(failed)?;
     Ok(episode)
 }
 

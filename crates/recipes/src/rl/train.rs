@@ -22,7 +22,8 @@ use tokio::task::JoinSet;
 ///
 /// If the folder has a run already, goes on from its last checkpoint with the next problems; the
 /// first episodes are then played with that checkpoint's weights. If `hooks.interrupt` is set,
-/// saves a checkpoint and returns.
+/// saves a checkpoint and returns. If an environment fails, a checkpoint is saved before the error is
+/// returned, so that no step is lost.
 ///
 /// # Errors
 /// If a setting makes no sense, the folder belongs to another run, or an environment or the
@@ -80,7 +81,14 @@ pub async fn train_towards(
         let mut played = playing
             .pop_front()
             .expect("at least this step is being played");
-        let groups = played.wait().await?;
+        let groups = match played.wait().await {
+            Ok(groups) => groups,
+            Err(error) => {
+                // If this fails too, the first error says more.
+                let _ = run.end(false).await;
+                return Err(error);
+            }
+        };
         let batch = Batch::new(groups, config.baseline, reference.as_ref()).await?;
         let mut numbers = batch.numbers;
         numbers.insert("staleness".to_owned(), (step - played.version) as f64);

@@ -50,6 +50,21 @@ impl Adapter {
     }
 }
 
+impl Adapter {
+    /// Checks ranges.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        at_least_one("rank", self.rank as usize)
+    }
+}
+
+/// Refuses a setting that counts something and is 0.
+pub(crate) fn at_least_one(setting: &'static str, count: usize) -> Result<(), Error> {
+    match count {
+        0 => Err(Error::setting(setting, "0, expected 1 or more")),
+        _ => Ok(()),
+    }
+}
+
 fn default_rank() -> u32 {
     32
 }

@@ -1,7 +1,9 @@
 use crate::support::{MODEL, TestServer, renderer};
 use anyhow::Result;
 use tinkrs::SamplingParams;
-use tinkrs_recipes::evaluate::{check_logprobs, exact_match, grade, mean_nll, sample_records};
+use tinkrs_recipes::evaluate::{
+    check_logprobs, exact_match, grade, mean_nll, sample_records, surprise,
+};
 use tinkrs_recipes::renderer::{Conversation, Example, Message};
 
 #[tokio::test]
@@ -36,6 +38,16 @@ async fn surprise_is_counted_per_token_that_counts() -> Result<()> {
         "a random model of 416 tokens: {single}"
     );
     assert!(mean_nll(&training, &[]).await.is_err());
+
+    let sampler = server.service().create_sampling_client(MODEL).await?;
+    let long = Example::from_prompt_completion(&[5, 6], &[7, 8, 9]);
+    let asked = surprise(&sampler, &[long.clone()]).await?[0];
+    assert_eq!(asked.weight, 3.0);
+    let trained = mean_nll(&training, &[long]).await?;
+    assert!(
+        (asked.mean() - trained).abs() < 1e-4,
+        "{asked:?}, {trained}"
+    );
     Ok(())
 }
 

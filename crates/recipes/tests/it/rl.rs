@@ -1,11 +1,12 @@
 use crate::support::{MODEL, TestServer, renderer};
 use anyhow::Result;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tinkrs::{BoxError, SamplingParams};
 use tinkrs_recipes::Schedule;
 use tinkrs_recipes::renderer::{Conversation, Message};
 use tinkrs_recipes::rl::{self, Env, Problem, Question, Turn};
-use tinkrs_recipes::run::{Hooks, Interrupt, read_metrics};
+use tinkrs_recipes::run::{Entry, Hooks, Interrupt, Journal, read_metrics};
 
 fn config() -> rl::Config {
     let mut config = rl::Config {
@@ -189,5 +190,82 @@ async fn episodes_of_several_turns_are_one_sequence_and_repeatable() -> Result<(
     }
     assert_eq!(groups, rl::play(&sampler, &problems, 3, Some(7)).await?);
     assert_ne!(groups[0][0], groups[0][1], "members of a group differ");
+    Ok(())
+}
+
+/// Judged late, until the judge has enough of it.
+struct JudgedLate {
+    verdicts: Arc<AtomicUsize>,
+}
+
+struct Waiting(Arc<AtomicUsize>);
+
+impl Problem for JudgedLate {
+    fn start(&self) -> Result<Box<dyn Env>, BoxError> {
+        Ok(Box::new(Waiting(Arc::clone(&self.verdicts))))
+    }
+
+    fn params(&self) -> SamplingParams {
+        SamplingParams::new(2)
+    }
+}
+
+impl Env for Waiting {
+    fn observe(&self) -> Result<Vec<u32>, BoxError> {
+        Ok(vec![5, 6])
+    }
+
+    fn act(&mut self, _: &[u32]) -> Result<Turn, BoxError> {
+        Ok(Turn::end(1.0))
+    }
+
+    fn judge(self: Box<Self>) -> rl::Judgement {
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            match self.0.fetch_add(1, Ordering::Relaxed) {
+                number if number < 8 => Ok(number as f64),
+                _ => Err("the judge left".into()),
+            }
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_judge_that_fails_costs_no_step() -> Result<()> {
+    let server = TestServer::start().await;
+    let folder = tempfile::tempdir()?;
+    let config = rl::Config {
+        steps: 3,
+        problems_per_step: 1,
+        group_size: 4,
+        max_staleness: 0,
+        ..config()
+    };
+    let verdicts = Arc::new(AtomicUsize::new(0));
+    let problems: [Arc<dyn Problem>; 1] = [Arc::new(JudgedLate {
+        verdicts: Arc::clone(&verdicts),
+    })];
+    let train = || {
+        let service = server.service();
+        let (config, problems, folder) = (&config, &problems, folder.path());
+        async move { rl::train(&service, config, problems, folder, Hooks::default()).await }
+    };
+    let error = anyhow::Error::from(train().await.unwrap_err());
+    assert!(
+        format!("{error:#}").ends_with("the judge left"),
+        "{error:#}"
+    );
+    verdicts.store(0, Ordering::Relaxed);
+    let outcome = train().await?;
+    assert_eq!(outcome.steps, 3);
+    let journal = Journal::open(folder.path().join("journal.jsonl"))?;
+    let resumed = journal.entries().iter().find_map(|entry| match entry {
+        Entry::Resumed { steps } => Some(*steps),
+        _ => None,
+    });
+    assert_eq!(resumed, Some(2), "two steps were judged before");
+    let metrics = read_metrics(folder.path().join("metrics.jsonl"))?;
+    // What the turns earned, and the mean of the verdicts 0 to 3.
+    assert_eq!(metrics[&0]["reward"], 1.0 + 1.5);
     Ok(())
 }

@@ -11,6 +11,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::local::LocalServer;
 use crate::local_model::{self, Wanted};
 use crate::report::{self, Hint};
+use crate::server;
 
 /// Which server and which model to use
 #[derive(Clone, Debug, clap::Args)]
@@ -73,6 +74,14 @@ fn choose(
 impl Backend {
     /// Opens the server, and says on stderr which one it is.
     pub(crate) async fn open(args: &BackendArgs) -> anyhow::Result<Self> {
+        Self::open_with(args, None).await
+    }
+
+    /// Opens the server as [`open`](Self::open) does. One in this process has another model besides.
+    pub(crate) async fn open_with(
+        args: &BackendArgs,
+        besides: Option<Wanted>,
+    ) -> anyhow::Result<Self> {
         let env_url = std::env::var("TINKER_BASE_URL").ok();
         let env_url = env_url.filter(|url| !url.is_empty());
         let has_key = std::env::var_os("TINKER_API_KEY").is_some();
@@ -86,7 +95,7 @@ impl Backend {
                 Ok(Self {
                     service: ServiceClient::builder().base_url(&url).build(),
                     model,
-                    is_hosted: false,
+                    is_hosted: server::is_hosted(&url),
                     tokenizer: match &wanted {
                         Some(Wanted::At(named)) => Some(named.path.clone()),
                         Some(Wanted::BuiltIn) => Some(local_model::nano(files.path())?.path),
@@ -107,11 +116,15 @@ impl Backend {
                     _files: None,
                 })
             }
-            Choice::Local => Self::open_local(args, wanted).await,
+            Choice::Local => Self::open_local(args, wanted, besides).await,
         }
     }
 
-    async fn open_local(args: &BackendArgs, wanted: Option<Wanted>) -> anyhow::Result<Self> {
+    async fn open_local(
+        args: &BackendArgs,
+        wanted: Option<Wanted>,
+        besides: Option<Wanted>,
+    ) -> anyhow::Result<Self> {
         let data = args.data_dir.clone();
         let data = data.unwrap_or_else(|| PathBuf::from("tinkrs-data"));
         let wanted = wanted.ok_or_else(|| {
@@ -124,7 +137,11 @@ impl Backend {
             "local: {} on this machine, free of charge",
             named.name
         ));
-        let local = LocalServer::start(&named, &data).await?;
+        let mut models = vec![named.clone()];
+        if let Some(other) = besides.filter(|other| other.name() != named.name) {
+            models.push(other.place(&data)?);
+        }
+        let local = LocalServer::start(&models, &data).await?;
         Ok(Self {
             service: local.service(),
             model: named.name,

@@ -26,10 +26,14 @@ pub(crate) struct LocalServer {
 }
 
 impl LocalServer {
-    /// Starts a server with one model, on a data folder that nobody else uses.
-    pub(crate) async fn start(model: &NamedModel, data: &Path) -> anyhow::Result<Self> {
-        let loaded = local_model::load(model, &local_model::threads(None)?)?;
-        let server = Server::start(vec![loaded], Settings::new(data))
+    /// Starts a server with some models, on a data folder that nobody else uses.
+    pub(crate) async fn start(models: &[NamedModel], data: &Path) -> anyhow::Result<Self> {
+        let threads = local_model::threads(None)?;
+        let loaded = models
+            .iter()
+            .map(|model| local_model::load(model, &threads));
+        let loaded = loaded.collect::<anyhow::Result<Vec<_>>>()?;
+        let server = Server::start(loaded, Settings::new(data))
             .context("could not start a server in this process")
             .context(Hint(
                 "if another server uses the folder, name it with `--base-url`, or another folder with \

@@ -1,14 +1,18 @@
 //! The `tinkrs` command line.
 //!
 //! One module for each group of commands, with its arguments and a `run` function. Data goes to
-//! stdout, all else to stderr. Exit codes: 0 for success, 1 for a failure, 2 for wrong usage.
+//! stdout, all else to stderr. Exit codes: 0 for success, 1 for a failure, 2 for wrong usage, 130 for a run
+//! that the user stopped.
 
 mod backend;
+mod choice;
 mod command;
 mod context;
+mod cost;
 mod hint;
 mod hub_home;
 mod human;
+mod judge;
 mod local;
 mod local_model;
 mod model_store;
@@ -16,17 +20,18 @@ mod progress;
 mod prompt;
 mod report;
 mod server;
+mod settings_file;
 mod steps;
 mod system;
 mod table;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use command::{
-    auth, billing, chat, checkpoint, completions, demo, doctor, man, model, models, run, sample,
-    serve, session, train, version,
+    auth, billing, chat, checkpoint, completions, demo, doctor, eval, man, model, models, run,
+    sample, serve, session, train, version,
 };
 use context::{Context, OutputArgs};
 
@@ -50,6 +55,7 @@ enum Command {
     Completions(completions::Args),
     Demo(demo::Args),
     Doctor(doctor::Args),
+    Eval(eval::Args),
     Man(man::Args),
     Model(model::Args),
     Models(models::Args),
@@ -62,8 +68,30 @@ enum Command {
     Version(version::Args),
 }
 
+/// Reads the command line, and the file of settings that it may name.
+fn parse() -> anyhow::Result<Cli> {
+    let command = Cli::command();
+    let typed: Vec<_> = std::env::args_os().collect();
+    let mut matches = command.clone().get_matches_from(&typed);
+    if let Some((train, recipe)) = matches.subcommand().filter(|(name, _)| *name == "train")
+        && let Some((name, given)) = recipe.subcommand()
+        && let Some(recipe) = command.find_subcommand(train)
+        && let Some(recipe) = recipe.find_subcommand(name)
+    {
+        let joined = settings_file::join(recipe, given, typed)?;
+        matches = command.get_matches_from(joined);
+    }
+    Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
+}
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            report::error(&error);
+            return ExitCode::FAILURE;
+        }
+    };
     let ctx = Context::new(&cli.output);
     let result = match &cli.command {
         Command::Auth(args) => ctx.block_on(auth::run(&ctx, args)),
@@ -73,6 +101,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => completions::run(args, Cli::command()),
         Command::Demo(args) => ctx.block_on(demo::run(args)),
         Command::Doctor(args) => ctx.block_on(doctor::run(&ctx, args)),
+        Command::Eval(args) => ctx.block_on(eval::run(&ctx, args)),
         Command::Man(args) => man::run(args, Cli::command()),
         Command::Model(args) => ctx.block_on(model::run(&ctx, args)),
         Command::Models(args) => ctx.block_on(models::run(&ctx, args)),
@@ -81,13 +110,17 @@ fn main() -> ExitCode {
         Command::Sample(args) => ctx.block_on(sample::run(&ctx, args)),
         Command::Serve(args) => serve::run(args),
         Command::Session(args) => ctx.block_on(session::run(&ctx, args)),
-        Command::Train(args) => ctx.block_on_to_end(train::run(args)),
+        Command::Train(args) => ctx.block_on_to_end(train::run(&ctx, args)),
         Command::Version(args) => version::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads our output has enough of it, as `head` does.
         Err(error) if report::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.is::<report::Stopped>() => {
+            report::note(&error.to_string());
+            ExitCode::from(130)
+        }
         Err(error) => {
             report::error(&error);
             ExitCode::FAILURE

@@ -13,6 +13,18 @@ impl fmt::Display for Hint {
     }
 }
 
+/// What is left to say when the user stopped a command: not a failure, and not a success.
+#[derive(Debug)]
+pub(crate) struct Stopped(pub(crate) String);
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Stopped {}
+
 /// Shows an error on stderr.
 pub(crate) fn error(error: &anyhow::Error) {
     // Nothing is left to do if stderr is gone.

@@ -21,6 +21,15 @@ pub(crate) fn base_url() -> String {
     url.trim_end_matches('/').to_owned()
 }
 
+/// Returns whether a server is the hosted service, which charges for what it does.
+pub(crate) fn is_hosted(url: &str) -> bool {
+    let host = url.split("://").last().unwrap_or(url);
+    let host = host.split(['/', ':', '?']).next().unwrap_or(host);
+    let domains = ["thinkingmachines.dev", "thinkingmachines.ai"];
+    let ours = |domain: &&str| host == *domain || host.ends_with(&format!(".{domain}"));
+    domains.iter().any(ours)
+}
+
 /// Returns a client that sends nothing but what it is told to.
 pub(crate) fn http(timeout: Duration) -> anyhow::Result<reqwest::Client> {
     // It may have been installed before, which is as good.
@@ -81,4 +90,20 @@ pub(crate) async fn refusal(answer: reqwest::Response) -> anyhow::Result<reqwest
         status.as_u16(),
         reason.unwrap_or("no reason given")
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_hosted_service_charges() {
+        assert!(is_hosted(HOSTED) && is_hosted(CONSOLE));
+        for url in [
+            "http://127.0.0.1:8000",
+            "https://thinkingmachines.dev.example.org/x",
+        ] {
+            assert!(!is_hosted(url), "{url}");
+        }
+    }
 }

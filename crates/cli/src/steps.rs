@@ -1,15 +1,23 @@
 //! How far a run is: a bar on a terminal, plain lines elsewhere.
 
 use std::io::{IsTerminal, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tinkrs_recipes::run::StepReport;
+
+/// Without a terminal, how many lines a run prints if its steps are quick.
+const LINES: usize = 20;
+/// Without a terminal, how long a run with slow steps may print nothing.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// Shows the steps of a run on stderr.
 pub(crate) struct Progress {
     start: Instant,
+    last_line: Instant,
     first_step: Option<usize>,
     is_terminal: bool,
+    /// Whether the line on the terminal has no end yet.
+    is_open: bool,
     /// Which number to show.
     number: &'static str,
 }
@@ -19,39 +27,89 @@ impl Progress {
     pub(crate) fn of(number: &'static str) -> Self {
         Self {
             start: Instant::now(),
+            last_line: Instant::now(),
             first_step: None,
             is_terminal: std::io::stderr().is_terminal(),
+            is_open: false,
             number,
         }
     }
 
     /// Shows a step.
     pub(crate) fn step(&mut self, report: &StepReport) {
+        let mut stderr = std::io::stderr();
+        if self.first_step.is_none() && report.step > 0 {
+            // A run does not fail because nobody watches it.
+            let _ = writeln!(stderr, "going on after {} steps", report.step);
+        }
         let first = *self.first_step.get_or_insert(report.step);
         let done = report.step + 1;
         let seconds = self.start.elapsed().as_secs_f64();
         let each = seconds / (done - first) as f64;
-        let left = each * (report.steps - done) as f64;
-        let value = report.numbers.get(self.number).copied();
-        let text = line(done, report.steps, self.number, value, left);
-        let mut stderr = std::io::stderr();
-        // A run does not fail because nobody watches it.
-        let _ = match self.is_terminal {
-            true if done == report.steps => writeln!(stderr, "\r\x1b[2K{text}"),
-            true => write!(stderr, "\r\x1b[2K{text}"),
-            false if done == report.steps || done.is_multiple_of(10) => writeln!(stderr, "{text}"),
-            false => Ok(()),
-        };
-        let _ = stderr.flush();
+        let text = Line {
+            done,
+            steps: report.steps,
+            name: self.number,
+            value: report.numbers.get(self.number).copied(),
+            tokens_per_second: report.numbers.get("tokens_per_second").copied(),
+            seconds_left: each * report.steps.saturating_sub(done) as f64,
+        }
+        .text();
+        let is_last = done == report.steps;
+        if self.is_terminal {
+            self.is_open = !is_last;
+            let end = if is_last { "\n" } else { "" };
+            let _ = write!(stderr, "\r\x1b[2K{text}{end}");
+            let _ = stderr.flush();
+        } else if is_last
+            || done.is_multiple_of(report.steps.div_ceil(LINES))
+            || self.last_line.elapsed() >= SILENCE
+        {
+            self.last_line = Instant::now();
+            let _ = writeln!(stderr, "{text}");
+        }
+    }
+
+    /// Ends the line, for whatever is shown next.
+    pub(crate) fn end(&mut self) {
+        if std::mem::take(&mut self.is_open) {
+            let _ = writeln!(std::io::stderr());
+        }
     }
 }
 
-fn line(done: usize, steps: usize, name: &str, value: Option<f64>, left: f64) -> String {
-    const WIDTH: usize = 24;
-    let filled = WIDTH * done / steps.max(1);
-    let bar = format!("{}{}", "#".repeat(filled), "-".repeat(WIDTH - filled));
-    let value = value.map_or(String::new(), |value| format!("  {name} {value:.4}"));
-    format!("[{bar}] {done}/{steps}{value}  {left:.0} s left")
+struct Line {
+    done: usize,
+    steps: usize,
+    name: &'static str,
+    value: Option<f64>,
+    tokens_per_second: Option<f64>,
+    seconds_left: f64,
+}
+
+impl Line {
+    fn text(&self) -> String {
+        const WIDTH: usize = 24;
+        let filled = WIDTH * self.done / self.steps.max(1);
+        let bar = format!("{}{}", "#".repeat(filled), "-".repeat(WIDTH - filled));
+        let mut text = format!("[{bar}] {}/{}", self.done, self.steps);
+        if let Some(value) = self.value {
+            text += &format!("  {} {value:.4}", self.name.replace('_', " "));
+        }
+        if let Some(rate) = self.tokens_per_second.filter(|rate| rate.is_finite()) {
+            text += &format!("  {rate:.0} tokens/s");
+        }
+        text + &format!("  {} left", duration(self.seconds_left))
+    }
+}
+
+fn duration(seconds: f64) -> String {
+    let seconds = seconds.round() as u64;
+    match (seconds / 3600, seconds / 60 % 60) {
+        (0, 0) => format!("{seconds} s"),
+        (0, minutes) => format!("{minutes} min {} s", seconds % 60),
+        (hours, minutes) => format!("{hours} h {minutes} min"),
+    }
 }
 
 #[cfg(test)]
@@ -59,9 +117,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_shows_steps_number_and_time() {
-        let text = line(12, 24, "loss", Some(1.5), 7.2);
+    fn a_line_shows_steps_number_rate_and_time() {
+        let mut line = Line {
+            done: 12,
+            steps: 24,
+            name: "loss",
+            value: Some(1.5),
+            tokens_per_second: Some(320.4),
+            seconds_left: 7.2,
+        };
         let bar = format!("{}{}", "#".repeat(12), "-".repeat(12));
-        assert_eq!(text, format!("[{bar}] 12/24  loss 1.5000  7 s left"));
+        assert_eq!(
+            line.text(),
+            format!("[{bar}] 12/24  loss 1.5000  320 tokens/s  7 s left")
+        );
+        line.value = None;
+        line.seconds_left = 3723.0;
+        assert_eq!(
+            line.text(),
+            format!("[{bar}] 12/24  320 tokens/s  1 h 2 min left")
+        );
     }
 }

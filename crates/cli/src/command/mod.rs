@@ -7,6 +7,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod eval;
 mod listing;
 pub(crate) mod man;
 pub(crate) mod model;

@@ -31,6 +31,7 @@ const COMMANDS: &[&str] = &[
     "completions",
     "demo",
     "doctor",
+    "eval",
     "man",
     "model",
     "model list",
@@ -50,6 +51,9 @@ const COMMANDS: &[&str] = &[
     "session info",
     "session export-trace",
     "train",
+    "train distill",
+    "train dpo",
+    "train rl",
     "train sft",
     "version",
 ];

@@ -3,13 +3,17 @@
 mod account;
 mod chat;
 mod checkpoints;
+mod eval;
 mod help;
+mod here;
 mod hub;
+mod interrupt;
 mod local;
 mod models;
 mod runs;
 mod sample;
 mod serve;
+mod train;
 mod user;
 
 use std::process::{Command, Output};

@@ -1,0 +1,239 @@
+//! `tinkrs train distill`: learning from another model, or from instructions.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, anyhow, ensure};
+use tinkrs::{SampleFrom, TinkerPath};
+use tinkrs_recipes::Tokens;
+use tinkrs_recipes::data::{Task, read_numbered};
+use tinkrs_recipes::distill::{self, PromptConfig};
+use tinkrs_recipes::renderer::Conversation;
+use tinkrs_recipes::run::Hooks;
+
+use super::Training;
+use super::options::RunArgs;
+use super::rl::PlayArgs;
+use super::sft::{self, PassArgs};
+use crate::context::Context;
+use crate::local_model::{self, Wanted};
+use crate::report::{Hint, note};
+
+/// Learn from a teacher, or to follow instructions without being given them
+///
+/// Each line of the file is {"prompt": "…"}, where the prompt is what a user asks, or {"messages": […]}.
+/// With `--mode on-policy` the model answers and the teacher says how likely each token was; both must
+/// have the same tokenizer. With `--mode prompt` the teacher answers under instructions, and the model
+/// learns those answers without seeing the instructions. Ctrl-C saves a checkpoint; the same command goes
+/// on from there.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    run: RunArgs,
+
+    /// What is learned from the teacher
+    #[arg(long, value_name = "MODE", value_enum)]
+    mode: Option<Mode>,
+
+    /// The teacher: a base model's name, NAME=PATH, or a checkpoint tinker://…; for `prompt`, the model
+    /// itself unless given
+    #[arg(long, value_name = "MODEL")]
+    teacher: Option<String>,
+
+    #[command(flatten)]
+    play: PlayArgs,
+
+    /// How much each nat of distance from the teacher counts, for `on-policy`. Default 1
+    #[arg(long, value_name = "X")]
+    kl_weight: Option<f64>,
+
+    #[command(flatten)]
+    passes: PassArgs,
+
+    /// What the teacher is told, for `prompt`
+    #[arg(long, value_name = "TEXT", conflicts_with = "instructions_file")]
+    instructions: Option<String>,
+
+    /// File with what the teacher is told, for `prompt`
+    #[arg(long, value_name = "FILE")]
+    instructions_file: Option<PathBuf>,
+
+    /// The teacher's answers to each question, for `prompt`. Default 1
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    answers: Option<u32>,
+
+    /// The teacher's temperature, for `prompt`. Default 1
+    #[arg(long, value_name = "T")]
+    temperature: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
+enum Mode {
+    /// The model answers, the teacher judges every token
+    OnPolicy,
+    /// The teacher answers under instructions, the model learns to answer like that without them
+    Prompt,
+}
+
+impl Args {
+    /// Returns the mode, and refuses options that it does not have: they would do nothing.
+    fn mode(&self) -> anyhow::Result<Mode> {
+        let mode = self.mode.ok_or_else(|| {
+            anyhow!("what is to be learned from the teacher?")
+                .context(Hint("choose `--mode on-policy` or `--mode prompt`"))
+        })?;
+        let (play, passes) = (&self.play, &self.passes);
+        let foreign = match mode {
+            Mode::OnPolicy => [
+                ("epochs", passes.epochs.is_some()),
+                ("batch-size", passes.batch_size.is_some()),
+                ("max-steps", passes.max_steps.is_some()),
+                ("instructions", self.instructions.is_some()),
+                ("instructions-file", self.instructions_file.is_some()),
+                ("answers", self.answers.is_some()),
+                ("temperature", self.temperature.is_some()),
+            ],
+            Mode::Prompt => [
+                ("steps", play.steps.is_some()),
+                ("problems-per-step", play.problems_per_step.is_some()),
+                ("group-size", play.group_size.is_some()),
+                ("max-staleness", play.max_staleness.is_some()),
+                ("loss", play.loss.is_some()),
+                ("kl-weight", self.kl_weight.is_some()),
+                ("", false),
+            ],
+        };
+        match foreign.iter().find(|(_, given)| *given) {
+            Some((name, _)) => Err(anyhow!("`--{name}` belongs to the other mode")),
+            None => Ok(mode),
+        }
+    }
+
+    fn instructions(&self) -> anyhow::Result<String> {
+        let text = match (&self.instructions, &self.instructions_file) {
+            (Some(text), _) => text.clone(),
+            (None, Some(path)) => std::fs::read_to_string(path)
+                .with_context(|| format!("could not read {}", path.display()))?,
+            (None, None) => {
+                return Err(anyhow!("the teacher has no instructions").context(Hint(
+                    "give them with `--instructions TEXT` or `--instructions-file FILE`",
+                )));
+            }
+        };
+        let text = text.trim();
+        ensure!(!text.is_empty(), "the instructions are empty");
+        Ok(text.to_owned())
+    }
+}
+
+pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
+    match args.mode()? {
+        Mode::OnPolicy => on_policy(ctx, args).await,
+        Mode::Prompt => prompt(ctx, args).await,
+    }
+}
+
+async fn on_policy(ctx: &Context, args: &Args) -> anyhow::Result<()> {
+    let teacher = args.teacher.as_deref().ok_or_else(|| {
+        anyhow!("there is no teacher")
+            .context(Hint("name a model or a checkpoint with `--teacher`"))
+    })?;
+    let training = Training::open(ctx, &args.run, Some(teacher)).await?;
+    let questions = questions(args, &training)?;
+    let config = args.play.settings(&args.run, &training.backend.model)?;
+    let config = tinkrs_recipes::rl::Config {
+        kl_penalty: args.kl_weight.unwrap_or(1.0),
+        ..config
+    };
+    config.check()?;
+    let prompts: Vec<_> = questions.into_iter().map(|(_, prompt)| prompt).collect();
+    note(&format!(
+        "{} questions, {} in a step, {} answers to each: {} steps",
+        prompts.len(),
+        config.problems_per_step.min(prompts.len()),
+        config.group_size,
+        config.steps
+    ));
+    let answer_tokens = args.play.max_tokens();
+    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+    let tokens = Tokens::of_rl(&config, longest, answer_tokens);
+    training.confirm(&tokens).await?;
+    let service = &training.backend.service;
+    let teacher = service.create_sampling_client(source(teacher)?).await?;
+    let train = async |training: &Training<'_>, hooks: Hooks<'_>| {
+        let service = &training.backend.service;
+        let params = training.renderer.sampling_params(answer_tokens);
+        let folder = &training.folder;
+        distill::on_policy(service, &config, teacher, &prompts, &params, folder, hooks).await
+    };
+    training.run("kl_reference", train).await
+}
+
+async fn prompt(ctx: &Context, args: &Args) -> anyhow::Result<()> {
+    let instructions = args.instructions()?;
+    let training = Training::open(ctx, &args.run, args.teacher.as_deref()).await?;
+    let questions = questions(args, &training)?;
+    let model = &training.backend.model;
+    let default = PromptConfig::new(model, instructions);
+    let config = PromptConfig {
+        sft: sft::settings(&args.run, &args.passes, model)?,
+        answers: args.answers.unwrap_or(default.answers),
+        max_tokens: args.play.max_tokens(),
+        temperature: args.temperature.unwrap_or(default.temperature),
+        ..default
+    };
+    config.check()?;
+    note(&format!(
+        "{} questions, {} answers of the teacher to each",
+        questions.len(),
+        config.answers
+    ));
+    let tokens = Tokens::of_prompt_distillation(&config, &training.renderer, &questions)?;
+    training.confirm(&tokens).await?;
+    let service = &training.backend.service;
+    let teacher = match &args.teacher {
+        Some(teacher) => source(teacher)?,
+        None => SampleFrom::BaseModel(model.clone()),
+    };
+    let teacher = service.create_sampling_client(teacher).await?;
+    let questions: Vec<_> = questions
+        .into_iter()
+        .map(|(question, _)| question)
+        .collect();
+    let train = async |training: &Training<'_>, hooks: Hooks<'_>| {
+        let (service, renderer) = (&training.backend.service, &training.renderer);
+        let folder = &training.folder;
+        distill::prompt(
+            service, &config, &teacher, renderer, &questions, folder, hooks,
+        )
+        .await
+    };
+    training.run("loss", train).await
+}
+
+/// Reads the questions, each with its tokens.
+fn questions(
+    args: &Args,
+    training: &Training<'_>,
+) -> anyhow::Result<Vec<(Conversation, Vec<u32>)>> {
+    let file = args.run.data()?;
+    let tasks = read_numbered::<Task>(file)?;
+    super::not_empty(&tasks, file)?;
+    let question = |(line, task): (usize, Task)| {
+        let tokens = training.renderer.prompt(&task.question);
+        let tokens = tokens.map_err(|error| error.in_line(file, line))?;
+        Ok((task.question, tokens))
+    };
+    tasks.into_iter().map(question).collect()
+}
+
+/// Reads what a teacher is: a checkpoint, or a base model by name.
+fn source(teacher: &str) -> anyhow::Result<SampleFrom> {
+    if teacher.starts_with("tinker://") {
+        let path = teacher.parse::<TinkerPath>();
+        let path = path.with_context(|| format!("`{teacher}` is not a checkpoint"))?;
+        return Ok(SampleFrom::Checkpoint(path));
+    }
+    let found = local_model::find(teacher)?;
+    let name = found.as_ref().map_or(teacher, Wanted::name);
+    Ok(SampleFrom::BaseModel(name.to_owned()))
+}

@@ -1,0 +1,202 @@
+//! `tinkrs train`: training loops on the command line.
+//!
+//! A recipe's file has its options and turns them into the settings of a function of
+//! `tinkrs-recipes`. What happens around that function is here, in [`Training`].
+
+mod distill;
+mod dpo;
+mod options;
+mod rl;
+mod sft;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, anyhow};
+use serde_json::json;
+use tinkrs::{SampleFrom, SamplingParams};
+use tinkrs_recipes::evaluate::sample_records;
+use tinkrs_recipes::renderer::{Conversation, Message, Renderer};
+use tinkrs_recipes::run::{Hooks, Interrupt, Outcome, read_samples, write_samples};
+use tinkrs_recipes::{Error, Tokens, report};
+
+use crate::backend::Backend;
+use crate::context::Context;
+use crate::hint;
+use crate::report::{Hint, Stopped, note};
+use crate::steps::Progress;
+use crate::{cost, local_model};
+use options::RunArgs;
+
+/// Train a model
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    recipe: Recipe,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Recipe {
+    Sft(sft::Args),
+    Rl(rl::Args),
+    Dpo(dpo::Args),
+    Distill(distill::Args),
+}
+
+pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
+    match &args.recipe {
+        Recipe::Sft(args) => sft::run(ctx, args).await,
+        Recipe::Rl(args) => rl::run(ctx, args).await,
+        Recipe::Dpo(args) => dpo::run(ctx, args).await,
+        Recipe::Distill(args) => distill::run(ctx, args).await,
+    }
+}
+
+/// A run that is about to begin or to go on: the server, the folder, and what to show.
+struct Training<'a> {
+    ctx: &'a Context,
+    args: &'a RunArgs,
+    backend: Backend,
+    renderer: Renderer,
+    folder: PathBuf,
+}
+
+impl<'a> Training<'a> {
+    /// Opens the server. `teacher` is a model that it must have besides the one that is trained.
+    async fn open(
+        ctx: &'a Context,
+        args: &'a RunArgs,
+        teacher: Option<&str>,
+    ) -> anyhow::Result<Self> {
+        let folder = args.run_dir()?.clone();
+        // Before a model is loaded for nothing.
+        let data = args.data()?;
+        std::fs::File::open(data).with_context(|| format!("could not read {}", data.display()))?;
+        args.adam()?;
+        let teacher = teacher.filter(|name| !name.starts_with("tinker://"));
+        let teacher = teacher.map(local_model::find).transpose()?.flatten();
+        let backend = Backend::open_with(&args.backend, teacher).await?;
+        Ok(Self {
+            ctx,
+            args,
+            renderer: backend.renderer()?,
+            backend,
+            folder,
+        })
+    }
+
+    /// On a server that charges, says what the run takes and asks whether to go on.
+    async fn confirm(&self, tokens: &Tokens) -> anyhow::Result<()> {
+        cost::confirm(&self.backend, tokens, self.args.yes).await
+    }
+
+    /// Trains, with samples before and after, and leaves a report. `number` is the one to watch.
+    async fn run(
+        self,
+        number: &'static str,
+        train: impl AsyncFnOnce(&Self, Hooks<'_>) -> Result<Outcome, Error>,
+    ) -> anyhow::Result<()> {
+        let hooks = Hooks::default();
+        stop_on_ctrl_c(hooks.interrupt.clone());
+        let base = SampleFrom::BaseModel(self.backend.model.clone());
+        self.sample(base, 0).await?;
+        let mut progress = Progress::of(number);
+        let hooks = hooks.on_step(|report| progress.step(report));
+        let outcome = train(&self, hooks).await.map_err(explain)?;
+        progress.end();
+        if let Some(path) = &outcome.sampler {
+            let tuned = SampleFrom::Checkpoint(path.clone());
+            self.sample(tuned, outcome.steps).await?;
+        }
+        let page = report::write(&self.folder)?;
+        let checkpoint = outcome.checkpoint.as_ref().map(ToString::to_string);
+        let result = json!({
+            "finished": outcome.finished,
+            "steps": outcome.steps,
+            "sampler": outcome.sampler,
+            "checkpoint": checkpoint,
+            "report": page,
+        });
+        let shown = match &outcome.sampler {
+            Some(path) => self
+                .ctx
+                .done(&result, format_args!("{path}\nreport: {}", page.display())),
+            None if self.ctx.is_json() => self.ctx.done(&result, ""),
+            None => Ok(()),
+        };
+        self.backend.close().await?;
+        shown?;
+        if !outcome.finished {
+            return Err(anyhow!(Stopped(format!(
+                "stopped after {} steps, saved as {}; the same command goes on from there",
+                outcome.steps,
+                checkpoint.unwrap_or_default()
+            ))));
+        }
+        Ok(())
+    }
+
+    /// Asks what the user wants asked, unless it was asked after so many steps already.
+    async fn sample(&self, from: SampleFrom, steps: usize) -> anyhow::Result<()> {
+        let asked = read_samples(&self.folder)?;
+        let is_new = |question: &&String| {
+            let mut asked = asked.iter();
+            !asked.any(|sample| sample.steps == steps && sample.prompt == **question)
+        };
+        let questions: Vec<_> = self.args.ask.iter().filter(is_new).collect();
+        if questions.is_empty() {
+            return Ok(());
+        }
+        let questions: Vec<_> = questions
+            .into_iter()
+            .map(|question| Conversation::from([Message::user(question)]))
+            .collect();
+        let params = SamplingParams {
+            temperature: 0.0,
+            ..self.renderer.sampling_params(128)
+        };
+        let sampler = self.backend.service.create_sampling_client(from).await?;
+        let samples = sample_records(&sampler, &self.renderer, &questions, &params, steps);
+        let samples = samples.await?;
+        std::fs::create_dir_all(&self.folder)
+            .with_context(|| format!("could not create {}", self.folder.display()))?;
+        Ok(write_samples(&self.folder, &samples)?)
+    }
+}
+
+/// Says what to do about a run that failed.
+fn explain(error: Error) -> anyhow::Error {
+    match error {
+        Error::Client(error) => hint::explain(
+            error,
+            "the run stopped; the same command goes on from its last checkpoint".to_owned(),
+        ),
+        Error::Resume { .. } => anyhow::Error::new(error).context(Hint(
+            "go on with the data and settings that it began with, or name another `--run-dir`",
+        )),
+        Error::Caller { .. } => anyhow::Error::new(error).context(Hint(
+            "the steps so far are saved: the same command goes on from there",
+        )),
+        error => error.into(),
+    }
+}
+
+/// The first Ctrl-C ends the run after the step, the second one at once.
+fn stop_on_ctrl_c(interrupt: Interrupt) {
+    tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            note("\nstopping after this step, with a checkpoint; Ctrl-C again stops at once");
+            interrupt.set();
+        }
+        if tokio::signal::ctrl_c().await.is_ok() {
+            std::process::exit(130);
+        }
+    });
+}
+
+/// Refuses a file without lines.
+fn not_empty<T>(items: &[T], file: &std::path::Path) -> anyhow::Result<()> {
+    match items.is_empty() {
+        true => Err(anyhow!("{} has no lines", file.display())),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,264 @@
+//! A program of the user's that judges answers, one JSON line in, one number out.
+//!
+//! One task writes questions and another reads numbers, so neither the program nor we wait for the
+//! other's pipe to have room. Questions are answered in order: the writer hands each question's
+//! reply to the reader before it writes the question. When the program fails, the reason is kept,
+//! and everybody who waits or asks later gets it.
+
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::Context;
+use tinkrs::BoxError;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// How many questions may wait to be written.
+const QUEUE: usize = 64;
+/// How much of the program's complaints is kept: the end, in bytes.
+const EXCERPT: usize = 2000;
+
+/// A running program that judges answers. It is killed when this is dropped.
+pub(crate) struct JudgeCommand {
+    questions: mpsc::Sender<Question>,
+    failure: watch::Receiver<Option<String>>,
+}
+
+struct Question {
+    line: String,
+    reply: oneshot::Sender<f64>,
+}
+
+impl JudgeCommand {
+    /// Starts the program in a shell, and gives up on it when it takes longer than `patience` for
+    /// an answer.
+    pub(crate) fn start(command: &str, patience: Duration) -> anyhow::Result<Self> {
+        let (shell, flag) = if cfg!(windows) {
+            ("cmd", "/C")
+        } else {
+            ("sh", "-c")
+        };
+        let mut child = Command::new(shell)
+            .args([flag, command])
+            // Python keeps its output to itself for a while otherwise.
+            .env("PYTHONUNBUFFERED", "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("could not start `{command}`"))?;
+        let missing = || anyhow::anyhow!("`{command}` has no pipes");
+        let stdin = child.stdin.take().with_context(missing)?;
+        let stdout = child.stdout.take().with_context(missing)?;
+        let stderr = child.stderr.take().with_context(missing)?;
+
+        let (questions, asked) = mpsc::channel(QUEUE);
+        let (replies, waiting) = mpsc::channel(QUEUE);
+        let (failed, failure) = watch::channel(None);
+        let complaints = Arc::new(Mutex::new(Vec::new()));
+        tokio::spawn(write(asked, replies, stdin));
+        let listening = tokio::spawn(listen(stderr, Arc::clone(&complaints)));
+        let reader = Reader {
+            command: command.to_owned(),
+            child,
+            lines: BufReader::new(stdout).lines(),
+            patience,
+        };
+        tokio::spawn(async move {
+            let problem = reader.read(waiting).await;
+            // What it says when it ends may still be on its way.
+            let _ = tokio::time::timeout(Duration::from_secs(1), listening).await;
+            failed.send_replace(Some(problem + &excerpt(&complaints)));
+        });
+        Ok(Self { questions, failure })
+    }
+
+    /// Asks for the reward of an answer.
+    pub(crate) async fn ask(&self, question: &serde_json::Value) -> Result<f64, BoxError> {
+        let (reply, replied) = oneshot::channel();
+        let line = format!("{question}\n");
+        // If nobody takes the question, its reply is dropped, and the reason comes below.
+        let _ = self.questions.send(Question { line, reply }).await;
+        match replied.await {
+            Ok(reward) => Ok(reward),
+            Err(_) => {
+                let mut failure = self.failure.clone();
+                let problem = failure.wait_for(Option::is_some).await;
+                let problem = problem.ok().and_then(|problem| problem.clone());
+                Err(problem.unwrap_or("the program is gone".to_owned()).into())
+            }
+        }
+    }
+}
+
+async fn write(
+    mut asked: mpsc::Receiver<Question>,
+    replies: mpsc::Sender<oneshot::Sender<f64>>,
+    mut stdin: ChildStdin,
+) {
+    while let Some(Question { line, reply }) = asked.recv().await {
+        // When either end is gone, the reader knows why.
+        if replies.send(reply).await.is_err() || stdin.write_all(line.as_bytes()).await.is_err() {
+            break;
+        }
+    }
+}
+
+struct Reader {
+    command: String,
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    patience: Duration,
+}
+
+impl Reader {
+    /// Hands out numbers until something is wrong, and says what.
+    async fn read(mut self, mut waiting: mpsc::Receiver<oneshot::Sender<f64>>) -> String {
+        let mut number = 0;
+        while let Some(reply) = waiting.recv().await {
+            number += 1;
+            let line = tokio::time::timeout(self.patience, self.lines.next_line()).await;
+            let problem = match line {
+                Ok(Ok(Some(line))) => match line.trim().parse::<f64>() {
+                    Ok(reward) if reward.is_finite() => {
+                        // Whoever asked may have gone.
+                        let _ = reply.send(reward);
+                        continue;
+                    }
+                    _ => format!(
+                        "line {number} of the output of `{}` is not a number: `{}`",
+                        self.command,
+                        short(&line)
+                    ),
+                },
+                Ok(Ok(None)) => self.ended(number).await,
+                Ok(Err(error)) => {
+                    format!("the output of `{}` cannot be read: {error}", self.command)
+                }
+                Err(_) => format!(
+                    "`{}` wrote no answer for {} s after {} answers: does it flush its output after \
+                     each line?",
+                    self.command,
+                    self.patience.as_secs(),
+                    number - 1
+                ),
+            };
+            // It may be gone already.
+            let _ = self.child.kill().await;
+            return problem;
+        }
+        "nobody asks any more".to_owned()
+    }
+
+    async fn ended(&mut self, number: usize) -> String {
+        let status = tokio::time::timeout(Duration::from_secs(1), self.child.wait()).await;
+        let how = match status {
+            Ok(Ok(status)) => format!("ended ({status})"),
+            _ => "closed its output".to_owned(),
+        };
+        format!("`{}` {how} before answer {number}", self.command)
+    }
+}
+
+/// Keeps the end of what the program complains about.
+async fn listen(mut stderr: ChildStderr, complaints: Arc<Mutex<Vec<u8>>>) {
+    let mut part = [0; 1024];
+    while let Ok(length @ 1..) = stderr.read(&mut part).await {
+        let mut kept = complaints
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner());
+        kept.extend_from_slice(&part[..length]);
+        let surplus = kept.len().saturating_sub(EXCERPT);
+        kept.drain(..surplus);
+    }
+}
+
+fn excerpt(complaints: &Mutex<Vec<u8>>) -> String {
+    let kept = complaints
+        .lock()
+        .unwrap_or_else(|poison| poison.into_inner());
+    let text = String::from_utf8_lossy(&kept);
+    match text.trim() {
+        "" => String::new(),
+        text => format!("\nits stderr:\n{text}"),
+    }
+}
+
+fn short(line: &str) -> String {
+    match line.char_indices().nth(80) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    async fn judged(command: &str, questions: usize) -> Vec<Result<f64, String>> {
+        let judge = JudgeCommand::start(command, Duration::from_secs(20)).unwrap();
+        let ask = |number: usize| {
+            let judge = &judge;
+            async move {
+                let question = json!({"completion": "é".repeat(number)});
+                judge
+                    .ask(&question)
+                    .await
+                    .map_err(|error| error.to_string())
+            }
+        };
+        futures_util::future::join_all((0..questions).map(ask)).await
+    }
+
+    #[tokio::test]
+    async fn questions_are_answered_in_order_and_many_at_a_time() {
+        let lengths = judged("while read -r line; do echo ${#line}; done", 300).await;
+        let lengths: Vec<_> = lengths.into_iter().map(Result::unwrap).collect();
+        let steps: Vec<f64> = lengths.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(
+            steps.iter().all(|step| *step == steps[0] && *step > 0.0),
+            "{steps:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_program_that_fails_says_why_to_everybody() {
+        let script = "read -r line; echo 1; echo 'no such model' >&2; exit 3";
+        let answers = judged(script, 3).await;
+        assert_eq!(answers[0], Ok(1.0));
+        for answer in &answers[1..] {
+            let error = answer.as_ref().unwrap_err();
+            assert!(
+                error.contains("exit status: 3") && error.contains("before answer 2"),
+                "{error}"
+            );
+            assert!(error.ends_with("its stderr:\nno such model"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_a_number_is_shown_with_its_line() {
+        for word in ["good", "NaN", "inf", ""] {
+            let script =
+                format!("read -r line; echo 0.5; read -r line; echo '{word}'; read -r line");
+            let answers = judged(&script, 2).await;
+            let error = answers[1].as_ref().unwrap_err();
+            assert!(error.starts_with("line 2 of the output"), "{error}");
+            assert!(
+                error.contains(&format!("not a number: `{word}`")),
+                "{error}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_program_that_keeps_its_answers_to_itself_is_given_up_on() {
+        let judge = JudgeCommand::start("cat > /dev/null", Duration::from_millis(50)).unwrap();
+        let error = judge.ask(&json!({})).await.unwrap_err().to_string();
+        assert!(error.contains("flush its output"), "{error}");
+    }
+}

@@ -1,0 +1,174 @@
+//! Who judges answers: a comparison with the right one, or a program of the user's.
+
+mod command;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+use serde_json::json;
+use tinkrs::{BoxError, SamplingParams};
+use tinkrs_recipes::data::Task;
+use tinkrs_recipes::evaluate::Check;
+use tinkrs_recipes::renderer::{Renderer, Response};
+use tinkrs_recipes::rl::{Env, Judgement, Problem, Turn};
+
+use crate::choice;
+use crate::report::Hint;
+use command::JudgeCommand;
+
+const JUDGING: &str = "Judging answers";
+
+/// How answers are judged
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct JudgeArgs {
+    /// How an answer is compared with the line's `answer`; it earns 1 or 0
+    ///
+    /// `exact`: the same text. `words`: the same words, whatever their case and punctuation. `contains`:
+    /// the right words are in it. `number`: its last number is the right one.
+    #[arg(long, value_name = "NAME", value_parser = choice::read::<Check>, help_heading = JUDGING)]
+    grader: Option<Check>,
+
+    /// Program that judges instead, such as 'python reward.py'
+    ///
+    /// It reads lines {"prompt": …, "messages": …, "completion": …, "answer": …} from its stdin and
+    /// writes a number for each to its stdout, in the same order and at once: it must not wait for the
+    /// end of its input. It is started once and runs in a shell.
+    #[arg(long, value_name = "COMMAND", conflicts_with = "grader", help_heading = JUDGING)]
+    reward_command: Option<String>,
+
+    /// How long the program may take for an answer, in seconds. Default 60
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..),
+        help_heading = JUDGING
+    )]
+    reward_timeout: Option<u64>,
+}
+
+/// Who judges answers.
+#[derive(Clone)]
+pub(crate) enum Judge {
+    Check(Check),
+    Command(Arc<JudgeCommand>),
+}
+
+impl JudgeArgs {
+    /// Returns whether somebody was chosen to judge.
+    pub(crate) fn is_given(&self) -> bool {
+        self.grader.is_some() || self.reward_command.is_some()
+    }
+
+    /// Starts whoever judges.
+    pub(crate) fn open(&self) -> anyhow::Result<Judge> {
+        match (self.grader, &self.reward_command) {
+            (Some(check), _) => Ok(Judge::Check(check)),
+            (None, Some(command)) => {
+                let patience = Duration::from_secs(self.reward_timeout.unwrap_or(60));
+                Ok(Judge::Command(Arc::new(JudgeCommand::start(
+                    command, patience,
+                )?)))
+            }
+            (None, None) => Err(anyhow::anyhow!("nobody judges the answers").context(Hint(
+                "choose `--grader exact`, `words`, `contains` or `number`, or a program of yours with \
+                 `--reward-command`",
+            ))),
+        }
+    }
+}
+
+impl Judge {
+    /// Refuses a task that cannot be judged.
+    pub(crate) fn check(&self, task: &Task) -> anyhow::Result<()> {
+        match (self, &task.answer) {
+            (Self::Command(_), _) => Ok(()),
+            (Self::Check(_), None) => bail!("there is no `answer` to compare with"),
+            (Self::Check(check), Some(answer)) if !check.accepts(answer) => {
+                bail!("the answer `{answer}` has nothing to compare with")
+            }
+            (Self::Check(_), Some(_)) => Ok(()),
+        }
+    }
+
+    /// Judges an answer.
+    pub(crate) async fn score(&self, task: &Task, response: &Response) -> Result<f64, BoxError> {
+        match self {
+            Self::Check(check) => {
+                let answer = task.answer.as_deref().unwrap_or_default();
+                Ok(check.grade(response, answer))
+            }
+            Self::Command(command) => {
+                let question = json!({
+                    "prompt": task.prompt(),
+                    "messages": task.question.messages,
+                    "completion": response.message.content,
+                    "answer": task.answer,
+                });
+                command.ask(&question).await
+            }
+        }
+    }
+}
+
+/// A task that is asked again and again.
+#[derive(Clone)]
+pub(crate) struct JudgedTask {
+    renderer: Renderer,
+    prompt: Arc<Vec<u32>>,
+    params: SamplingParams,
+    task: Arc<Task>,
+    judge: Judge,
+    said: Option<Response>,
+}
+
+impl JudgedTask {
+    pub(crate) fn new(
+        renderer: &Renderer,
+        task: Task,
+        max_tokens: u32,
+        judge: &Judge,
+    ) -> anyhow::Result<Self> {
+        judge.check(&task)?;
+        Ok(Self {
+            prompt: Arc::new(renderer.prompt(&task.question)?),
+            params: renderer.sampling_params(max_tokens),
+            renderer: renderer.clone(),
+            task: Arc::new(task),
+            judge: judge.clone(),
+            said: None,
+        })
+    }
+
+    pub(crate) fn prompt_tokens(&self) -> usize {
+        self.prompt.len()
+    }
+}
+
+impl Problem for JudgedTask {
+    fn start(&self) -> Result<Box<dyn Env>, BoxError> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn params(&self) -> SamplingParams {
+        self.params.clone()
+    }
+}
+
+impl Env for JudgedTask {
+    fn observe(&self) -> Result<Vec<u32>, BoxError> {
+        Ok(self.prompt.to_vec())
+    }
+
+    fn act(&mut self, tokens: &[u32]) -> Result<Turn, BoxError> {
+        self.said = Some(self.renderer.parse(tokens)?);
+        Ok(Turn::end(0.0))
+    }
+
+    fn judge(self: Box<Self>) -> Judgement {
+        Box::pin(async move {
+            let said = self.said.as_ref().ok_or("nothing was said")?;
+            self.judge.score(&self.task, said).await
+        })
+    }
+}

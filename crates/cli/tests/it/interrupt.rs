@@ -1,0 +1,141 @@
+//! A run that is stopped with Ctrl-C and started again, against one that nobody stops.
+//!
+//! `TINKRS_MODELS` names a folder with a real model, as CI fetches it. Without it the model that
+//! comes with the program does the same.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+
+use tinkrs_recipes::run::{Entry, Journal, Numbers, read_metrics};
+
+use crate::here::Here;
+
+/// The steps of a pass over the data.
+const PASS: usize = 6;
+
+/// Returns a model to train, and for how many passes: long enough that Ctrl-C finds it at work.
+fn model() -> (String, usize) {
+    let folder = std::env::var_os("TINKRS_MODELS").map(PathBuf::from);
+    match folder.map(|folder| folder.join("MiniMind2-Small")) {
+        Some(folder) => {
+            assert!(folder.is_dir(), "{} is not there", folder.display());
+            (format!("minimind/small={}", folder.display()), 2)
+        }
+        None => ("tinkrs/nano".to_owned(), 10),
+    }
+}
+
+/// Writes short chats, all of them different.
+fn chats(here: &Here) {
+    let line = |number: usize| {
+        let messages = serde_json::json!([
+            {"role": "user", "content": format!("What is behind door {number}?")},
+            {"role": "assistant", "content": format!("Behind door {number} is a jar of honey.")},
+        ]);
+        serde_json::json!({ "messages": messages }).to_string() + "\n"
+    };
+    here.write("chats.jsonl", &(0..26).map(line).collect::<String>());
+}
+
+/// Returns what a run says about itself, but for its times.
+fn numbers(here: &Here, run: &str) -> BTreeMap<usize, Numbers> {
+    let mut metrics = read_metrics(here.path(run).join("metrics.jsonl")).unwrap();
+    for numbers in metrics.values_mut() {
+        numbers.retain(|name, _| !name.contains("second"));
+    }
+    metrics
+}
+
+fn steps(journal: &Journal) -> Vec<(usize, Vec<usize>)> {
+    let step = |entry: &Entry| match entry {
+        Entry::Step { step, examples } => Some((*step, examples.clone())),
+        _ => None,
+    };
+    journal.entries().iter().filter_map(step).collect()
+}
+
+#[cfg(unix)]
+#[test]
+fn a_run_stopped_by_ctrl_c_goes_on_without_repeating_or_skipping_a_batch() {
+    let here = Here::new();
+    chats(&here);
+    let (model, passes) = model();
+    let (steps_of_run, passes) = (PASS * passes, passes.to_string());
+    let train = |run| {
+        [
+            "train",
+            "sft",
+            "--data",
+            "chats.jsonl",
+            "--model",
+            &model,
+            "--run-dir",
+            run,
+            "--epochs",
+            &passes,
+            "--batch-size",
+            "4",
+            "--eval",
+            "2",
+            "--eval-every",
+            "5",
+            "--rank",
+            "4",
+        ]
+    };
+    here.ok(&train("whole"));
+
+    let mut child = here.start(&train("parts"));
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("] 3/") {
+        line.clear();
+        assert!(
+            stderr.read_line(&mut line).unwrap() > 0,
+            "it ended by itself"
+        );
+    }
+    let id = child.id().to_string();
+    let sent = std::process::Command::new("kill")
+        .args(["-INT", &id])
+        .status();
+    assert!(sent.unwrap().success());
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest}");
+    assert!(
+        rest.contains("the same command goes on from there"),
+        "{rest}"
+    );
+
+    let path = here.path("parts/journal.jsonl");
+    let stopped = Journal::open(&path).unwrap();
+    let done = steps(&stopped).len();
+    assert!(
+        (3..steps_of_run).contains(&done),
+        "stopped after {done} steps"
+    );
+    let saved = stopped.last_checkpoint().map(|(steps, _)| steps);
+    assert_eq!(saved, Some(done), "every step is in the checkpoint");
+    drop(stopped);
+
+    let result = here.json(&train("parts"));
+    assert_eq!(result["steps"], steps_of_run);
+    let (parts, whole) = (Journal::open(&path), here.path("whole/journal.jsonl"));
+    let (parts, whole) = (parts.unwrap(), Journal::open(whole).unwrap());
+    assert!(parts.entries().contains(&Entry::Resumed { steps: done }));
+    assert_eq!(steps(&parts).len(), steps_of_run, "no step was done twice");
+    assert_eq!(
+        steps(&parts),
+        steps(&whole),
+        "the same batches in the same order"
+    );
+    assert_eq!(
+        numbers(&here, "parts"),
+        numbers(&here, "whole"),
+        "bit for bit"
+    );
+    let report = std::fs::read_to_string(here.path("parts/report.html")).unwrap();
+    assert!(report.contains("<svg"));
+}

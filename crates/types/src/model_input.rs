@@ -3,6 +3,7 @@
 use crate::InvalidInput;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::sync::Arc;
 
 /// The input of a model: text tokens, images and audio in order.
 ///
@@ -15,9 +16,12 @@ use std::fmt;
 /// assert_eq!(input.len(), Some(68));
 /// assert_eq!(input.to_tokens(), None, "an image has no tokens to show");
 /// ```
+///
+/// Clones share their chunks until one of them is changed, so that asking a thousand times with
+/// the same prompt costs one prompt.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelInput {
-    chunks: Vec<Chunk>,
+    chunks: Arc<Vec<Chunk>>,
 }
 
 impl ModelInput {
@@ -29,30 +33,30 @@ impl ModelInput {
     /// Makes an input of one text chunk.
     pub fn from_tokens(tokens: impl Into<Vec<u32>>) -> Self {
         Self {
-            chunks: vec![Chunk::Text(tokens.into())],
+            chunks: Arc::new(vec![Chunk::Text(tokens.into())]),
         }
     }
 
     /// Makes an input of the given chunks.
     pub fn from_chunks(chunks: impl Into<Vec<Chunk>>) -> Self {
         Self {
-            chunks: chunks.into(),
+            chunks: Arc::new(chunks.into()),
         }
     }
 
     /// Adds a text chunk.
     pub fn push_tokens(&mut self, tokens: impl Into<Vec<u32>>) {
-        self.chunks.push(Chunk::Text(tokens.into()));
+        self.push(Chunk::Text(tokens.into()));
     }
 
     /// Adds an image.
     pub fn push_image(&mut self, image: Image) {
-        self.chunks.push(Chunk::Image(image));
+        self.push(Chunk::Image(image));
     }
 
     /// Adds a chunk of any kind.
     pub fn push(&mut self, chunk: impl Into<Chunk>) {
-        self.chunks.push(chunk.into());
+        Arc::make_mut(&mut self.chunks).push(chunk.into());
     }
 
     /// Returns the chunks in order.
@@ -62,7 +66,7 @@ impl ModelInput {
 
     /// Takes the chunks out.
     pub fn into_chunks(self) -> Vec<Chunk> {
-        self.chunks
+        Arc::unwrap_or_clone(self.chunks)
     }
 
     /// Returns the length in tokens, or `None` if an image does not say how many it takes.

@@ -158,6 +158,9 @@ impl Inner {
     /// Returns which client of the sampling session this is, asking the server if it wants to
     /// be asked.
     pub(crate) async fn clone_id(&self) -> Result<u64, Error> {
+        if let Some(number) = self.clone_id.get() {
+            return Ok(*number);
+        }
         let number = || async {
             let connection = &self.session.connection;
             if !connection.config.sample_join_sampling_session {
@@ -174,7 +177,9 @@ impl Inner {
             let joined: JoinSamplingSessionResponse = connection.json(call).await?;
             Ok(joined.client_counter)
         };
-        self.clone_id.get_or_try_init(number).await.copied()
+        // Joining is done once and takes a kilobyte, which no sample should carry around.
+        let joined = Box::pin(self.clone_id.get_or_try_init(number));
+        joined.await.copied()
     }
 
     /// Takes the next number among this client's samples.

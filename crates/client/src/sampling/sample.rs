@@ -236,17 +236,16 @@ async fn run(
         let start = Instant::now();
         let mut seq_id = job.first_seq_id;
         for tries in 0.. {
-            match attempt(inner, job, seq_id, current).await {
-                Err(error) if inner.retry.retries(&error) => {
-                    report_retry(inner, &error, tries, start);
-                    let delay = inner.retry.delay(tries, fastrand::f64());
-                    tracing::debug!(%error, ?delay, "sampling again");
-                    tokio::time::sleep(delay).await;
-                    // The server may have the old request under its number: this is a new one.
-                    seq_id = inner.next_sample();
-                }
+            let error = match attempt(inner, job, seq_id, current).await {
+                Err(error) if inner.retry.retries(&error) => error,
                 result => return result,
-            }
+            };
+            report_retry(inner, &error, tries, start);
+            let delay = inner.retry.delay(tries, fastrand::f64());
+            tracing::debug!(%error, ?delay, "sampling again");
+            tokio::time::sleep(delay).await;
+            // The server may have the old request under its number: this is a new one.
+            seq_id = inner.next_sample();
         }
         unreachable!("the tries do not end")
     });
@@ -289,7 +288,7 @@ async fn attempt(
     let promise = submit_request(inner, job, seq_id).await?;
     let set_current = |id| *current.lock().unwrap_or_else(PoisonError::into_inner) = id;
     set_current(Some(promise.request_id.clone()));
-    let output = fetch(inner, clone_id, &promise.request_id).await;
+    let output = Box::pin(fetch(inner, clone_id, &promise.request_id)).await;
     set_current(None);
     let output = decode(output?, &job.request, promise)?;
     score::check(&job.request, &output)?;
@@ -307,13 +306,16 @@ fn numbered(clone_id: u64, seq_id: u64) -> Result<u64, Error> {
 }
 
 async fn submit_request(inner: &Inner, job: &Job, seq_id: u64) -> Result<Promise, Error> {
-    let connection = &inner.session.connection;
-    let _permit = connection.limiter.admit(job.size_bytes).await;
-    connection
-        .limiter
-        .wait_while_paused(&connection.counters)
-        .await;
-    // Encoded only now: thousands of waiting samples hold no bodies.
+    let limiter = &inner.session.connection.limiter;
+    let _permit = limiter.admit(job.size_bytes).await;
+    // Encoded and set aside only now: thousands of waiting samples hold neither bodies nor what
+    // sending takes.
+    Box::pin(send(&inner.session.connection, job, seq_id)).await
+}
+
+async fn send(connection: &Connection, job: &Job, seq_id: u64) -> Result<Promise, Error> {
+    let hold_back = || connection.limiter.wait_while_paused(&connection.counters);
+    hold_back().await;
     let mut call = Call::new(NAME, Method::POST, route::ASAMPLE)
         .policy(
             Policy::FIVE_MINUTES
@@ -326,10 +328,7 @@ async fn submit_request(inner: &Inner, job: &Job, seq_id: u64) -> Result<Promise
         match connection.call(&call).await {
             Err(error) if holds_back(&error, connection) => {
                 connection.limiter.refused(job.size_bytes);
-                connection
-                    .limiter
-                    .wait_while_paused(&connection.counters)
-                    .await;
+                hold_back().await;
             }
             answer => return answer?.json(NAME),
         }

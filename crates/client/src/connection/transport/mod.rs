@@ -36,7 +36,7 @@ use tokio::sync::Semaphore;
 pub(crate) const MAX_ANSWER_BYTES: usize = 1 << 30;
 pub(crate) const MAX_REDIRECTS: usize = 10;
 /// How many requests may be in their first moment at a time.
-const STARTING: usize = 32;
+const STARTING: usize = 16;
 /// How long that moment is: a server that answers at once does so within it.
 const START: Duration = Duration::from_millis(10);
 /// How many empty 400s a pool takes for broken connections before it believes them.

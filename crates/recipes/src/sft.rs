@@ -5,6 +5,7 @@
 //! changes nothing about the result.
 
 use crate::data::{Batches, Examples};
+use crate::run::defaults;
 use crate::run::{Adapter, Hooks, Numbers, Outcome, Plan, Run, StepReport};
 use crate::{Error, Schedule, evaluate, run};
 use serde::{Deserialize, Serialize};
@@ -28,10 +29,10 @@ pub struct Config {
     #[serde(default)]
     pub learning_rate: Schedule,
     /// Examples in a step. Default 16.
-    #[serde(default = "default_batch_size")]
+    #[serde(default = "defaults::batch_size")]
     pub batch_size: usize,
     /// Passes over the data. Default 1.
-    #[serde(default = "default_epochs")]
+    #[serde(default = "defaults::epochs")]
     pub epochs: usize,
     /// Ends the run early, after so many steps.
     #[serde(default)]
@@ -40,7 +41,7 @@ pub struct Config {
     #[serde(default)]
     pub seed: u64,
     /// Saves a checkpoint every so many steps; 0 saves one at the end only. Default 50.
-    #[serde(default = "default_checkpoint_every")]
+    #[serde(default = "defaults::checkpoint_every")]
     pub checkpoint_every: usize,
     /// Computes the loss of the evaluation examples every so many steps, before the first one
     /// and at the end; 0 never does. Default 20.
@@ -57,11 +58,11 @@ impl Config {
         Self {
             adapter: Adapter::new(base_model),
             learning_rate: Schedule::default(),
-            batch_size: default_batch_size(),
-            epochs: default_epochs(),
+            batch_size: defaults::batch_size(),
+            epochs: defaults::epochs(),
             max_steps: None,
             seed: 0,
-            checkpoint_every: default_checkpoint_every(),
+            checkpoint_every: defaults::checkpoint_every(),
             eval_every: default_eval_every(),
             adam: AdamParams::default(),
         }
@@ -88,18 +89,6 @@ impl Config {
         let steps = batches.steps_per_epoch().saturating_mul(self.epochs);
         Ok(self.max_steps.map_or(steps, |most| steps.min(most)))
     }
-}
-
-fn default_batch_size() -> usize {
-    16
-}
-
-fn default_epochs() -> usize {
-    1
-}
-
-fn default_checkpoint_every() -> usize {
-    50
 }
 
 fn default_eval_every() -> usize {

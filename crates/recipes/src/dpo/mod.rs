@@ -6,7 +6,7 @@ mod pair;
 pub use pair::{Pair, Preference};
 
 use crate::data::Batches;
-use crate::run::{self, Adapter, Hooks, Numbers, Outcome, Plan, Run, StepReport};
+use crate::run::{self, Adapter, Hooks, Numbers, Outcome, Plan, Run, StepReport, defaults};
 use crate::{Error, Schedule};
 use loss::{Answer, dpo_loss, weighted_sum};
 use serde::{Deserialize, Serialize};
@@ -26,10 +26,10 @@ pub struct Config {
     #[serde(default = "default_beta")]
     pub beta: f64,
     /// Pairs in a step. Default 16.
-    #[serde(default = "default_batch_size")]
+    #[serde(default = "defaults::batch_size")]
     pub batch_size: usize,
     /// Passes over the data. Default 1.
-    #[serde(default = "default_epochs")]
+    #[serde(default = "defaults::epochs")]
     pub epochs: usize,
     /// Ends the run early, after so many steps.
     #[serde(default)]
@@ -38,7 +38,7 @@ pub struct Config {
     #[serde(default)]
     pub seed: u64,
     /// Saves a checkpoint every so many steps; 0 saves one at the end only. Default 50.
-    #[serde(default = "default_checkpoint_every")]
+    #[serde(default = "defaults::checkpoint_every")]
     pub checkpoint_every: usize,
     /// Other settings of the optimizer; the learning rate in here is not used.
     #[serde(default)]
@@ -52,11 +52,11 @@ impl Config {
             adapter: Adapter::new(base_model),
             learning_rate: default_learning_rate(),
             beta: default_beta(),
-            batch_size: default_batch_size(),
-            epochs: default_epochs(),
+            batch_size: defaults::batch_size(),
+            epochs: defaults::epochs(),
             max_steps: None,
             seed: 0,
-            checkpoint_every: default_checkpoint_every(),
+            checkpoint_every: defaults::checkpoint_every(),
             adam: AdamParams::default(),
         }
     }
@@ -94,18 +94,6 @@ fn default_learning_rate() -> Schedule {
 
 fn default_beta() -> f64 {
     0.1
-}
-
-fn default_batch_size() -> usize {
-    16
-}
-
-fn default_epochs() -> usize {
-    1
-}
-
-fn default_checkpoint_every() -> usize {
-    50
 }
 
 /// Trains a model on pairs of answers, in a run folder.

@@ -78,6 +78,23 @@ impl Plan {
         }
     }
 
+    /// Says how another plan differs from this one.
+    pub(super) fn difference(&self, now: &Self) -> String {
+        let numbers = [
+            ("examples", self.examples as u64, now.examples as u64),
+            ("batch size", self.batch_size as u64, now.batch_size as u64),
+            ("seed", self.seed, now.seed),
+        ];
+        let changed = numbers.iter().filter(|(_, before, now)| before != now);
+        let mut words: Vec<_> = changed
+            .map(|(name, before, now)| format!("{name} {before}, now {now}"))
+            .collect();
+        if words.is_empty() {
+            words.push("other examples, though as many".to_owned());
+        }
+        format!("it began with {}", words.join("; "))
+    }
+
     /// Adds a hash of the examples.
     #[must_use]
     pub fn of_examples<'e>(mut self, examples: impl IntoIterator<Item = &'e Example>) -> Self {
@@ -276,6 +293,12 @@ mod tests {
             plan(&[1, 2], &[3]),
             plan(&[1], &[2, 3]),
             "the mask counts too"
+        );
+        let difference = plan(&[1, 2], &[3]).difference(&plan(&[1], &[2, 3]));
+        assert_eq!(difference, "it began with other examples, though as many");
+        assert_eq!(
+            Plan::new(8, 4, 0).difference(&Plan::new(8, 2, 1)),
+            "it began with batch size 4, now 2; seed 0, now 1"
         );
     }
 

@@ -69,6 +69,24 @@ fn default_rank() -> u32 {
     32
 }
 
+/// What recipes that go through their data have in common, where nothing else was asked for.
+pub(crate) mod defaults {
+    /// What a step trains on.
+    pub(crate) fn batch_size() -> usize {
+        16
+    }
+
+    /// Passes over the data.
+    pub(crate) fn epochs() -> usize {
+        1
+    }
+
+    /// Steps between checkpoints.
+    pub(crate) fn checkpoint_every() -> usize {
+        50
+    }
+}
+
 /// Returns whether something that happens every so many steps happens after `steps`; 0 is never.
 pub(crate) fn due(every: usize, steps: usize) -> bool {
     every > 0 && steps.is_multiple_of(every)
@@ -119,7 +137,7 @@ impl Run {
         let mut journal = Journal::open(folder.join("journal.jsonl"))?;
         match journal.plan() {
             Some(earlier) if *earlier != plan => {
-                let problem = format!("its data or batches were others: {earlier:?}, now {plan:?}");
+                let problem = earlier.difference(&plan);
                 return Err(Error::Resume { folder, problem });
             }
             Some(_) => {}

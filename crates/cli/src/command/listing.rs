@@ -6,6 +6,14 @@ use crate::context::Context;
 use crate::human::counted;
 use crate::progress::Progress;
 
+/// How much of a listing to show
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct LimitArgs {
+    /// Most rows to show; 0 shows all
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) limit: u64,
+}
+
 /// The part of a listing that was asked for.
 #[derive(Debug)]
 pub(crate) struct Listed<T> {

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tinkrs::{Checkpoint, ModelId, TrainingRun};
 
-use crate::command::listing::{self, Listed};
+use crate::command::listing::{self, LimitArgs, Listed};
 use crate::context::Context;
 use crate::human::{age, yes_no};
 use crate::table::Table;
@@ -29,9 +29,8 @@ enum Command {
 /// List training runs, newest first
 #[derive(Debug, clap::Args)]
 struct ListArgs {
-    /// Most runs to show; 0 shows all
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    limit: u64,
+    #[command(flatten)]
+    rows: LimitArgs,
 
     /// Columns of the table: id, model, owner, lora, updated, status, checkpoint, checkpoint_time
     #[arg(
@@ -129,7 +128,7 @@ async fn list(ctx: &Context, args: &ListArgs) -> anyhow::Result<()> {
         }
     };
     let Listed { items, total } =
-        listing::fetch(ctx, "training run", args.limit, PAGE, page).await?;
+        listing::fetch(ctx, "training run", args.rows.limit, PAGE, page).await?;
     let title = listing::title("training run", items.len() as u64, total, "");
     let runs = Runs { runs: items };
     ctx.show(&runs, || {

@@ -101,7 +101,7 @@ fn a_program_of_the_users_rewards_answers_and_loses_nothing_when_it_fails() {
     );
     assert!(error.contains("out of paper"), "{error}");
     assert!(
-        error.contains("hint: the steps so far are saved"),
+        error.contains("the same command goes on after 2 steps"),
         "{error}"
     );
     here.ok(&train);
@@ -182,7 +182,7 @@ fn mistakes_are_named_with_file_and_line_and_what_is_allowed() {
         ),
         (
             sft(&["--data", example, "--learning-rate=-1"]),
-            "learning_rate.peak: -1, expected a positive number",
+            "error: learning_rate: -1, expected a positive number",
         ),
         (sft(&["--data", example, "--adam-beta1", "2"]), "beta1"),
         (
@@ -241,4 +241,46 @@ fn wrong_values_and_modes_are_refused_before_a_model_is_loaded() {
         foreign.contains("`--steps` belongs to the other mode"),
         "{foreign}"
     );
+}
+
+#[test]
+fn nothing_is_billed_unless_somebody_agrees() {
+    let here = Here::new().with_examples();
+    // A hosted model whose tokenizer was downloaded once.
+    let model = here.path(".cache/huggingface/hub/models--acme--base");
+    std::fs::create_dir_all(model.join("refs")).unwrap();
+    std::fs::write(model.join("refs/main"), "c0ffee").unwrap();
+    tinkrs_nano::write_to(&model.join("snapshots/c0ffee")).unwrap();
+    let train = [
+        "train",
+        "sft",
+        "--config",
+        "examples/configs/sft.toml",
+        "--model",
+        "acme/base",
+    ];
+    let mut command = here.command(&train);
+    for variable in ["HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"] {
+        command.env_remove(variable);
+    }
+    let output = command.env("TINKER_API_KEY", "tml-test").output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.starts_with("hosted Tinker, billed to your key"),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains("tokens: ") && stderr.contains("trained at most"),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains("nobody is here to agree to the cost"),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains("hint: `--yes` goes on without asking"),
+        "{stderr}"
+    );
+    assert!(!here.path("runs").exists(), "nothing began");
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use tinkrs::{Checkpoint, ModelId};
 
 use super::{expiry, size_of};
-use crate::command::listing::{self, Listed};
+use crate::command::listing::{self, LimitArgs, Listed};
 use crate::context::Context;
 use crate::human::{age, yes_no};
 use crate::table::Table;
@@ -21,9 +21,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "ID")]
     run_id: Option<String>,
 
-    /// Most checkpoints to show over all runs; 0 shows all
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    limit: u64,
+    #[command(flatten)]
+    rows: LimitArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -46,7 +45,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
                     Ok((page.checkpoints, total))
                 }
             };
-            let listed = listing::fetch(ctx, "checkpoint", args.limit, PAGE, page).await?;
+            let listed = listing::fetch(ctx, "checkpoint", args.rows.limit, PAGE, page).await?;
             (listed, String::new())
         }
     };

@@ -15,8 +15,11 @@ use super::options::RunArgs;
 use super::rl::PlayArgs;
 use super::sft::{self, PassArgs};
 use crate::context::Context;
+use crate::human::counted;
 use crate::local_model::{self, Wanted};
 use crate::report::{Hint, note};
+
+const OPEN_TEACHER: &str = "open the teacher";
 
 /// Learn from a teacher, or to follow instructions without being given them
 ///
@@ -144,21 +147,20 @@ async fn on_policy(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         kl_penalty: args.kl_weight.unwrap_or(1.0),
         ..config
     };
-    config.check()?;
+    config.check().map_err(super::in_our_words)?;
     let prompts: Vec<_> = questions.into_iter().map(|(_, prompt)| prompt).collect();
     note(&format!(
-        "{} questions, {} in a step, {} answers to each: {} steps",
+        "{} questions, {} in a step, {} answers to each: {}",
         prompts.len(),
         config.problems_per_step.min(prompts.len()),
         config.group_size,
-        config.steps
+        counted(config.steps as u64, "step")
     ));
     let answer_tokens = args.play.max_tokens();
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
     let tokens = Tokens::of_rl(&config, longest, answer_tokens);
     training.confirm(&tokens).await?;
-    let service = &training.backend.service;
-    let teacher = service.create_sampling_client(source(teacher)?).await?;
+    let teacher = training.sampler(source(teacher)?, OPEN_TEACHER).await?;
     let train = async |training: &Training<'_>, hooks: Hooks<'_>| {
         let service = &training.backend.service;
         let params = training.renderer.sampling_params(answer_tokens);
@@ -181,7 +183,7 @@ async fn prompt(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         temperature: args.temperature.unwrap_or(default.temperature),
         ..default
     };
-    config.check()?;
+    config.check().map_err(super::in_our_words)?;
     note(&format!(
         "{} questions, {} answers of the teacher to each",
         questions.len(),
@@ -189,12 +191,11 @@ async fn prompt(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     ));
     let tokens = Tokens::of_prompt_distillation(&config, &training.renderer, &questions)?;
     training.confirm(&tokens).await?;
-    let service = &training.backend.service;
     let teacher = match &args.teacher {
         Some(teacher) => source(teacher)?,
         None => SampleFrom::BaseModel(model.clone()),
     };
-    let teacher = service.create_sampling_client(teacher).await?;
+    let teacher = training.sampler(teacher, OPEN_TEACHER).await?;
     let questions: Vec<_> = questions
         .into_iter()
         .map(|(question, _)| question)
@@ -217,7 +218,7 @@ fn questions(
 ) -> anyhow::Result<Vec<(Conversation, Vec<u32>)>> {
     let file = args.run.data()?;
     let tasks = read_numbered::<Task>(file)?;
-    super::not_empty(&tasks, file)?;
+    super::not_empty(&tasks, 0, file)?;
     let question = |(line, task): (usize, Task)| {
         let tokens = training.renderer.prompt(&task.question);
         let tokens = tokens.map_err(|error| error.in_line(file, line))?;

@@ -8,6 +8,7 @@ use super::Training;
 use super::options::RunArgs;
 use super::sft::{LengthArgs, PassArgs};
 use crate::context::Context;
+use crate::human::counted;
 use crate::report::note;
 
 /// Learn which of two answers is better (DPO), from a JSONL file
@@ -52,15 +53,14 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let file = args.run.data()?;
     let length = args.length.max_tokens();
     let (pairs, left_out) = Pair::read(file, &training.renderer, length, args.length.too_long())?;
-    if left_out == 0 {
-        super::not_empty(&pairs, file)?;
-    }
+    super::not_empty(&pairs, left_out, file)?;
     let config = settings(args, &training.backend.model)?;
-    config.check()?;
+    config.check().map_err(super::in_our_words)?;
     let steps = config.steps(pairs.len())?;
     note(&format!(
-        "{} pairs to learn from, {left_out} longer than {length} tokens: {steps} steps",
-        pairs.len()
+        "{} pairs to learn from, {left_out} longer than {length} tokens: {}",
+        pairs.len(),
+        counted(steps as u64, "step")
     ));
     training.confirm(&Tokens::of_dpo(&config, &pairs)?).await?;
     let train = async |training: &Training<'_>, hooks: Hooks<'_>| {

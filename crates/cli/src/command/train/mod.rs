@@ -9,19 +9,21 @@ mod options;
 mod rl;
 mod sft;
 
-use std::path::PathBuf;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
 use serde_json::json;
-use tinkrs::{SampleFrom, SamplingParams};
+use tinkrs::{SampleFrom, SamplingClient, SamplingParams};
 use tinkrs_recipes::evaluate::sample_records;
 use tinkrs_recipes::renderer::{Conversation, Message, Renderer};
-use tinkrs_recipes::run::{Hooks, Interrupt, Outcome, read_samples, write_samples};
+use tinkrs_recipes::run::{Hooks, Interrupt, Journal, Outcome, read_samples, write_samples};
 use tinkrs_recipes::{Error, Tokens, report};
 
 use crate::backend::Backend;
 use crate::context::Context;
 use crate::hint;
+use crate::human::counted;
 use crate::report::{Hint, Stopped, note};
 use crate::steps::Progress;
 use crate::{cost, local_model};
@@ -101,8 +103,12 @@ impl<'a> Training<'a> {
         self.sample(base, 0).await?;
         let mut progress = Progress::of(number);
         let hooks = hooks.on_step(|report| progress.step(report));
-        let outcome = train(&self, hooks).await.map_err(explain)?;
+        let outcome = train(&self, hooks).await;
+        let outcome = outcome.map_err(|error| explain(error, &self.folder))?;
         progress.end();
+        if outcome.finished && !progress.has_begun() {
+            note("this run was finished before; nothing is left to do");
+        }
         if let Some(path) = &outcome.sampler {
             let tuned = SampleFrom::Checkpoint(path.clone());
             self.sample(tuned, outcome.steps).await?;
@@ -127,12 +133,18 @@ impl<'a> Training<'a> {
         shown?;
         if !outcome.finished {
             return Err(anyhow!(Stopped(format!(
-                "stopped after {} steps, saved as {}; the same command goes on from there",
-                outcome.steps,
+                "stopped after {}, saved as {}; the same command goes on from there",
+                counted(outcome.steps as u64, "step"),
                 checkpoint.unwrap_or_default()
             ))));
         }
         Ok(())
+    }
+
+    /// Opens a sampler. `action` completes the sentence "could not …".
+    async fn sampler(&self, from: SampleFrom, action: &str) -> anyhow::Result<SamplingClient> {
+        let sampler = self.backend.service.create_sampling_client(from).await;
+        sampler.map_err(|error| hint::explain(error, format!("could not {action}")))
     }
 
     /// Asks what the user wants asked, unless it was asked after so many steps already.
@@ -154,9 +166,11 @@ impl<'a> Training<'a> {
             temperature: 0.0,
             ..self.renderer.sampling_params(128)
         };
-        let sampler = self.backend.service.create_sampling_client(from).await?;
+        let sampler = self.sampler(from, "ask the model").await?;
         let samples = sample_records(&sampler, &self.renderer, &questions, &params, steps);
-        let samples = samples.await?;
+        let samples = samples
+            .await
+            .map_err(|error| explain(error, &self.folder))?;
         std::fs::create_dir_all(&self.folder)
             .with_context(|| format!("could not create {}", self.folder.display()))?;
         Ok(write_samples(&self.folder, &samples)?)
@@ -164,18 +178,43 @@ impl<'a> Training<'a> {
 }
 
 /// Says what to do about a run that failed.
-fn explain(error: Error) -> anyhow::Error {
-    match error {
-        Error::Client(error) => hint::explain(
-            error,
-            "the run stopped; the same command goes on from its last checkpoint".to_owned(),
+fn explain(error: Error, folder: &Path) -> anyhow::Error {
+    let saved = saved_steps(folder);
+    let headline = match saved {
+        Some(steps) => format!(
+            "the run stopped; the same command goes on after {}",
+            counted(steps as u64, "step")
         ),
+        None => "the run could not go on".to_owned(),
+    };
+    match error {
+        Error::Client(error) => hint::explain(error, headline),
         Error::Resume { .. } => anyhow::Error::new(error).context(Hint(
             "go on with the data and settings that it began with, or name another `--run-dir`",
         )),
-        Error::Caller { .. } => anyhow::Error::new(error).context(Hint(
-            "the steps so far are saved: the same command goes on from there",
-        )),
+        Error::Caller { source, .. } => anyhow!(source.to_string()).context(headline),
+        error => in_our_words(error),
+    }
+}
+
+/// Returns how many steps are in the last checkpoint of a run, if there is one.
+fn saved_steps(folder: &Path) -> Option<usize> {
+    let path = folder.join("journal.jsonl");
+    let journal = path.exists().then(|| Journal::open(path).ok())??;
+    journal.last_checkpoint().map(|(steps, _)| steps)
+}
+
+/// Calls settings as the options do.
+fn in_our_words(error: Error) -> anyhow::Error {
+    match error {
+        Error::Setting { setting, problem } => {
+            let option = match setting {
+                "learning_rate.peak" => "learning_rate",
+                "learning_rate.floor" => "decay_floor",
+                other => other,
+            };
+            anyhow!("{option}: {problem}")
+        }
         error => error.into(),
     }
 }
@@ -184,7 +223,15 @@ fn explain(error: Error) -> anyhow::Error {
 fn stop_on_ctrl_c(interrupt: Interrupt) {
     tokio::spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {
-            note("\nstopping after this step, with a checkpoint; Ctrl-C again stops at once");
+            // Not into the bar.
+            let bar = if std::io::stderr().is_terminal() {
+                "\n"
+            } else {
+                ""
+            };
+            note(&format!(
+                "{bar}stopping after this step, with a checkpoint; Ctrl-C again stops at once"
+            ));
             interrupt.set();
         }
         if tokio::signal::ctrl_c().await.is_ok() {
@@ -193,10 +240,14 @@ fn stop_on_ctrl_c(interrupt: Interrupt) {
     });
 }
 
-/// Refuses a file without lines.
-fn not_empty<T>(items: &[T], file: &std::path::Path) -> anyhow::Result<()> {
-    match items.is_empty() {
-        true => Err(anyhow!("{} has no lines", file.display())),
-        false => Ok(()),
+/// Refuses a file with nothing to learn from.
+fn not_empty<T>(items: &[T], too_long: usize, file: &Path) -> anyhow::Result<()> {
+    match (items.is_empty(), too_long) {
+        (false, _) => Ok(()),
+        (true, 0) => Err(anyhow!("{} has no lines", file.display())),
+        (true, _) => Err(anyhow!(
+            "everything in {} is longer than `max_tokens`",
+            file.display()
+        )),
     }
 }

@@ -12,6 +12,7 @@ use super::Training;
 use super::options::RunArgs;
 use crate::choice;
 use crate::context::Context;
+use crate::human::counted;
 use crate::judge::{JudgeArgs, JudgedTask};
 use crate::report::note;
 
@@ -126,7 +127,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let training = Training::open(ctx, &args.run, None).await?;
     let file = args.run.data()?;
     let tasks = read_numbered::<Task>(file)?;
-    super::not_empty(&tasks, file)?;
+    super::not_empty(&tasks, 0, file)?;
     let answer_tokens = args.play.max_tokens();
     let judged = |(line, task)| {
         JudgedTask::new(&training.renderer, task, answer_tokens, &judge)
@@ -140,13 +141,13 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         kl_penalty: args.kl_penalty.unwrap_or(default.kl_penalty),
         ..default
     };
-    config.check()?;
+    config.check().map_err(super::in_our_words)?;
     note(&format!(
-        "{} questions, {} in a step, {} answers to each: {} steps",
+        "{} questions, {} in a step, {} answers to each: {}",
         tasks.len(),
         config.problems_per_step.min(tasks.len()),
         config.group_size,
-        config.steps
+        counted(config.steps as u64, "step")
     ));
     let tokens = Tokens::of_rl(&config, longest.unwrap_or(0), answer_tokens);
     training.confirm(&tokens).await?;

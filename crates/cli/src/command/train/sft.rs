@@ -9,6 +9,7 @@ use super::Training;
 use super::options::RunArgs;
 use crate::choice;
 use crate::context::Context;
+use crate::human::counted;
 use crate::report::note;
 
 /// Fine-tune on a JSONL file of chats or prompt/completion pairs
@@ -117,9 +118,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         length,
         args.length.too_long(),
     )?;
-    if examples.skipped == 0 {
-        super::not_empty(&examples.train, file)?;
-    }
+    super::not_empty(&examples.train, examples.skipped, file)?;
     let eval = args.eval.unwrap_or(examples.train.len() / 20);
     let mut examples = examples.split_eval(eval, 0);
     let records = examples.train.len();
@@ -128,12 +127,15 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     }
     let mut config = settings(&args.run, &args.passes, &training.backend.model)?;
     config.eval_every = args.eval_every.unwrap_or(config.eval_every);
-    config.check()?;
-    let steps = config.steps(examples.train.len())?;
+    config.check().map_err(super::in_our_words)?;
+    let steps = config
+        .steps(examples.train.len())
+        .map_err(super::in_our_words)?;
     note(&format!(
-        "{records} examples to train on, {} to evaluate, {} longer than {length} tokens: {steps} steps",
+        "{records} examples to train on, {} to evaluate, {} longer than {length} tokens: {}",
         examples.eval.len(),
-        examples.skipped
+        examples.skipped,
+        counted(steps as u64, "step")
     ));
     let tokens = Tokens::of_sft(&config, &examples.train, &examples.eval)?;
     training.confirm(&tokens).await?;

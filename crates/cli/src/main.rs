@@ -64,7 +64,7 @@ enum Command {
     Sample(sample::Args),
     Serve(serve::Args),
     Session(session::Args),
-    Train(train::Args),
+    Train(Box<train::Args>),
     Version(version::Args),
 }
 

@@ -41,7 +41,7 @@ async fn surprise_is_counted_per_token_that_counts() -> Result<()> {
 
     let sampler = server.service().create_sampling_client(MODEL).await?;
     let long = Example::from_prompt_completion(&[5, 6], &[7, 8, 9]);
-    let asked = surprise(&sampler, &[long.clone()]).await?[0];
+    let asked = surprise(&sampler, std::slice::from_ref(&long)).await?[0];
     assert_eq!(asked.weight, 3.0);
     let trained = mean_nll(&training, &[long]).await?;
     assert!(

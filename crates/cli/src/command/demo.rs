@@ -50,7 +50,7 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
     };
     let before = demo.base().await?;
     let pirate = demo.supervised(&before).await?;
-    demo.reinforced().await?;
+    demo.reinforced(&before).await?;
     say(&format!(
         "\nThe pirate is kept as {pirate}\nOpen the reports: {}, {}\nNext: `tinkrs train sft --help`, `tinkrs chat`",
         demo.folder.join("sft/report.html").display(),
@@ -128,7 +128,7 @@ impl Demo {
     }
 
     /// Rewards answers, and shows how the reward rises.
-    async fn reinforced(&self) -> anyhow::Result<()> {
+    async fn reinforced(&self, before: &SamplingClient) -> anyhow::Result<()> {
         say("\n2. Learning from rewards: when asked for three animals, those of the forest")?;
         let question = Conversation::from([Message::user("Name three animals.")]);
         let problem = Question::new(&self.renderer, &question, 24, |answer| {
@@ -160,10 +160,19 @@ impl Demo {
         let service = &self.backend.service;
         let after = service.create_sampling_client(sampler(&outcome)?).await?;
         let params = self.renderer.sampling_params(24);
-        let said = answers(&after, &self.renderer, &vec![question; 3], &params).await?;
+        let asked = vec![question; 3];
+        let said = answers(&after, &self.renderer, &asked, &params).await?;
         for answer in said {
             say(&format!("    {}", answer.message.content))?;
         }
+        let likeliest = SamplingParams {
+            temperature: 0.0,
+            ..params
+        };
+        let (renderer, asked) = (&self.renderer, &asked[..1]);
+        let old = sample_records(before, renderer, asked, &likeliest, 0).await?;
+        let new = sample_records(&after, renderer, asked, &likeliest, outcome.steps).await?;
+        write_samples(&folder, &[old, new].concat())?;
         report::write(&folder)?;
         Ok(())
     }

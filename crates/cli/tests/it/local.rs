@@ -146,7 +146,16 @@ fn the_demo_teaches_a_pirate_and_raises_a_reward() {
             .join("tinkrs-demo")
             .join(run)
             .join("report.html");
-        let report = std::fs::read_to_string(report).unwrap();
-        assert!(report.contains("<svg"), "{run}");
+        assert!(
+            std::fs::read_to_string(&report).unwrap().contains("<svg"),
+            "{run}"
+        );
+        if let Some(page) = crate::browser::open(&report) {
+            let said = |row: &Vec<String>| row.iter().all(|cell| !cell.is_empty());
+            assert!(
+                !page.rows.is_empty() && page.rows.iter().all(said),
+                "{run}: {page:?}"
+            );
+        }
     }
 }

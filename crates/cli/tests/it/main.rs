@@ -1,6 +1,7 @@
 //! The binary as a user meets it: in an empty home, without an environment.
 
 mod account;
+mod browser;
 mod chat;
 mod checkpoints;
 mod eval;

@@ -1,6 +1,5 @@
 //! Every recipe for two steps and more, against a local server in this process.
 
-mod browser;
 mod config;
 mod distill;
 mod dpo;

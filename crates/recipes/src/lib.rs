@@ -53,6 +53,17 @@ pub mod report;
 #[cfg(test)]
 mod testing;
 
+/// The Rust of the guides in `docs`, which has to compile.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/ci.md")]
+    struct Ci;
+    #[doc = include_str!("../../../docs/hosted.md")]
+    struct Hosted;
+    #[doc = include_str!("../../../docs/rl.md")]
+    struct Rl;
+}
+
 pub use error::Error;
 pub use estimate::{Price, Prices, Tokens};
 pub use learning_rate::{Decay, Schedule, lora_learning_rate};

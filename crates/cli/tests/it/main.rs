@@ -4,6 +4,7 @@ mod account;
 mod browser;
 mod chat;
 mod checkpoints;
+mod docs;
 mod eval;
 mod help;
 mod here;

@@ -1,69 +1,63 @@
-"""Measures PyTorch + PEFT on the workloads of `cargo bench -p tinkrs-engine`, for comparison on one machine.
+"""Measures PyTorch + transformers + PEFT on the workloads of the engine's example `measure`.
 
-usage: engine_torch.py [--models FOLDER] [--only MODEL] [--repeats N] [--threads N]
+usage: engine_torch.py FOLDER train BATCH LENGTH STEPS
+       engine_torch.py FOLDER sample BATCH TOKENS [ADAPTERS]
 
-Needs torch, transformers and peft. Models: `95m` and `7m`, random Qwen3 shapes; and, with --models or TINKRS_MODELS,
-the real ones that `get-models` fetched into FOLDER. Each measurement runs in a process of its own, so that its peak
-memory is its own, and prints one line of JSON; all is in f32:
+FOLDER is a Hugging Face folder; everything is in f32, on all cores or TINKRS_THREADS. The first round warms up and prints
+`{"ready": true, "way": …}`. Then each line on stdin asks for a round, which prints one line of JSON.
 
-  train      one LoRA step: forward, cross-entropy, backward, AdamW; rank 16 on the seven linears, 8 sequences of 256;
-             the best of N repeats
-  decode     one new token for each of 1 or 16 sequences, with a KV cache, greedily, no adapter; the mean of the fastest
-             quarter of 127 steps after a prompt of 16
+Each workload is done in the fastest of the ways that people use, and the line says in which:
 
-`seconds` is the time of one step. Tokens per core-second divide by the processor time used instead of the clock.
-
-Torch's threads wait for each other at every operation: on a busy machine, many threads are slower than one, by far for
-small models. Compare on an idle machine, or with --threads 1.
+  train    scaled-dot-product attention, gradients for the adapter alone (rank 16 on the seven linears), the fused AdamW
+  sample   temperature 1 and log-probabilities, with a KV cache and without gradients: `model.generate`, or a loop
+           around `model()` with the default or a static cache, whichever is fastest when warming up
 """
 
-import argparse
 import json
-import multiprocessing
 import os
 import resource
+import sys
 import time
-from pathlib import Path
 
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-RANDOM_MODELS = {
-    "95m": dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, num_key_value_heads=4,
-                intermediate_size=2304, vocab_size=16384),
-    "7m": dict(hidden_size=256, num_hidden_layers=6, num_attention_heads=4, num_key_value_heads=2,
-               intermediate_size=768, vocab_size=8192),
-}
-REAL_MODELS = ["stories15M", "MiniMind2-Small", "SmolLM2-135M-Instruct"]
-RANK, ALPHA, TRAIN_BATCH, TRAIN_LENGTH = 16, 32, 8, 256
-PROMPT, NEW_TOKENS = 16, 128
+RANK, PROMPT = 16, 16
 
 
-def load(name, folder):
+def load(folder):
     import torch
-    from transformers import AutoModelForCausalLM, Qwen3Config
+    import transformers
 
-    if name not in RANDOM_MODELS:
-        return AutoModelForCausalLM.from_pretrained(Path(folder) / name, dtype=torch.float32)
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    torch.set_num_threads(int(os.environ.get("TINKRS_THREADS") or len(os.sched_getaffinity(0))))
     torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(Qwen3Config(
-        **RANDOM_MODELS[name], head_dim=64, max_position_embeddings=2048, tie_word_embeddings=True))
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
 
 
-def timed(step):
-    """Returns the wall and processor seconds of one call."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    step()
-    return time.perf_counter() - wall, time.process_time() - cpu
-
-
-def train(model, repeats):
+def adapters_on(model, count):
+    """Puts adapters named 0, 1, … on the seven linear layers of each block."""
     import torch
     from peft import LoraConfig, get_peft_model
 
+    config = LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules=LINEARS, task_type="CAUSAL_LM")
+    model = get_peft_model(model, config, adapter_name="0")
+    for index in range(1, count):
+        model.add_adapter(str(index), config)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=1e-3)  # A new adapter is half zeros.
+    return model
+
+
+def training(model, batch, length, steps):
+    """Returns a round of LoRA steps, and the way they are done."""
+    import torch
+
     vocab = model.config.vocab_size
-    model = get_peft_model(model, LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=LINEARS, task_type="CAUSAL_LM"))
-    trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=1e-4, betas=(0.9, 0.95), eps=1e-12, weight_decay=0.0)
-    tokens = torch.randint(0, vocab, (TRAIN_BATCH, TRAIN_LENGTH + 1))
+    model = adapters_on(model, 1)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-4, betas=(0.9, 0.95), eps=1e-12, weight_decay=0.0, fused=True)
+    tokens = torch.randint(0, vocab, (batch, length + 1))
 
     def step():
         logits = model(input_ids=tokens[:, :-1], use_cache=False).logits
@@ -72,72 +66,91 @@ def train(model, repeats):
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    step()  # The first step allocates; it is not counted.
-    timings = [timed(step) for _ in range(repeats)]
-    return TRAIN_BATCH * TRAIN_LENGTH, min(wall for wall, _ in timings), min(cpu for _, cpu in timings)
+    def round_of_steps():
+        for _ in range(steps):
+            step()
+        return steps * batch * length
+
+    return round_of_steps, "PEFT, sdpa, fused AdamW"
 
 
-def decode(model, batch):
+def sampling(model, batch, new_tokens, adapters=0):
+    """Returns a round of sampling in the fastest way, and its name."""
     import torch
+    from transformers import StaticCache
 
+    vocab, config = model.config.vocab_size, model.config
+    model.generation_config.eos_token_id = None
+    more = {}
+    if adapters:
+        model = adapters_on(model, adapters)
+        more = {"adapter_names": [str(index % adapters) for index in range(batch)]}
     model.eval()
-    output = None
+    prompts = torch.randint(0, vocab, (batch, PROMPT))
 
-    def step():
-        nonlocal output
-        if output is None:
-            tokens = torch.randint(0, model.config.vocab_size, (batch, PROMPT))
-            output = model(input_ids=tokens, use_cache=True)
-        else:
-            tokens = output.logits[:, -1].argmax(-1, keepdim=True)
-            output = model(input_ids=tokens, past_key_values=output.past_key_values, use_cache=True)
+    def draw(logits):
+        logprobs = torch.log_softmax(logits, -1)
+        chosen = torch.multinomial(logprobs.exp(), 1)
+        return chosen, logprobs.gather(-1, chosen)
 
+    def loop(count, cache=None):
+        tokens, drawn = prompts, []
+        for index in range(count):
+            position = torch.arange(tokens.shape[1]) + (PROMPT + index - 1 if index else 0)
+            output = model(input_ids=tokens, past_key_values=cache, use_cache=True, logits_to_keep=1,
+                           position_ids=position.unsqueeze(0), **more)
+            cache = output.past_key_values
+            tokens, logprob = draw(output.logits[:, -1])
+            drawn.append((tokens, logprob))
+        return len(drawn) * batch
+
+    def static_loop(count):
+        return loop(count, StaticCache(config=config, max_batch_size=batch, max_cache_len=PROMPT + new_tokens))
+
+    def generate(count):
+        output = model.generate(prompts, attention_mask=torch.ones_like(prompts), do_sample=True, temperature=1.0,
+                                top_k=0, top_p=1.0, max_new_tokens=count, return_dict_in_generate=True,
+                                output_logits=True, pad_token_id=0, **more)
+        for logits, tokens in zip(output.logits, output.sequences[:, PROMPT:].T):
+            torch.log_softmax(logits, -1).gather(-1, tokens.unsqueeze(-1))
+        return output.sequences[:, PROMPT:].numel()
+
+    ways = {"a loop, default cache": loop, "a loop, static cache": static_loop, "generate": generate}
+    seconds = {}
     with torch.inference_mode():
-        timings = [timed(step) for _ in range(NEW_TOKENS)][1:]
-    wall = sorted(wall for wall, _ in timings)[: len(timings) // 4]
-    return batch, sum(wall) / len(wall), sum(cpu for _, cpu in timings) / len(timings)
+        for name, way in ways.items():
+            trial = min(new_tokens, 32)
+            way(trial)
+            start = time.perf_counter()
+            way(trial)
+            seconds[name] = time.perf_counter() - start
+    fastest = min(seconds, key=seconds.get)
+
+    def round_of_samples():
+        with torch.inference_mode():
+            return ways[fastest](new_tokens)
+
+    return round_of_samples, f"{fastest}, sdpa"
 
 
-def measure(workload, batch, name, options, results):
-    import torch
-    import transformers
-
-    transformers.utils.logging.disable_progress_bar()
-    torch.set_num_threads(options.threads)
-    model = load(name, options.models)
-    if workload == "train":
-        tokens, wall, cpu = train(model, options.repeats)
-    else:
-        tokens, wall, cpu = decode(model, batch)
-    results.put({
-        "implementation": f"torch {torch.__version__}", "workload": workload, "model": name, "batch": batch,
-        "threads": options.threads, "seconds": round(wall, 5), "tokens_per_second": round(tokens / wall, 1),
-        "tokens_per_core_second": round(tokens / cpu, 1),
-        "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
-    })
+def measure(round_of_work):
+    wall, cpu = time.perf_counter(), time.process_time()
+    tokens = round_of_work()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return {"tokens": tokens, "wall_s": wall, "cpu_s": cpu, "tokens_per_s": tokens / wall,
+            "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default=os.environ.get("TINKRS_MODELS"), help="folder with the real models")
-    parser.add_argument("--only", help="measure this model alone")
-    parser.add_argument("--repeats", type=int, default=4)
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    options = parser.parse_args()
-
-    context = multiprocessing.get_context("spawn")
-    real = [name for name in REAL_MODELS if options.models and (Path(options.models) / name).is_dir()]
-    for name in [*RANDOM_MODELS, *real]:
-        if options.only not in (None, name):
-            continue
-        for workload, batch in [("decode", 1), ("decode", 16), ("train", TRAIN_BATCH)]:
-            results = context.SimpleQueue()
-            process = context.Process(target=measure, args=(workload, batch, name, options, results))
-            process.start()
-            process.join()
-            if process.exitcode != 0:
-                raise SystemExit(f"{workload} of {name} failed")
-            print(json.dumps(results.get()), flush=True)
+    workloads = {"train": (training, (3,)), "sample": (sampling, (2, 3))}
+    folder, workload, *numbers = sys.argv[1:] if len(sys.argv) > 2 else ["", ""]
+    if workload not in workloads or len(numbers) not in workloads[workload][1]:
+        sys.exit(__doc__)
+    work, way = workloads[workload][0](load(folder), *(int(number) for number in numbers))
+    work()
+    print(json.dumps({"ready": True, "way": way}), flush=True)
+    for _ in sys.stdin:
+        print(json.dumps(measure(work)), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 //! What the server adds to the engine: `cargo bench -p tinkrs-server`.
 //!
 //! Prints the time of an operation through HTTP and of the same operation on the engine, the memory of
-//! 2,000 polls that wait, and how long a server takes to start. Compare on an idle machine.
+//! 2,000 polls that wait, and how long a server takes to start. Compare on an idle machine. With
+//! `-- --json`, all of it is one line of JSON, which `bench/run server` reads; `--polls N` and
+//! `--operations N` set how many.
 
 #![allow(clippy::print_stdout)]
 
@@ -20,8 +22,12 @@ use tinkrs_server::{BaseModel, Server, Settings};
 use tinkrs_types::{Datum, LoraConfig, LossFn};
 use tokio::net::{TcpListener, TcpStream};
 
-const OPERATIONS: i64 = 500;
-const POLLS: usize = 2000;
+/// Returns the number behind an option of the command line.
+fn option(name: &str, default: usize) -> usize {
+    let mut arguments = std::env::args().skip_while(|argument| argument != name);
+    let value = arguments.nth(1);
+    value.map_or(default, |value| value.parse().expect("a number"))
+}
 
 fn model() -> Arc<Model> {
     let weights = RandomWeights::new(ModelConfig::tiny_llama(), 1, Dtype::F32).unwrap();
@@ -38,6 +44,8 @@ fn main() {
 }
 
 async fn run() {
+    let operations = option("--operations", 500) as i64;
+    let polls = option("--polls", 2000);
     let data = tempfile::tempdir().unwrap();
     let start = Instant::now();
     let models = vec![BaseModel::new("tiny", model())];
@@ -51,10 +59,7 @@ async fn run() {
     ));
     let mut connection = Connection::open(address).await;
     connection.get("/api/v1/healthz").await;
-    println!(
-        "start, with a tiny model: {:.1} ms",
-        millis(start.elapsed())
-    );
+    let start = start.elapsed();
 
     let session = connection
         .post(
@@ -69,38 +74,30 @@ async fn run() {
     let created = connection.post("/create_model", &body).await;
     let model_id = connection.result(&created).await["model_id"].clone();
 
-    let mut through_http = Vec::new();
-    for number in 1..=OPERATIONS {
+    // In turns, so that both meet the same machine.
+    let mut run = TrainingRun::lora(model(), &LoraConfig::new(4)).unwrap();
+    let batch = [Datum::supervised(vec![1, 5, 9], [5, 9, 2], [0.0, 1.0, 1.0]).unwrap()];
+    let (mut through_http, mut direct) = (Vec::new(), Vec::new());
+    for number in 1..=operations {
         let body = pass(&model_id, number);
         let start = Instant::now();
         let promise = connection.post("/forward_backward", &body).await;
         connection.result(&promise).await;
         through_http.push(start.elapsed());
-    }
-    let mut run = TrainingRun::lora(model(), &LoraConfig::new(4)).unwrap();
-    let batch = [Datum::supervised(vec![1, 5, 9], [5, 9, 2], [0.0, 1.0, 1.0]).unwrap()];
-    let mut direct = Vec::new();
-    for _ in 0..OPERATIONS {
+
         let start = Instant::now();
         run.forward_backward(&batch, &LossFn::CrossEntropy).unwrap();
         direct.push(start.elapsed());
     }
     let (through_http, direct) = (median(through_http), median(direct));
-    println!(
-        "forward_backward, median of {OPERATIONS}: {:.3} ms through HTTP, {:.3} ms on the engine: \
-         the server adds {:.3} ms",
-        millis(through_http),
-        millis(direct),
-        millis(through_http.saturating_sub(direct)),
-    );
 
     let before = resident_mib();
     let early = connection
-        .post("/forward_backward", &pass(&model_id, OPERATIONS + 2))
+        .post("/forward_backward", &pass(&model_id, operations + 2))
         .await;
     let id = early["request_id"].as_str().unwrap().to_owned();
     let mut connections = Vec::new();
-    for _ in 0..POLLS {
+    for _ in 0..polls {
         let mut connection = Connection::open(address).await;
         let body = json!({"request_id": id});
         let request = connection.request("/retrieve_future", &body);
@@ -109,10 +106,26 @@ async fn run() {
         connections.push(tokio::spawn(poll));
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
+    let polls_mib = resident_mib() - before;
+    let added = through_http.saturating_sub(direct);
+    if std::env::args().any(|argument| argument == "--json") {
+        let line = json!({
+            "start_ms": millis(start), "http_ms": millis(through_http),
+            "engine_ms": millis(direct), "added_ms": millis(added),
+            "polls": polls, "polls_mib": polls_mib,
+        });
+        println!("{line}");
+        return;
+    }
+    println!("start, with a tiny model: {:.1} ms", millis(start));
     println!(
-        "{POLLS} waiting polls: {:.1} MiB, both ends in this process",
-        resident_mib() - before
+        "forward_backward, median of {operations}: {:.3} ms through HTTP, {:.3} ms on the engine: \
+         the server adds {:.3} ms",
+        millis(through_http),
+        millis(direct),
+        millis(added),
     );
+    println!("{polls} waiting polls: {polls_mib:.1} MiB, both ends in this process");
 }
 
 fn pass(model_id: &Value, number: i64) -> Value {

@@ -2,7 +2,9 @@
 //!
 //! `cargo bench -p tinkrs-wire` prints how many copies encoding the request and decoding its
 //! output are worth. Both sides allocate what they make. They take turns, so that both meet
-//! the same machine, and the fastest of all turns counts: other processes only add time.
+//! the same machine, and the fastest of all turns counts: other processes only add time. With
+//! `-- --json` each comparison is one line of JSON, which `bench/run wire` reads; `--turns N` sets
+//! how many turns.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it measured")]
 
@@ -16,7 +18,6 @@ use tinkrs_wire::op::forward_backward::{self, ForwardBackwardRequest};
 
 const DATUMS: usize = 256;
 const TOKENS: usize = 2_048;
-const TURNS: usize = 201;
 
 fn main() {
     keep_freed_memory();
@@ -76,6 +77,13 @@ fn output() -> ForwardBackwardOutput {
     }
 }
 
+/// Returns how many turns each side has.
+fn turns() -> usize {
+    let mut arguments = std::env::args().skip_while(|argument| argument != "--turns");
+    let given = arguments.nth(1);
+    given.map_or(201, |turns| turns.parse().expect("a number of turns"))
+}
+
 struct Fastest {
     work: Duration,
     copy: Duration,
@@ -84,6 +92,16 @@ struct Fastest {
 impl Fastest {
     fn print(&self, what: &str, bytes: usize, target: f64) {
         let ratio = self.work.as_secs_f64() / self.copy.as_secs_f64();
+        if std::env::args().any(|argument| argument == "--json") {
+            let tokens = (DATUMS * TOKENS) as f64;
+            let line = serde_json::json!({
+                "what": what, "bytes": bytes, "copies": ratio,
+                "ns_per_token": self.work.as_secs_f64() / tokens * 1e9,
+                "copy_ns_per_token": self.copy.as_secs_f64() / tokens * 1e9,
+            });
+            println!("{line}");
+            return;
+        }
         println!(
             "{what}: {ratio:.2} copies of its {bytes} bytes (target: at most {target}); \
              {:.0} µs against {:.0} µs",
@@ -97,7 +115,7 @@ impl Fastest {
 /// what it makes is dropped off the clock.
 fn compare<I, O>(bytes: &[u8], input: impl Fn() -> I, work: impl Fn(I) -> O) -> Fastest {
     let (mut fastest, mut copy) = (Duration::MAX, Duration::MAX);
-    for _ in 0..TURNS {
+    for _ in 0..turns() {
         let given = input();
         let start = Instant::now();
         let made = black_box(work(black_box(given)));

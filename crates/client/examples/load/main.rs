@@ -1,16 +1,19 @@
 //! Measures what the client costs: time, processor time and memory.
 //!
 //! ```text
-//! load sample N PROMPT_TOKENS        N samples of 128 tokens, all submitted at once
-//! load train STEPS DATUMS TOKENS     pipelined forward_backward and optim_step
-//! load raw N [PROMPT_TOKENS]         what `sample` sends, from a bare loop over hyper
+//! load sample N PROMPT_TOKENS [IN_FLIGHT]  N samples of 128 tokens, so many at once, or all
+//! load train STEPS DATUMS TOKENS           pipelined forward_backward and optim_step
+//! load raw N PROMPT_TOKENS [IN_FLIGHT]     what `sample` sends, from a bare loop over hyper
+//! load rl MODEL GROUP TOKENS               steps of reinforcement learning, one a line of stdin
 //! ```
 //!
-//! The server is at `TINKER_BASE_URL` and offers `null/model`, as the example `null_server` of
-//! `tinkrs-testkit` does. `bench/client` runs everything. Each run prints one line of JSON.
+//! The server is at `TINKER_BASE_URL`. But for `rl` it offers `null/model`, as the example
+//! `null_server` of `tinkrs-testkit` does. Each run, or step, prints one line of JSON. `bench/run`
+//! compares them with the same work of the official SDK (`bench/client_python.py`).
 
 mod measure;
 mod raw;
+mod rl;
 mod sample;
 mod train;
 
@@ -23,25 +26,32 @@ const MAX_TOKENS: u32 = 128;
 /// The key, if the environment has none. The server does not care.
 const KEY: &str = "tml-bench";
 
+const USAGE: &str = "usage: load sample N PROMPT_TOKENS [IN_FLIGHT] | train STEPS DATUMS TOKENS | \
+                     raw N PROMPT_TOKENS [IN_FLIGHT] | rl MODEL GROUP TOKENS";
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (mode, numbers) = arguments
-        .split_first()
-        .context("usage: load sample|train|raw")?;
-    let numbers: Vec<usize> = numbers
-        .iter()
-        .map(|number| number.parse().with_context(|| format!("`{number}`")))
-        .collect::<Result<_>>()?;
-    match (mode.as_str(), &numbers[..]) {
-        ("sample", [n, prompt_tokens]) => sample::run(*n, *prompt_tokens).await,
-        ("train", [steps, datums, tokens]) => train::run(*steps, *datums, *tokens).await,
-        ("raw", [n]) => raw::run(*n, 1_000).await,
-        ("raw", [n, prompt_tokens]) => raw::run(*n, *prompt_tokens).await,
-        _ => bail!(
-            "usage: load sample N PROMPT_TOKENS | train STEPS DATUMS TOKENS | raw N [PROMPT_TOKENS]"
-        ),
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["sample", n, prompt, ref in_flight @ ..] if in_flight.len() < 2 => {
+            let in_flight = in_flight.first().unwrap_or(&n);
+            sample::run(number(n)?, number(prompt)?, number(in_flight)?).await
+        }
+        ["raw", n, prompt, ref in_flight @ ..] if in_flight.len() < 2 => {
+            let in_flight = in_flight.first().unwrap_or(&n);
+            raw::run(number(n)?, number(prompt)?, number(in_flight)?).await
+        }
+        ["train", steps, datums, tokens] => {
+            train::run(number(steps)?, number(datums)?, number(tokens)?).await
+        }
+        ["rl", model, group, tokens] => rl::run(model, number(group)?, number(tokens)?).await,
+        _ => bail!(USAGE),
     }
+}
+
+fn number(text: &str) -> Result<usize> {
+    text.parse().with_context(|| format!("`{text}`"))
 }
 
 /// Returns tokens as a prompt might have them: mostly of five digits.

@@ -49,6 +49,12 @@ fn peak_rss_mib() -> Result<f64> {
     Ok(kib / 1024.0)
 }
 
+/// Prints that the warm-up is over.
+#[expect(clippy::print_stdout, reason = "whoever asks for rounds waits for it")]
+pub(crate) fn ready() {
+    println!("{}", json!({"ready": true}));
+}
+
 /// Prints the line of JSON: what all modes have, and what this mode has besides.
 #[expect(clippy::print_stdout, reason = "the line is what the program is for")]
 pub(crate) fn print(

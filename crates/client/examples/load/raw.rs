@@ -19,10 +19,10 @@ use tinkrs_wire::{Body, SDK_VERSION, header as names, route};
 use tokio::net::TcpStream;
 use tokio::task::LocalSet;
 
-const CONNECTIONS: usize = 8;
+const MAX_CONNECTIONS: usize = 8;
 const KEY_OF_ID: &[u8] = b"\"request_id\":\"";
 
-pub(crate) async fn run(n: usize, prompt_tokens: usize) -> Result<()> {
+pub(crate) async fn run(n: usize, prompt_tokens: usize, in_flight: usize) -> Result<()> {
     let url = std::env::var("TINKER_BASE_URL").context("TINKER_BASE_URL is not set")?;
     let address = url
         .strip_prefix("http://")
@@ -33,7 +33,7 @@ pub(crate) async fn run(n: usize, prompt_tokens: usize) -> Result<()> {
     let start = Start::now();
     let next = Rc::new(Cell::new(0));
     let tasks = LocalSet::new();
-    let loops: Vec<_> = (0..CONNECTIONS)
+    let loops: Vec<_> = (0..in_flight.min(MAX_CONNECTIONS))
         .map(|_| {
             let (address, template) = (Rc::clone(&address), Rc::clone(&template));
             tasks.spawn_local(sample_in_a_loop(address, template, Rc::clone(&next), n))

@@ -1,0 +1,108 @@
+"""What has to be there before anything is measured: programs, Python environments, models.
+
+Everything that is installed is kept under ${TINKRS_CACHE:-.cache}. What is there already may be named instead:
+TINKRS_BENCH_TINKER and TINKRS_BENCH_TORCH (an interpreter that has the packages), TINKRS_MODELS (a folder).
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from .process import ROOT, Failed
+from .progress import say
+
+CACHE = Path(os.environ.get("TINKRS_CACHE") or ROOT / ".cache").absolute()
+QUICK = os.environ.get("TINKRS_BENCH_QUICK", "") not in ("", "0")
+ROUNDS = 1 if QUICK else int(os.environ.get("TINKRS_BENCH_ROUNDS") or 5)
+
+STORIES, MINIMIND, SMOLLM = "stories15M", "MiniMind2-Small", "SmolLM2-135M-Instruct"
+REQUIREMENTS = {"tinker": ROOT / "conformance/python/requirements/0.36.0.txt", "torch": ROOT / "bench/requirements/torch.txt"}
+# Section: cargo's names of the programs, and what else it needs.
+PROGRAMS = {
+    "client": [("tinkrs", "--example", "load"), ("tinkrs-testkit", "--example", "null_server")],
+    "wire": [("tinkrs-wire", "--bench", "wire")],
+    "engine": [("tinkrs-engine", "--example", "measure")],
+    "server": [("tinkrs-server", "--bench", "server"), ("tinkrs-cli", "--bin", "tinkrs"), ("tinkrs", "--example", "load")],
+    "growth": [("tinkrs", "--example", "load"), ("tinkrs-testkit", "--example", "null_server"),
+               ("tinkrs-engine", "--example", "measure"), ("tinkrs-server", "--bench", "server")],
+}
+NEEDS = {"client": ["tinker"], "wire": ["tinker"], "engine": ["torch", "models"], "server": ["tinker", "models"],
+         "growth": ["tinker", "torch", "models"]}
+
+
+def call(command, **more):
+    done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True, **more)
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    return done.stdout
+
+
+def interpreter(name):
+    """Returns a Python that has the packages, installing them first unless they are there."""
+    if given := os.environ.get(f"TINKRS_BENCH_{name.upper()}"):
+        return Path(given).absolute()
+    venv, wanted = CACHE / "bench" / name, REQUIREMENTS[name].read_text()
+    stamp = venv / "installed.txt"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        say(f"installing {name} into {venv}")
+        shutil.rmtree(venv, ignore_errors=True)
+        call([sys.executable, "-m", "venv", venv])
+        call([venv / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile",
+              "--no-deps", "-r", REQUIREMENTS[name]])
+        stamp.write_text(wanted)  # Last, so that an interrupted installation starts over.
+        say(f"installed {name}")
+    return venv / "bin/python"
+
+
+def models():
+    """Returns the folder of the models, fetching them first unless they are there."""
+    if given := os.environ.get("TINKRS_MODELS"):
+        return Path(given).absolute()
+    folder, fetch = CACHE / "models", ROOT.parent / "shared/models/get-models"
+    if not all((folder / name / "config.json").exists() for name in (STORIES, MINIMIND, SMOLLM)):
+        if not fetch.exists():
+            raise Failed(f"no models: {fetch} is not here; name a folder that has them in TINKRS_MODELS")
+        say(f"fetching models into {folder}")
+        call([fetch, folder, "stories15M", "minimind", "smollm2"])
+    return folder
+
+
+def build(sections):
+    """Builds the programs in one go, so that they share their dependencies. Returns their paths by name."""
+    programs = sorted({program for section in sections for program in PROGRAMS[section]})
+    # A quick run shows that everything works, and uses what tests have compiled.
+    profile = [] if QUICK else ["--release"]
+    command = ["cargo", "build", *profile, "--locked", "--message-format=json-render-diagnostics"]
+    for package, kind, name in programs:
+        command += ["-p", package, kind, name]
+    say("building " + ", ".join(name for _, _, name in programs))
+    found = {}
+    for line in call(command).splitlines():
+        message = json.loads(line)
+        if message.get("reason") == "compiler-artifact" and message.get("executable"):
+            found[message["target"]["name"]] = Path(message["executable"])
+    if missing := [name for _, _, name in programs if name not in found]:
+        raise Failed(f"cargo built no {', '.join(missing)}")
+    say("built")
+    return found
+
+
+class Tools:
+    """Paths of everything that the sections use."""
+
+    def __init__(self, sections):
+        needs = {need for section in sections for need in NEEDS[section]}
+        # Compiling takes the processor, installing the network.
+        with ThreadPoolExecutor(1) as background:
+            installing = background.submit(self.install, needs)
+            self.programs = build(sections)
+            installing.result()
+
+    def install(self, needs):
+        self.tinker = interpreter("tinker") if "tinker" in needs else None
+        self.torch = interpreter("torch") if "torch" in needs else None
+        self.models = models() if "models" in needs else None

@@ -1,0 +1,70 @@
+//! Sequences drawn at temperature 1, with their log-probabilities, past any end of sequence.
+
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use tinkrs_engine::Model;
+use tinkrs_engine::sample::{Event, SampleRequest, Sampler, SamplerSettings, WeightsId};
+use tinkrs_engine::types::{AdamParams, LossFn, Stop};
+
+use crate::train::{adapter_run, datum};
+
+const PROMPT: usize = 16;
+
+pub(crate) struct Sampling {
+    sampler: Sampler,
+    /// Sequences take turns with these; without any, they use the base model.
+    adapters: Vec<WeightsId>,
+    vocab: usize,
+}
+
+impl Sampling {
+    pub(crate) fn new(model: &Arc<Model>, adapters: usize) -> Result<Self> {
+        let settings = SamplerSettings {
+            // Each round reads its prompts again, as the other side does.
+            prefix_cache_bytes: 0,
+            ..SamplerSettings::default()
+        };
+        let vocab = model.config().vocab;
+        let mut sampler = Sampler::new(Arc::clone(model), settings);
+        let mut ids = Vec::new();
+        for seed in 0..adapters {
+            // One step, since half of a new adapter is zero.
+            let mut run = adapter_run(model, seed as i64)?;
+            run.forward_backward(&[datum(vocab, PROMPT, seed)?], &LossFn::CrossEntropy)?;
+            run.optim_step(&AdamParams::new(1e-4))?;
+            if let Some(adapter) = run.adapter() {
+                ids.push(sampler.add_adapter(adapter)?);
+            }
+        }
+        Ok(Self {
+            sampler,
+            adapters: ids,
+            vocab,
+        })
+    }
+
+    pub(crate) fn round(&mut self, batch: usize, tokens: usize) -> Result<usize> {
+        for index in 0..batch {
+            let prompt = (0..PROMPT).map(|i| ((i * 31 + index * 17) % self.vocab) as u32);
+            let mut request = SampleRequest::new(prompt.collect::<Vec<_>>(), tokens as u32);
+            request.params.stop = Some(Stop::Never);
+            request.fallback_seed = index as u64;
+            if !self.adapters.is_empty() {
+                request.weights = self.adapters[index % self.adapters.len()];
+            }
+            self.sampler.submit(request)?;
+        }
+        let mut drawn = 0;
+        while !self.sampler.is_idle() {
+            for event in self.sampler.step() {
+                match event {
+                    Event::Token { .. } => drawn += 1,
+                    Event::Failed { error, .. } => bail!(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(drawn)
+    }
+}

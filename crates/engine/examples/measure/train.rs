@@ -1,0 +1,60 @@
+//! LoRA steps on made-up tokens: every position of every sequence is a target.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use tinkrs_engine::types::{AdamParams, Datum, LoraConfig, LossFn, ModelInput};
+use tinkrs_engine::{Model, TrainingRun};
+
+use crate::RANK;
+
+pub(crate) struct Training {
+    run: TrainingRun,
+    data: Vec<Datum>,
+    tokens: usize,
+}
+
+impl Training {
+    /// Starts an adapter over the seven linear layers of each block.
+    pub(crate) fn new(model: &Arc<Model>, batch: usize, length: usize) -> Result<Self> {
+        let vocab = model.config().vocab;
+        let data = (0..batch).map(|seed| datum(vocab, length, seed));
+        Ok(Self {
+            run: adapter_run(model, 1)?,
+            data: data.collect::<Result<_>>()?,
+            tokens: batch * length,
+        })
+    }
+
+    pub(crate) fn round(&mut self, steps: usize) -> Result<usize> {
+        for _ in 0..steps {
+            self.run
+                .forward_backward(&self.data, &LossFn::CrossEntropy)?;
+            self.run.optim_step(&AdamParams::new(1e-4))?;
+        }
+        Ok(steps * self.tokens)
+    }
+}
+
+/// Starts a run of an adapter that has `seed` for its first values.
+pub(crate) fn adapter_run(model: &Arc<Model>, seed: i64) -> Result<TrainingRun> {
+    let config = LoraConfig {
+        seed: Some(seed),
+        train_unembed: false,
+        ..LoraConfig::new(RANK)
+    };
+    Ok(TrainingRun::lora(Arc::clone(model), &config)?)
+}
+
+/// Makes a sequence of tokens that looks like no text.
+pub(crate) fn datum(vocab: usize, length: usize, seed: usize) -> Result<Datum> {
+    let token = |i: usize| (i * 7919 + seed * 104_729 + i * i * 31) % vocab;
+    let tokens: Vec<u32> = (0..length).map(|i| token(i) as u32).collect();
+    let targets: Vec<i64> = (1..=length).map(|i| token(i) as i64).collect();
+    let weights = vec![1.0; length];
+    Ok(Datum::supervised(
+        ModelInput::from_tokens(tokens),
+        targets,
+        weights,
+    )?)
+}

@@ -8,6 +8,7 @@ TINKRS_BENCH_ROUNDS (5) and TINKRS_BENCH_OUT (a folder) change how often and whe
 import json
 import os
 import resource
+import signal
 import sys
 import time
 from pathlib import Path
@@ -45,6 +46,8 @@ def main():
     # Thousands of connections, in the programs that are started too.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 65_536), most))
+    # So that what was started is ended, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = Path(os.environ.get("TINKRS_BENCH_OUT") or (CACHE / "bench/quick" if QUICK else ROOT / "bench"))
     folder.mkdir(parents=True, exist_ok=True)
     try:

@@ -24,7 +24,7 @@ def sides(tools, server, server_options, *arguments, names=("tinkrs", "tinker (P
     prefix = f"{shown([tools.programs['null_server'], *server_options])} &  TINKER_API_KEY=tml-bench TINKER_BASE_URL=<its URL> "
 
     def work(command):
-        return lambda: lines_of(command, 600, TINKER_BASE_URL=server.url)[-1]
+        return lambda: lines_of(command, TINKER_BASE_URL=server.url)[-1]
 
     return [Side(name, shown(commands[name], prefix), work(commands[name])) for name in names]
 

@@ -73,6 +73,7 @@ def run(tools):
         ("sampling for a batch of 4", "length", 4 if QUICK else 40, lambda size: ("sample", 4, size)),
         ("sampling 24 tokens for a batch of 20", "adapters", 2, lambda size: ("sample", 20, 2 if QUICK else 24, size)),
     ]
-    for what, variable, start, work in pieces:
+    # One of each kind shows that it works.
+    for what, variable, start, work in pieces[::4] if QUICK else pieces:
         rows += of_engine(tools, what, variable, (start, start * TEN), work)
     return rows + of_client(tools) + of_polls(tools)

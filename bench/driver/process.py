@@ -5,9 +5,11 @@ import os
 import shlex
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT = 600  # seconds
 
 
 class Failed(Exception):
@@ -28,10 +30,13 @@ def environment(more):
             "TOKENIZERS_PARALLELISM": "false", "NO_PROXY": "127.0.0.1", **more}
 
 
-def lines_of(command, timeout, **env):
+def lines_of(command, **env):
     """Runs a program to its end and returns its lines of JSON."""
-    done = subprocess.run([str(word) for word in command], cwd=ROOT, env=environment(env), capture_output=True, text=True,
-                          timeout=timeout)
+    try:
+        done = subprocess.run([str(word) for word in command], cwd=ROOT, env=environment(env), capture_output=True,
+                              text=True, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{shown(command)} took more than {TIMEOUT} s") from None
     if done.returncode != 0:
         raise Failed(f"{shown(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -58,11 +63,14 @@ class Background:
         self.errors.close()
 
     def line(self):
-        """Returns the next line of its output."""
+        """Returns the next line of its output. A program that says nothing for too long is ended."""
+        watch = threading.Timer(TIMEOUT, self.process.kill)
+        watch.start()
         line = self.process.stdout.readline()
+        watch.cancel()
         if not line:
             self.errors.seek(0)
-            raise Failed(f"{shown(self.command)} ended early:\n{self.errors.read()[-4000:]}")
+            raise Failed(f"{shown(self.command)} ended early, or was silent for {TIMEOUT} s:\n{self.errors.read()[-4000:]}")
         return line.strip()
 
 

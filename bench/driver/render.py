@@ -59,7 +59,7 @@ def commands(rows):
 def facts(section):
     machine, versions = section["machine"], section["versions"]
     return [
-        f"- {section['date']}, {section['rounds']} rounds in turns, {section['seconds']:.0f} s; load average before: {section['load']}",
+        f"- {section['date']}, {section['rounds']} rounds or more, in turns, {section['seconds']:.0f} s; load average before: {section['load']}",
         f"- {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['kernel']}",
         "- " + ", ".join(f"{name} {version.removeprefix('rustc ')}" for name, version in versions.items()),
     ]

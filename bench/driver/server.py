@@ -19,7 +19,7 @@ CLIENT_CPU = Metric("cpu_s", "CPU of the client in a step", "s", "CPU")
 def bench_side(tools, operations, polls):
     """The benchmark of the crate, server and clients in one process."""
     command = [tools.programs["server"], "--json", "--operations", operations, "--polls", polls]
-    return Side("tinkrs-server", shown(command), lambda: lines_of(command, 300)[-1])
+    return Side("tinkrs-server", shown(command), lambda: lines_of(command)[-1])
 
 
 def overhead(tools):

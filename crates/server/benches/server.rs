@@ -22,13 +22,6 @@ use tinkrs_server::{BaseModel, Server, Settings};
 use tinkrs_types::{Datum, LoraConfig, LossFn};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Returns the number behind an option of the command line.
-fn option(name: &str, default: usize) -> usize {
-    let mut arguments = std::env::args().skip_while(|argument| argument != name);
-    let value = arguments.nth(1);
-    value.map_or(default, |value| value.parse().expect("a number"))
-}
-
 fn model() -> Arc<Model> {
     let weights = RandomWeights::new(ModelConfig::tiny_llama(), 1, Dtype::F32).unwrap();
     let threads = Threads::new(1).unwrap();
@@ -192,6 +185,13 @@ impl Connection {
         let body = json!({"request_id": promise["request_id"]});
         self.post("/retrieve_future", &body).await
     }
+}
+
+/// Returns the number behind an option of the command line.
+fn option(name: &str, default: usize) -> usize {
+    let mut arguments = std::env::args().skip_while(|argument| argument != name);
+    let value = arguments.nth(1);
+    value.map_or(default, |value| value.parse().expect("a number"))
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {

@@ -37,7 +37,7 @@ NEEDS = {"client": ["tinker"], "wire": ["tinker"], "engine": ["torch", "models"]
 def call(command, **more):
     done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True, **more)
     if done.returncode != 0:
-        raise Failed(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+        raise Failed(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stderr[-6000:]}")
     return done.stdout
 
 

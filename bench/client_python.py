@@ -97,7 +97,7 @@ def rl(model, group, tokens):
 
     training = service().create_lora_training_client(base_model=model, rank=16, seed=1)
     sampler = training.save_weights_and_get_sampling_client()
-    prompt = [token % 1_000 for token in token_ids(16)]
+    prompt = [token % 500 for token in token_ids(16)]
     params = types.SamplingParams(max_tokens=tokens, seed=1, stop=[])
 
     def datum(sequence, advantage):

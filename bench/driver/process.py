@@ -27,7 +27,7 @@ def environment(more):
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith("TINKER_") and name.lower() not in ("http_proxy", "all_proxy", "pythonpath")}
     return {**kept, "TINKER_API_KEY": "tml-bench", "TINKER_TELEMETRY": "0", "HF_HUB_OFFLINE": "1",
-            "TOKENIZERS_PARALLELISM": "false", "NO_PROXY": "127.0.0.1", **more}
+            "TOKENIZERS_PARALLELISM": "false", "RUST_BACKTRACE": "0", "NO_PROXY": "127.0.0.1", **more}
 
 
 def lines_of(command, **env):

@@ -44,7 +44,7 @@ async fn step(
     group: usize,
     length: usize,
 ) -> Result<SamplingClient> {
-    let prompt: Vec<u32> = tokens(PROMPT).iter().map(|token| token % 1_000).collect();
+    let prompt: Vec<u32> = tokens(PROMPT).iter().map(|token| token % 500).collect();
     let params = SamplingParams {
         seed: Some(SEED),
         stop: Some(Stop::Never),

@@ -107,10 +107,12 @@ def test_sessions_are_listed_described_and_found(rest):
     assert summary.status.detail == "on purpose"
 
 
-def test_traces_are_not_recorded_and_it_says_so(rest, service, training):
+def test_a_trace_is_exported(rest, service, training):
     session_id = training.get_info().model_id.split(":")[0]
-    with pytest.raises(Exception, match="records no traces"):
-        rest.export_session_trace(session_id).result()
+    url = rest.export_session_trace(session_id).result()
+    with urllib.request.urlopen(url) as answer:
+        trace = answer.read()
+    assert b"create_model" in trace
 
 
 def test_a_sampler_is_described(rest, service):

@@ -23,7 +23,7 @@ def train(client, batch, steps):
 
 def test_the_server_says_what_it_offers(service):
     models = service.get_server_capabilities().supported_models
-    assert [model.model_name for model in models] == [BASE_MODEL]
+    assert [model.model_name for model in models] == ["tinkrs/nano", BASE_MODEL]
     if hasattr(models[0], "trainable"):
         assert models[0].trainable and models[0].sampleable
 

@@ -4,11 +4,10 @@ import sys
 import tarfile
 import types as python_types
 import urllib.request
+from importlib.metadata import version
 
-# SDK 0.3.0 imports torch for conversions that these tests do not use.
-try:
-    import torch  # noqa: F401
-except ImportError:
+# SDK 0.3.0 imports torch for conversions that these tests do not use. Others look whether it is there.
+if version("tinker") == "0.3.0":
     torch = python_types.ModuleType("torch")
     torch.Tensor = type("Tensor", (), {})
     sys.modules["torch"] = torch

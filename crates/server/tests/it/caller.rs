@@ -144,6 +144,10 @@ impl TestServer {
         &self.server
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// The data folder.
     pub(crate) fn data(&self) -> &std::path::Path {
         self.data.path()

@@ -2,9 +2,11 @@
 
 mod caller;
 mod endpoints;
+mod socket;
 
 mod accounts;
 mod checkpoints;
+mod console;
 mod copies;
 mod downloads;
 mod faults;
@@ -12,6 +14,7 @@ mod imports;
 mod isolation;
 mod load;
 mod losses;
+mod memory;
 mod mutations;
 mod queue;
 mod recovery;
@@ -19,4 +22,5 @@ mod refusals;
 mod rest;
 mod results;
 mod sessions;
+mod traces;
 mod unsupported;

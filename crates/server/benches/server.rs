@@ -1,12 +1,14 @@
 //! What the server adds to the engine: `cargo bench -p tinkrs-server`.
 //!
 //! Prints the time of an operation through HTTP and of the same operation on the engine, the memory of
-//! 2,000 polls that wait, and how long a server takes to start. Compare on an idle machine. With
-//! `-- --json`, all of it is one line of JSON, which `bench/run server` reads; `--polls N` and
-//! `--operations N` set how many.
+//! 2,000 polls that wait, and how long a server takes to start: in this process, and as the program
+//! `tinkrs serve`, if `cargo build --release -p tinkrs-cli` has put it beside this one. Compare on an
+//! idle machine. With `-- --json`, all of it is one line of JSON, which `bench/run server` reads;
+//! `--polls N` and `--operations N` set how many.
 
 #![allow(clippy::print_stdout)]
 
+use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,9 +18,9 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tinkrs_engine::weights::{Dtype, RandomWeights};
+use tinkrs_engine::weights::{Dtype, HuggingFaceFolder, RandomWeights};
 use tinkrs_engine::{Model, ModelConfig, Precision, Threads, TrainingRun};
-use tinkrs_server::{BaseModel, Server, Settings};
+use tinkrs_server::{BaseModel, Server, Settings, Vocabulary};
 use tinkrs_types::{Datum, LoraConfig, LossFn};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -36,7 +38,64 @@ fn main() {
     runtime.block_on(run());
 }
 
+/// Starts a server with the built-in model, from its files in memory to the first answer.
+async fn start_nano() -> Duration {
+    let data = tempfile::tempdir().unwrap();
+    let start = Instant::now();
+    let folder = data.path().join("model");
+    tinkrs_nano::write_to(&folder).unwrap();
+    let weights = HuggingFaceFolder::open(&folder).unwrap();
+    let threads = Threads::all_cores().unwrap();
+    let model = Model::load(&weights, Precision::Stored, &threads).unwrap();
+    let vocabulary = Vocabulary::load(&folder, model.config().vocab).unwrap();
+    let base = BaseModel {
+        vocabulary: Some(Arc::new(vocabulary)),
+        ..BaseModel::new(tinkrs_nano::NAME, Arc::new(model))
+    };
+    let server = Server::start(vec![base], Settings::new(data.path().join("data"))).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving = tokio::spawn(tinkrs_server::serve(listener, server, async {
+        let _ = stopped.await;
+    }));
+    Connection::open(address).await.get("/api/v1/healthz").await;
+    let time = start.elapsed();
+    stop.send(()).unwrap();
+    serving.await.unwrap().unwrap();
+    time
+}
+
+/// Starts the program, which has the built-in model, from its call to the first answer.
+async fn start_program() -> Option<Duration> {
+    let here = std::env::current_exe().unwrap();
+    let program = here.parent()?.with_file_name("tinkrs");
+    if !program.exists() {
+        return None;
+    }
+    let data = tempfile::tempdir().unwrap();
+    let start = Instant::now();
+    let mut process = std::process::Command::new(&program)
+        .args(["serve", "--addr", "127.0.0.1:0", "--data-dir"])
+        .arg(data.path())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut stdout = BufReader::new(process.stdout.take()?);
+    stdout.read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("listening on http://").unwrap();
+    let mut connection = Connection::open(address.parse().unwrap()).await;
+    connection.get("/api/v1/healthz").await;
+    let time = start.elapsed();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    Some(time)
+}
+
 async fn run() {
+    let (nano, program) = (start_nano().await, start_program().await);
     let operations = option("--operations", 500) as i64;
     let polls = option("--polls", 2000);
     let data = tempfile::tempdir().unwrap();
@@ -103,7 +162,8 @@ async fn run() {
     let added = through_http.saturating_sub(direct);
     if std::env::args().any(|argument| argument == "--json") {
         let line = json!({
-            "start_ms": millis(start), "http_ms": millis(through_http),
+            "start_ms": millis(start), "start_nano_ms": millis(nano),
+            "start_program_ms": program.map(millis), "http_ms": millis(through_http),
             "engine_ms": millis(direct), "added_ms": millis(added),
             "polls": polls, "polls_mib": polls_mib,
         });
@@ -111,6 +171,11 @@ async fn run() {
         return;
     }
     println!("start, with a tiny model: {:.1} ms", millis(start));
+    println!("start, with the built-in model: {:.1} ms", millis(nano));
+    match program {
+        Some(time) => println!("start of `tinkrs serve`: {:.1} ms", millis(time)),
+        None => println!("start of `tinkrs serve`: not measured, there is no such program"),
+    }
     println!(
         "forward_backward, median of {operations}: {:.3} ms through HTTP, {:.3} ms on the engine: \
          the server adds {:.3} ms",

@@ -6,6 +6,7 @@ mod chat;
 mod checkpoints;
 mod docs;
 mod eval;
+mod full_disk;
 mod help;
 mod here;
 mod hub;

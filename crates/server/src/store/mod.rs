@@ -205,7 +205,15 @@ fn write_all(connection: &mut Connection, files: &Files, inbox: &Receiver<Messag
         // One by one, so that a change that cannot be made is the only one that fails.
         for message in batch {
             let result = commit(connection, files, std::slice::from_ref(&message));
-            let result = result.map_err(|error| WriteError(chain(&error).into()));
+            let result = result.map_err(|error| match &error {
+                // It does not know its own name.
+                change::ApplyError::Database(cause) => {
+                    let path = files.database();
+                    let text = format!("could not write {}: {}", path.display(), chain(cause));
+                    WriteError(text.into())
+                }
+                change::ApplyError::File(..) => WriteError(chain(&error).into()),
+            });
             (message.then)(result);
         }
     }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use tinkrs_types::{ProjectId, UserMetadata};
 use tinkrs_wire::header;
 
-const DEFAULT_BASE_URL: &str = "https://tinker.thinkingmachines.dev/services/tinker-prod";
+pub(crate) const DEFAULT_BASE_URL: &str =
+    "https://tinker.thinkingmachines.dev/services/tinker-prod";
 
 /// Settings of a service client. See the builder for their meaning.
 #[derive(Clone)]

@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tinkrs_types::{Checkpoint, InvalidInput, ModelId, TinkerPath, UserMetadata, WeightsInfo};
+use tinkrs_types::{
+    Checkpoint, InvalidInput, ModelId, SessionId, TinkerPath, UserMetadata, WeightsInfo,
+};
 
 use crate::auth::Owner;
 use crate::lock::lock;
@@ -109,6 +111,14 @@ impl Checkpoints {
             .collect();
         list.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.time));
         list
+    }
+
+    /// Lists an owner's checkpoints of all runs of a session.
+    pub(crate) fn of_session(&self, owner: Owner, session: &SessionId) -> Vec<Checkpoint> {
+        let prefix = format!("{session}:");
+        let mut all = self.list(owner, None);
+        all.retain(|checkpoint| checkpoint.tinker_path.run().as_str().starts_with(&prefix));
+        all
     }
 
     /// Writes the files of a checkpoint: `write` fills a new folder. It appears under its name when

@@ -5,6 +5,8 @@ use std::time::Duration;
 use tinkrs_types::SessionStatus;
 
 use crate::Server;
+use crate::registry::Registry;
+use crate::store::Change;
 
 /// How often the server looks around.
 const TICK: Duration = Duration::from_secs(1);
@@ -23,7 +25,9 @@ impl Server {
                 let Some(inner) = server.upgrade() else {
                     return;
                 };
-                Self::from(inner).clean();
+                let server = Self::from(inner);
+                server.clean();
+                server.evict().await;
             }
         });
     }
@@ -36,6 +40,58 @@ impl Server {
             .results
             .expire(settings.keep_fetched, settings.keep_unfetched);
         self.shared().checkpoints.expire();
+    }
+
+    /// Lets go of the memory of sessions that are finished and of models that are closed, once all
+    /// that is known of them is stored. Whoever asks for one of them has it read again.
+    async fn evict(&self) {
+        let over = |registry: &Registry| {
+            let sessions = registry.sessions.values().filter(|s| !s.is_open());
+            let sessions: Vec<_> = sessions.map(|s| s.record.id.clone()).collect();
+            let runs = registry.runs.values().filter(|run| run.is_over());
+            let runs: Vec<_> = runs.map(|run| run.record.id.clone()).collect();
+            (sessions, runs)
+        };
+        let (sessions, runs) = over(&self.registry());
+        if sessions.is_empty() && runs.is_empty() {
+            return;
+        }
+        let store = &self.shared().store;
+        // All that was sent to the store before has been tried now.
+        if store.write(Change::Nothing).await.is_err() {
+            return;
+        }
+        for id in runs {
+            let stored = store.run(&id).ok().flatten();
+            let is_stored = stored.is_some_and(|run| run.record.closed.is_some());
+            let mut registry = self.registry();
+            let Some(run) = registry.runs.get(&id).filter(|run| run.is_over()) else {
+                continue;
+            };
+            if is_stored {
+                registry.runs.remove(&id);
+            } else {
+                store.note(Change::RunClosed(run.record.clone()));
+            }
+        }
+        for id in sessions {
+            let stored = store.session(&id).ok().flatten();
+            let is_stored = stored.is_some_and(|session| session.status != SessionStatus::Active);
+            let mut registry = self.registry();
+            let is_used = registry.runs.values().any(|run| run.record.session == id);
+            let Some(session) = registry.sessions.get(&id).filter(|_| !is_used) else {
+                continue;
+            };
+            if is_stored {
+                registry.sessions.remove(&id);
+                let samplers = &mut registry.samplers;
+                for (id, _) in samplers.extract_if(|_, s| s.record.session == id) {
+                    self.shared().results.feeds.forget(&id);
+                }
+            } else {
+                store.note(Change::Session(session.record.clone()));
+            }
+        }
     }
 
     fn reap_sessions(&self) {

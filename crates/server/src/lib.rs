@@ -68,6 +68,7 @@ mod record;
 mod recovery;
 mod results;
 mod store;
+mod trace;
 mod unknown;
 mod vocabulary;
 mod watch;

@@ -23,7 +23,7 @@ use crate::auth::Owner;
 use crate::error::Refusal;
 use crate::order::Place;
 use crate::outcome::Outcome;
-use crate::registry::{Promised, Registry};
+use crate::registry::{Promised, Registry, in_milliseconds};
 use crate::request::{Kind, Request};
 use crate::results::Answer;
 use crate::store::{Change, Digest, NewRequest};
@@ -38,6 +38,7 @@ pub(crate) struct Numbered {
     pub(crate) number: i64,
     pub(crate) body: Bytes,
     pub(crate) digest: Digest,
+    pub(crate) accepted: Timestamp,
 }
 
 /// A number that was taken.
@@ -80,6 +81,7 @@ impl Server {
             model_id,
             number: i64::from(address.seq_id),
             body,
+            accepted: in_milliseconds(Timestamp::now()),
         };
         let taken = self.take_number(&mut numbered, request)?;
         self.accept(numbered, taken).await
@@ -92,7 +94,7 @@ impl Server {
     ) -> Result<Taken, Refusal> {
         let mut registry = self.registry();
         let run = registry.open_run(numbered.owner, &numbered.model_id)?;
-        run.last_request = Timestamp::now();
+        run.last_request = numbered.accepted;
         if numbered.number == 0 {
             numbered.number = run.end();
         }
@@ -206,7 +208,7 @@ impl Server {
             number: Some(numbered.number),
             digest: numbered.digest,
             seed: 0,
-            accepted: Timestamp::now(),
+            accepted: numbered.accepted,
             body: numbered.body.clone(),
             outcome: failed.clone(),
             also: new.also,

@@ -1,8 +1,13 @@
 //! What the server knows of sessions, models and samplers.
 //!
 //! Everything has an owner; whoever asks for another owner's things is told that they do not exist.
+//!
+//! In memory is what is in use. Finished sessions and closed models leave it after a while
+//! ([`Server::evict`](crate::Server)); whoever asks for one of them has it read from the store again,
+//! so the answer is the same. Lists put both together.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -13,7 +18,7 @@ use crate::error::Refusal;
 use crate::order::Order;
 use crate::recent::Recent;
 use crate::record::{RunRecord, SamplerRecord, SessionRecord};
-use crate::store::Digest;
+use crate::store::{Digest, Store};
 use crate::worker::TrainJob;
 
 /// How many operations of a model are remembered, to recognise a repeated one.
@@ -22,8 +27,9 @@ const REMEMBERED_OPERATIONS: usize = 16_384;
 const REMEMBERED_SAMPLES: usize = 65_536;
 
 /// Everything that has an id, except for results and checkpoints.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Registry {
+    store: Arc<Store>,
     pub(crate) sessions: HashMap<SessionId, Session>,
     pub(crate) runs: HashMap<ModelId, Run>,
     pub(crate) samplers: HashMap<SamplingSessionId, Sampler>,
@@ -76,7 +82,7 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn new(record: RunRecord, next: i64) -> Self {
         Self {
-            last_request: record.created_at,
+            last_request: in_milliseconds(record.created_at),
             record,
             order: Order::new(next),
             gap_since: None,
@@ -88,6 +94,11 @@ impl Run {
     /// Returns the first number after all that have been taken.
     pub(crate) fn end(&self) -> i64 {
         self.order.end().max(self.highest.saturating_add(1))
+    }
+
+    /// Returns whether nothing can happen to it any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.record.closed.is_some() && !self.order.has_gap()
     }
 
     /// Notes that a request has taken a number.
@@ -126,13 +137,65 @@ impl Sampler {
     }
 }
 
+/// Returns a time as the store keeps it.
+pub(crate) fn in_milliseconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_millisecond(time.as_millisecond()).unwrap_or(time)
+}
+
 impl Registry {
+    pub(crate) fn new(store: Arc<Store>) -> Self {
+        Self {
+            store,
+            sessions: HashMap::new(),
+            runs: HashMap::new(),
+            samplers: HashMap::new(),
+        }
+    }
+
+    /// Whether there is or was such a session, whoever owns it.
+    pub(crate) fn has_session(&mut self, id: &SessionId) -> bool {
+        self.recall_session(id);
+        self.sessions.contains_key(id)
+    }
+
+    fn recall_session(&mut self, id: &SessionId) {
+        if !self.sessions.contains_key(id)
+            && let Some(record) = found("a session", self.store.session(id))
+        {
+            self.sessions.insert(id.clone(), Session::new(record));
+        }
+    }
+
+    fn recall_run(&mut self, id: &ModelId) {
+        if self.runs.contains_key(id) {
+            return;
+        }
+        let Some(stored) = found("a model", self.store.run(id)) else {
+            return;
+        };
+        let mut run = Run::new(stored.record, stored.next);
+        run.last_request = stored.last_request;
+        for (number, promised) in stored.requests {
+            run.promise(number, promised);
+        }
+        self.runs.insert(id.clone(), run);
+    }
+
+    fn recall_sampler(&mut self, id: &SamplingSessionId) {
+        if !self.samplers.contains_key(id)
+            && let Some(record) = found("a sampling session", self.store.sampler(id))
+        {
+            self.samplers.insert(id.clone(), Sampler::new(record));
+        }
+    }
+
     /// Finds a session, finished or not.
     pub(crate) fn session(
         &mut self,
         owner: Owner,
         id: &SessionId,
     ) -> Result<&mut Session, Refusal> {
+        self.recall_session(id);
         let session = self.sessions.get_mut(id);
         session
             .filter(|session| session.record.owner == owner)
@@ -155,6 +218,7 @@ impl Registry {
 
     /// Finds a model.
     pub(crate) fn run(&mut self, owner: Owner, id: &ModelId) -> Result<&mut Run, Refusal> {
+        self.recall_run(id);
         let run = self.runs.get_mut(id);
         run.filter(|run| run.record.owner == owner)
             .ok_or_else(|| Refusal::not_found(format!("there is no model `{id}`")))
@@ -179,6 +243,7 @@ impl Registry {
         owner: Owner,
         id: &SamplingSessionId,
     ) -> Result<&mut Sampler, Refusal> {
+        self.recall_sampler(id);
         let sampler = self.samplers.get_mut(id);
         sampler
             .filter(|sampler| sampler.record.owner == owner)
@@ -195,4 +260,12 @@ impl Registry {
         self.open_session(owner, &session)?;
         self.sampler(owner, id)
     }
+}
+
+/// Returns what the store has. If it cannot be read, that is noted, and nothing was found.
+fn found<T>(what: &str, read: rusqlite::Result<Option<T>>) -> Option<T> {
+    read.unwrap_or_else(|error| {
+        tracing::error!(%error, "could not read {what}");
+        None
+    })
 }

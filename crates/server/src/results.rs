@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tinkrs_types::{QueueState, QueueStatus, RequestId};
+use jiff::Timestamp;
+use tinkrs_types::{QueueState, QueueStatus, RequestId, SessionId};
 use tokio::sync::watch;
 
 use crate::auth::Owner;
@@ -63,6 +64,8 @@ pub(crate) struct Ending {
     pub(crate) with_snapshot: bool,
     pub(crate) also: Vec<Change>,
     pub(crate) usage: Vec<crate::store::Usage>,
+    /// The session that it was done for, and since when.
+    pub(crate) begun: Option<(SessionId, Timestamp)>,
 }
 
 impl From<Outcome> for Ending {
@@ -73,6 +76,7 @@ impl From<Outcome> for Ending {
             with_snapshot: false,
             also: Vec::new(),
             usage: Vec::new(),
+            begun: None,
         }
     }
 }
@@ -130,6 +134,7 @@ impl Answer {
             with_snapshot: ending.with_snapshot,
             also: ending.also,
             usage: ending.usage,
+            begun: ending.begun,
         }))
     }
 

@@ -7,8 +7,8 @@ use axum::routing::{delete, get, post, put};
 use tinkrs_wire::route;
 
 use crate::api::{
-    admin, checkpoints, copies, downloads, futures, imports, keys, listings, losses, models,
-    sampling, service, session_listings, sessions, training, weights,
+    admin, checkpoints, console, copies, downloads, futures, imports, keys, listings, losses,
+    models, sampling, service, session_listings, sessions, traces, training, weights,
 };
 use crate::error::Refusal;
 use crate::{Server, extract, faults, metrics};
@@ -88,7 +88,7 @@ pub fn router(server: Server) -> Router {
             route::SESSION_PROJECT,
             put(session_listings::assign_project),
         )
-        .route(route::TRACE_EXPORT, get(session_listings::trace_export))
+        .route(route::TRACE_EXPORT, get(traces::export))
         .route(route::AUDIT, get(admin::audit))
         .route(route::BILLING_USAGE, get(admin::usage))
         .route(route::STORAGE_USAGE, get(admin::storage))
@@ -111,6 +111,11 @@ pub fn router(server: Server) -> Router {
         .route(route::HEALTHZ, get(service::healthz))
         .route("/metrics", get(service::metrics))
         .route(downloads::FILE, get(downloads::file))
+        .route(traces::FILE, get(traces::file))
+        .route(console::SESSIONS, get(console::sessions))
+        .route(console::SESSION, get(console::session))
+        .route(console::RUN, get(console::run))
+        .route(console::CHECKPOINT, get(console::checkpoint))
         .merge(keyed)
         .with_state(server)
         .merge(admin)

@@ -214,7 +214,7 @@ impl Server {
         let results = Results::new(Arc::clone(&store), loaded.epoch);
         let saved = std::mem::take(&mut loaded.checkpoints);
         let checkpoints = Checkpoints::new(Arc::clone(&store), saved);
-        let registry = Registry::default();
+        let registry = Registry::new(Arc::clone(&store));
         let shared = Shared::new(settings, store, results, checkpoints, registry);
         let shared = Arc::new(shared);
         let mut bases = BTreeMap::new();

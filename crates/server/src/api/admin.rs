@@ -195,6 +195,6 @@ fn event(owner: Owner, row: UsageRow) -> Option<BillingEvent> {
     })
 }
 
-fn unreadable(error: rusqlite::Error) -> Refusal {
+pub(super) fn unreadable(error: rusqlite::Error) -> Refusal {
     Refusal::unavailable(format!("could not read the database: {error}"))
 }

@@ -98,7 +98,22 @@ impl Server {
         Ok(saved)
     }
 
-    /// Makes a link, on the address under which the client knows this server.
+    /// Makes a link to a path, on the address under which the client knows this server.
+    pub(super) fn signed_link(
+        &self,
+        headers: &HeaderMap,
+        path: &str,
+        expires: Timestamp,
+    ) -> Result<String, Refusal> {
+        let host = headers
+            .get(header::HOST)
+            .and_then(|host| host.to_str().ok());
+        let host = host.ok_or_else(|| Refusal::bad_request("`Host` is missing"))?;
+        let query = self.auth().sign(path, expires);
+        Ok(format!("http://{host}{path}?{query}"))
+    }
+
+    /// Makes a link to a file of a checkpoint.
     fn link(
         &self,
         headers: &HeaderMap,
@@ -106,19 +121,13 @@ impl Server {
         name: &str,
         expires: Timestamp,
     ) -> Result<String, Refusal> {
-        let host = headers
-            .get(header::HOST)
-            .and_then(|host| host.to_str().ok());
-        let host = host.ok_or_else(|| Refusal::bad_request("`Host` is missing"))?;
         // A folder's own name is drawn by chance, and so leads to one checkpoint only.
         let folder = saved
             .folder
             .file_name()
             .unwrap_or_default()
             .to_string_lossy();
-        let path = format!("/downloads/{folder}/{name}");
-        let query = self.auth().sign(&path, expires);
-        Ok(format!("http://{host}{path}?{query}"))
+        self.signed_link(headers, &format!("/downloads/{folder}/{name}"), expires)
     }
 
     /// Finds a file of a checkpoint by the name of its folder.

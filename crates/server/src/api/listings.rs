@@ -1,17 +1,21 @@
 //! Lists of training runs and checkpoints.
 
+use std::collections::HashMap;
+
 use axum::extract::State;
+use jiff::Timestamp;
 use serde::Deserialize;
 use tinkrs_types::{
     AccessScope, CheckpointKind, CheckpointPage, Cursor, ModelId, TrainingRun, TrainingRunPage,
 };
 
+use super::admin::unreadable;
 use super::{Plain, check_project};
 use crate::Server;
 use crate::auth::Owner;
 use crate::error::Refusal;
 use crate::extract::{Caller, InPath, Parameters};
-use crate::registry::Run;
+use crate::record::RunRecord;
 
 /// Which part of a list to show.
 #[derive(Debug, Default, Deserialize)]
@@ -58,7 +62,9 @@ pub(crate) async fn training_runs(
     Caller(owner): Caller,
     Parameters(page): Parameters<Page>,
 ) -> Result<Plain<TrainingRunPage>, Refusal> {
-    let (training_runs, cursor) = page.cut(server.training_runs(owner), 20)?;
+    let (runs, cursor) = page.cut(server.runs(owner)?, 20)?;
+    let describe = |(record, time): (RunRecord, Timestamp)| server.describe(&record, time);
+    let training_runs = runs.into_iter().map(describe).collect();
     Ok(Plain(TrainingRunPage {
         training_runs,
         cursor,
@@ -73,7 +79,8 @@ pub(crate) async fn training_run(
 ) -> Result<Plain<TrainingRun>, Refusal> {
     let id = ModelId::new(run_id);
     let mut registry = server.registry();
-    Ok(Plain(server.describe(registry.run(owner, &id)?)))
+    let run = registry.run(owner, &id)?;
+    Ok(Plain(server.describe(&run.record, run.last_request)))
 }
 
 pub(crate) async fn run_checkpoints(
@@ -103,17 +110,29 @@ pub(crate) async fn checkpoints(
 
 impl Server {
     /// Lists an owner's training runs, the one used last first.
-    fn training_runs(&self, owner: Owner) -> Vec<TrainingRun> {
+    fn runs(&self, owner: Owner) -> Result<Vec<(RunRecord, Timestamp)>, Refusal> {
+        let stored = self.shared().store.runs_of(owner).map_err(unreadable)?;
+        let stored = stored
+            .into_iter()
+            .map(|run| (run.record.id.clone(), (run.record, run.last_request)));
+        let mut runs: HashMap<_, _> = stored.collect();
+        // What is in memory is newer, or not stored yet.
         let registry = self.registry();
-        let runs = registry.runs.values();
-        let own = runs.filter(|run| run.record.owner == owner);
-        let mut runs: Vec<_> = own.map(|run| self.describe(run)).collect();
-        runs.sort_by_key(|run| std::cmp::Reverse(run.last_request_time));
-        runs
+        let own = registry
+            .runs
+            .values()
+            .filter(|run| run.record.owner == owner);
+        runs.extend(own.map(|run| {
+            let id = run.record.id.clone();
+            (id, (run.record.clone(), run.last_request))
+        }));
+        drop(registry);
+        let mut runs: Vec<_> = runs.into_values().collect();
+        runs.sort_by(|(a, a_time), (b, b_time)| (b_time, &b.id).cmp(&(a_time, &a.id)));
+        Ok(runs)
     }
 
-    fn describe(&self, run: &Run) -> TrainingRun {
-        let record = &run.record;
+    fn describe(&self, record: &RunRecord, last_request_time: Timestamp) -> TrainingRun {
         let checkpoints = &self.shared().checkpoints;
         let checkpoints = checkpoints.list(record.owner, Some(&record.id));
         let newest = |kind: CheckpointKind| {
@@ -127,7 +146,7 @@ impl Server {
             is_lora: true,
             corrupted: record.corrupted,
             lora_rank: Some(record.lora.rank),
-            last_request_time: run.last_request,
+            last_request_time,
             last_checkpoint: newest(CheckpointKind::Training),
             last_sampler_checkpoint: newest(CheckpointKind::Sampler),
             user_metadata: record.user_metadata.clone(),

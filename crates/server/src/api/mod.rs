@@ -5,6 +5,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod checkpoints;
+pub(crate) mod console;
 pub(crate) mod copies;
 pub(crate) mod downloads;
 pub(crate) mod futures;
@@ -17,6 +18,7 @@ pub(crate) mod sampling;
 pub(crate) mod service;
 pub(crate) mod session_listings;
 pub(crate) mod sessions;
+pub(crate) mod traces;
 pub(crate) mod training;
 pub(crate) mod weights;
 

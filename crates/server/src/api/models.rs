@@ -18,7 +18,7 @@ use crate::error::Refusal;
 use crate::extract::{Caller, Decoded, Json};
 use crate::queue::{NewOperation, Numbered, Taken, digest, same};
 use crate::record::RunRecord;
-use crate::registry::{Promised, Run};
+use crate::registry::{Promised, Run, in_milliseconds};
 use crate::request::{Kind, read_json};
 use crate::store::Change;
 use crate::worker::Operation;
@@ -108,6 +108,7 @@ impl Server {
             digest: digest(&body),
             body,
             owner,
+            accepted: in_milliseconds(Timestamp::now()),
         };
         let taken = self.take_model(&numbered, new)?;
         self.accept(numbered, taken).await
@@ -140,6 +141,7 @@ impl Server {
             corrupted: false,
         };
         let mut run = Run::new(record.clone(), 0);
+        run.last_request = numbered.accepted;
         let promised = Promised {
             id: answer.id().clone(),
             digest: numbered.digest,

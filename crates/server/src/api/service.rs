@@ -86,6 +86,9 @@ impl Server {
             .filter(|run| run.record.closed.is_none());
         set(Family::Live, "models", models.count());
         set(Family::Live, "samplers", registry.samplers.len());
+        // What is over leaves the memory soon, so these are hardly more than those above.
+        set(Family::Live, "sessions_in_memory", registry.sessions.len());
+        set(Family::Live, "models_in_memory", registry.runs.len());
     }
 
     fn capabilities(&self) -> ServerCapabilities {

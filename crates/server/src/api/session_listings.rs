@@ -1,15 +1,18 @@
 //! Finding sessions again.
 
+use std::collections::{BTreeSet, HashMap};
+
 use axum::extract::State;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tinkrs_types::{
     SearchCursor, SearchOwner, SessionId, SessionInfo, SessionSearch, SessionSearchPage,
-    SessionStatus, SessionSummary, StatusQuery, TraceExport, TraceStatus,
+    SessionStatus, SessionSummary, StatusQuery,
 };
 use tinkrs_wire::op::assign_session_project::AssignSessionProjectRequest;
 use tinkrs_wire::op::list_sessions::ListSessionsResponse;
 
+use super::admin::unreadable;
 use super::listings::{Page, Scope};
 use super::{PROJECT, Plain, check_project};
 use crate::Server;
@@ -23,7 +26,7 @@ pub(crate) async fn list(
     Caller(owner): Caller,
     Parameters(page): Parameters<Page>,
 ) -> Result<Plain<ListSessionsResponse>, Refusal> {
-    let sessions = server.sessions(owner);
+    let sessions = server.sessions(owner)?;
     let sessions = sessions.into_iter().map(|session| session.id).collect();
     let (sessions, _) = page.cut(sessions, 20)?;
     Ok(Plain(ListSessionsResponse { sessions }))
@@ -58,45 +61,48 @@ pub(crate) async fn assign_project(
     Ok(Plain(Map::new()))
 }
 
-pub(crate) async fn trace_export(
-    State(server): State<Server>,
-    Caller(owner): Caller,
-    InPath(id): InPath<String>,
-) -> Result<Plain<TraceExport>, Refusal> {
-    server.registry().session(owner, &id.into())?;
-    Ok(Plain(TraceExport {
-        status: TraceStatus::Failed,
-        url: None,
-        error: Some("this server records no traces".to_owned()),
-    }))
-}
-
 impl Server {
     /// Lists an owner's sessions, newest first.
-    fn sessions(&self, owner: Owner) -> Vec<SessionRecord> {
+    pub(super) fn sessions(&self, owner: Owner) -> Result<Vec<SessionRecord>, Refusal> {
+        let stored = self.shared().store.sessions_of(owner).map_err(unreadable)?;
+        let stored = stored
+            .into_iter()
+            .map(|session| (session.id.clone(), session));
+        let mut sessions: HashMap<_, _> = stored.collect();
+        // What is in memory is newer, or not stored yet.
         let registry = self.registry();
-        let sessions = registry.sessions.values().map(|session| &session.record);
-        let mut sessions: Vec<_> = sessions.filter(|s| s.owner == owner).cloned().collect();
+        let known = registry.sessions.values().map(|session| &session.record);
+        let own = known.filter(|session| session.owner == owner).cloned();
+        sessions.extend(own.map(|session| (session.id.clone(), session)));
+        drop(registry);
+        let mut sessions: Vec<_> = sessions.into_values().collect();
         sessions.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
-        sessions
+        Ok(sessions)
     }
 
-    fn session_info(&self, owner: Owner, id: &SessionId) -> Result<SessionInfo, Refusal> {
+    pub(super) fn session_info(
+        &self,
+        owner: Owner,
+        id: &SessionId,
+    ) -> Result<SessionInfo, Refusal> {
+        let stored = self.shared().store.members_of(id).map_err(unreadable)?;
         let mut registry = self.registry();
         let record = registry.session(owner, id)?.record.clone();
         let runs = registry.runs.values().map(|run| &run.record);
         let samplers = registry.samplers.values().map(|sampler| &sampler.record);
-        let runs = runs.filter(|run| run.session == *id);
+        let runs = runs
+            .filter(|run| run.session == *id)
+            .map(|run| run.id.clone());
         let samplers = samplers.filter(|sampler| sampler.session == *id);
-        let mut info = SessionInfo {
-            training_run_ids: runs.map(|run| run.id.clone()).collect(),
-            sampler_ids: samplers.map(|sampler| sampler.id.clone()).collect(),
+        let samplers = samplers.map(|sampler| sampler.id.clone());
+        let runs: BTreeSet<_> = runs.chain(stored.0).collect();
+        let samplers: BTreeSet<_> = samplers.chain(stored.1).collect();
+        Ok(SessionInfo {
+            training_run_ids: runs.into_iter().collect(),
+            sampler_ids: samplers.into_iter().collect(),
             user_metadata: Some(record.user_metadata),
             display_name: record.display_name,
-        };
-        info.training_run_ids.sort();
-        info.sampler_ids.sort();
-        Ok(info)
+        })
     }
 
     fn search_sessions(
@@ -128,7 +134,7 @@ impl Server {
             SearchOwner::User { owner_urns } => owner_urns.contains(&owner.to_string()),
         };
         let after = search.cursor.as_ref().map(read_cursor).transpose()?;
-        let sessions = self.sessions(owner).into_iter();
+        let sessions = self.sessions(owner)?.into_iter();
         let sessions = sessions
             .filter(|session| is_asked_for && matches(session, search))
             .filter(|session| {
@@ -152,17 +158,8 @@ impl Server {
     }
 
     fn summarize(&self, session: SessionRecord) -> SessionSummary {
-        let runs: Vec<_> = {
-            let registry = self.registry();
-            let runs = registry.runs.values().map(|run| &run.record);
-            let runs = runs.filter(|run| run.session == session.id);
-            runs.map(|run| run.id.clone()).collect()
-        };
         let checkpoints = &self.shared().checkpoints;
-        let lists = runs
-            .iter()
-            .map(|run| checkpoints.list(session.owner, Some(run)));
-        let checkpoints: Vec<_> = lists.flatten().collect();
+        let checkpoints = checkpoints.of_session(session.owner, &session.id);
         SessionSummary {
             session_id: session.id,
             owner: session.owner.to_string(),

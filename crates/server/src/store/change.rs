@@ -21,7 +21,7 @@ pub(crate) enum Change {
     /// Nothing; it is durable when all that was sent before it is.
     Nothing,
     /// Several things become true at the same moment.
-    Together(Vec<Change>),
+    Together(Vec<Self>),
     /// A session is as described.
     Session(SessionRecord),
     /// A run is as described. A new one waits for number 0, its creation.
@@ -95,6 +95,8 @@ pub(crate) struct Ended {
     /// What else comes into being.
     pub(crate) also: Vec<Change>,
     pub(crate) usage: Vec<Usage>,
+    /// The session that it was done for, and since when.
+    pub(crate) begun: Option<(SessionId, Timestamp)>,
 }
 
 /// What an operation used.
@@ -153,9 +155,12 @@ pub(crate) struct AuditEntry {
 pub(super) enum ApplyError {
     #[error("could not write the database")]
     Database(#[from] rusqlite::Error),
-    #[error("could not write a file")]
-    File(#[from] io::Error),
+    #[error("could not write {}", .1.display())]
+    File(#[source] io::Error, PathBuf),
 }
+
+/// How many spans are kept for traces.
+const SPANS: i64 = 200_000;
 
 /// Makes a change inside a transaction. Files that are not needed after its commit go to `unneeded`.
 pub(super) fn apply(
@@ -176,9 +181,9 @@ pub(super) fn apply(
             if *is_new {
                 let now = record.created_at.as_millisecond();
                 on.prepare_cached(
-                    "INSERT OR IGNORE INTO runs (id, record, last_request, next) VALUES (?, '', ?, 0)",
+                    "INSERT OR IGNORE INTO runs (id, record, last_request, next) VALUES (?, ?, ?, 0)",
                 )?
-                .execute(params![record.id.as_str(), now])?;
+                .execute(params![record.id.as_str(), text(record), now])?;
             }
             on.prepare_cached("UPDATE runs SET record = ? WHERE id = ?")?
                 .execute(params![text(record), record.id.as_str()])?;
@@ -250,7 +255,7 @@ fn accept(
     }
     let waits = request.outcome.is_none();
     if waits {
-        files.write(&files.body(&request.id), &request.body)?;
+        write_file(files, files.body(&request.id), &request.body)?;
     }
     on.prepare_cached("INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)")?
         .execute(params![
@@ -297,7 +302,24 @@ fn end(
             unneeded.push(files.body(&ended.id));
         }
     }
-    let hour = Timestamp::now().as_second() / 3600;
+    let now = Timestamp::now();
+    if let Some((session, started)) = &ended.begun {
+        on.prepare_cached(
+            "INSERT INTO spans
+             SELECT NULL, ?, id, kind, subject, number, outcome, accepted, ?, ?
+             FROM requests WHERE id = ?",
+        )?
+        .execute(params![
+            session.as_str(),
+            started.as_millisecond(),
+            now.as_millisecond(),
+            ended.id.as_str()
+        ])?;
+        // One comes, one goes: the newest ones of all sessions together are kept.
+        on.prepare_cached("DELETE FROM spans WHERE number <= ?")?
+            .execute([on.last_insert_rowid() - SPANS])?;
+    }
+    let hour = now.as_second() / 3600;
     let mut add = on.prepare_cached(
         "INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?)
          ON CONFLICT DO UPDATE SET amount = amount + excluded.amount",
@@ -321,7 +343,7 @@ fn store_outcome(
     on: &Transaction<'_>,
     files: &Files,
 ) -> Result<(), ApplyError> {
-    files.write(&files.result(id), &outcome.bytes)?;
+    write_file(files, files.result(id), &outcome.bytes)?;
     let size = outcome.bytes.len() as u64;
     on.prepare_cached("UPDATE requests SET outcome = ?, size = ? WHERE id = ?")?
         .execute(params![
@@ -374,6 +396,11 @@ fn drop_bodies(
         unneeded.push(files.body(&RequestId::new(id?)));
     }
     Ok(())
+}
+
+fn write_file(files: &Files, path: PathBuf, bytes: &[u8]) -> Result<(), ApplyError> {
+    let written = files.write(&path, bytes);
+    written.map_err(|error| ApplyError::File(error, path))
 }
 
 fn put(

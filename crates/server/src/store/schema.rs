@@ -52,6 +52,25 @@ const TABLES: &str = "
     INSERT INTO starts VALUES (0);
 ";
 
+/// What lists and traces are made with. Folders of the first servers lack it; those servers can do with it.
+const INDEXES: &str = "
+    CREATE INDEX IF NOT EXISTS sessions_by_owner ON sessions (record ->> '$.owner');
+    CREATE INDEX IF NOT EXISTS runs_by_owner ON runs (record ->> '$.owner');
+    CREATE TABLE IF NOT EXISTS spans (
+        number INTEGER PRIMARY KEY,
+        session TEXT NOT NULL,
+        request TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        subject TEXT NOT NULL,
+        place INTEGER,                  -- the request's number there
+        outcome TEXT NOT NULL,
+        accepted INTEGER NOT NULL,      -- in milliseconds, as the others
+        started INTEGER NOT NULL,
+        ended INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX IF NOT EXISTS spans_by_session ON spans (session);
+";
+
 /// Prepares a connection, and makes the tables in a new database.
 ///
 /// Returns the version of the tables.
@@ -62,10 +81,14 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<i64> {
     connection.pragma_update(None, "synchronous", "normal")?;
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if version != 0 {
+        if version == VERSION {
+            connection.execute_batch(INDEXES)?;
+        }
         return Ok(version);
     }
     let transaction = connection.transaction()?;
     transaction.execute_batch(TABLES)?;
+    transaction.execute_batch(INDEXES)?;
     transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()?;
     Ok(VERSION)

@@ -49,6 +49,7 @@ fn ended(number: i64, with_snapshot: bool) -> Change {
         with_snapshot,
         also: Vec::new(),
         usage: Vec::new(),
+        begun: None,
     }))
 }
 

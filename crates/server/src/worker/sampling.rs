@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tinkrs_engine::sample::{Event, Sampler, SamplerSettings, Ticket, WeightsId};
 use tinkrs_engine::{Adapter, Model};
 use tinkrs_types::{RequestId, SampleOutput, SessionId};
@@ -40,6 +41,7 @@ struct Waiting {
     owner: Owner,
     session: Option<SessionId>,
     prompt_tokens: u64,
+    begun: Timestamp,
     _permit: Option<OwnedSemaphorePermit>,
     watcher: Option<Watcher>,
 }
@@ -110,6 +112,7 @@ impl Sampling {
                     owner,
                     session,
                     prompt_tokens,
+                    begun: Timestamp::now(),
                     _permit: permit,
                     watcher,
                 };
@@ -224,8 +227,10 @@ impl Sampling {
             kind,
             tokens,
         });
+        let begun = waiting.session.clone();
         waiting.answer.finish(Ending {
             usage: usage.collect(),
+            begun: begun.map(|session| (session, waiting.begun)),
             ..Outcome::sample(output).into()
         });
     }
@@ -237,7 +242,10 @@ impl Sampling {
     fn finish(&mut self, ticket: Ticket, outcome: Outcome) {
         if let Some(waiting) = self.waiting.remove(&ticket) {
             self.count("failed");
-            waiting.answer.finish(outcome);
+            waiting.answer.finish(Ending {
+                begun: waiting.session.map(|session| (session, waiting.begun)),
+                ..outcome.into()
+            });
         }
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use jiff::Timestamp;
 use tinkrs_engine::{Adapter, Model, TrainState, TrainingRun, peft};
 use tinkrs_types::{
     AdamParams, Datum, ExternalSave, LoraConfig, LossFn, ModelId, SamplingSessionId, TinkerPath,
@@ -190,7 +191,7 @@ impl Training {
 
     /// Runs an operation to its end. Returns an adapter that it saved for sampling.
     pub(super) fn run(&mut self, job: TrainJob) -> Option<NewAdapter> {
-        let start = Instant::now();
+        let (start, begun) = (Instant::now(), Timestamp::now());
         let TrainJob {
             model_id,
             owner,
@@ -231,6 +232,7 @@ impl Training {
         let mut ending = Ending::from(done.outcome);
         ending.of_run = Some((model_id.clone(), number));
         ending.with_snapshot = done.with_snapshot;
+        ending.begun = Some((session.clone(), begun));
         if succeeded && tokens > 0 {
             ending.usage.push(Usage {
                 owner,

@@ -214,7 +214,7 @@ const LISTS: [(&str, &str, &str); 5] = [
 ];
 
 /// Endpoints whose requests name nothing that anybody has, and those of the next test.
-const NAMELESS: [&str; 19] = [
+const NAMELESS: [&str; 24] = [
     "POST CLIENT_CONFIG",
     "POST DYNAMIC_CONFIG",
     "POST AUTH_TOKEN",
@@ -236,6 +236,12 @@ const NAMELESS: [&str; 19] = [
     "GET STORAGE_USAGE",
     // The signature of a link is what lets in, whoever follows it.
     "GET downloads::FILE",
+    "GET traces::FILE",
+    // Pages, with a test of their own.
+    "GET console::SESSIONS",
+    "GET console::SESSION",
+    "GET console::RUN",
+    "GET console::CHECKPOINT",
     // Of whoever runs the server.
     "GET faults::PATH",
     "PUT faults::PATH",

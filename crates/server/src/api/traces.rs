@@ -1,0 +1,60 @@
+//! Traces of sessions, through links like those of downloads.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri, header};
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use tinkrs_types::{SessionId, TraceExport, TraceStatus};
+
+use super::Plain;
+use super::admin::unreadable;
+use crate::Server;
+use crate::error::Refusal;
+use crate::extract::{Caller, InPath};
+use crate::trace;
+
+/// Where links lead to.
+pub(crate) const FILE: &str = "/traces/{session_id}";
+/// How long a link lasts.
+const LINK_TIME: Duration = Duration::from_secs(3600);
+
+/// A link to the trace of a session, which is made when somebody follows it.
+pub(crate) async fn export(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    InPath(id): InPath<String>,
+    headers: HeaderMap,
+) -> Result<Plain<TraceExport>, Refusal> {
+    let id = SessionId::new(id);
+    server.registry().session(owner, &id)?;
+    let expires = Timestamp::now().checked_add(LINK_TIME);
+    let expires = expires.map_err(|error| Refusal::unavailable(error.to_string()))?;
+    let url = server.signed_link(&headers, &format!("/traces/{id}"), expires)?;
+    Ok(Plain(TraceExport {
+        status: TraceStatus::Ready,
+        url: Some(url),
+        error: None,
+    }))
+}
+
+/// Sends a trace.
+pub(crate) async fn file(
+    State(server): State<Server>,
+    InPath(id): InPath<String>,
+    uri: Uri,
+) -> Result<Response, Refusal> {
+    let query = uri.query().unwrap_or_default();
+    let checked = server.auth().check(uri.path(), query, Timestamp::now());
+    checked.map_err(|bad| Refusal::forbidden(bad.to_string()))?;
+    let id = SessionId::new(id);
+    let made = tokio::task::spawn_blocking(move || {
+        let spans = server.shared().store.spans(&id);
+        spans.map(|spans| trace::encode(&spans))
+    });
+    let made = made.await;
+    let trace = made.map_err(|error| Refusal::unavailable(error.to_string()))?;
+    let headers = [(header::CONTENT_TYPE, "application/octet-stream")];
+    Ok((headers, trace.map_err(unreadable)?).into_response())
+}

@@ -59,7 +59,8 @@ fn a_prompt_may_come_from_stdin_or_a_file_of_text() {
 fn a_prompt_that_is_missing_or_wrong_is_said_before_a_model_is_loaded() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("bad.jsonl"), "{\"prompt\": \"a\"}\n{}\n").unwrap();
-    let cases: [(&[&str], i32, &str); 5] = [
+    let cases: [(&[&str], i32, &str); 6] = [
+        (&["sample", "a", "--max-tokens", "0"], 2, "0 is not in 1.."),
         (&["sample"], 2, "required"),
         (&["sample", "a", "--file", "b"], 2, "cannot be used with"),
         (&["sample", "-"], 1, "the prompt is empty"),

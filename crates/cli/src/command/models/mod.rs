@@ -259,6 +259,9 @@ fn remove(ctx: &Context, args: &RemoveArgs) -> anyhow::Result<()> {
         deleted: bool,
     }
     let name = args.name.as_str();
+    if name == tinkrs_nano::NAME {
+        return Err(anyhow!("`{name}` comes with this program, and stays"));
+    }
     let mut store = ModelStore::open()?;
     let found = store.find(name).ok_or_else(|| {
         anyhow!("there is no model `{name}` to forget")

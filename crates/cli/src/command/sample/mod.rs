@@ -56,15 +56,21 @@ pub(crate) struct SamplingArgs {
     checkpoint: Option<TinkerPath>,
 
     /// The most tokens of an answer
-    #[arg(long, value_name = "N", default_value_t = 128)]
+    #[arg(long, value_name = "N", default_value_t = 128,
+        value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_tokens: u32,
 
     /// Randomness; 0 always takes the likeliest token
-    #[arg(long, value_name = "T", default_value_t = 0.7)]
+    #[arg(
+        long,
+        value_name = "T",
+        default_value_t = 0.7,
+        allow_negative_numbers = true
+    )]
     temperature: f64,
 
     /// Seed, for the same answer again
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     seed: Option<i64>,
 }
 

@@ -83,7 +83,7 @@ async fn start_program() -> Option<Duration> {
         .spawn()
         .unwrap();
     let mut line = String::new();
-    let mut stdout = BufReader::new(process.stdout.take()?);
+    let mut stdout = BufReader::new(process.stdout.take().unwrap());
     stdout.read_line(&mut line).unwrap();
     let address = line.trim().strip_prefix("listening on http://").unwrap();
     let mut connection = Connection::open(address.parse().unwrap()).await;

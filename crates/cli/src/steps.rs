@@ -44,7 +44,9 @@ impl Progress {
         }
         let first = *self.first_step.get_or_insert(report.step);
         let done = report.step + 1;
-        let seconds = self.start.elapsed().as_secs_f64();
+        // The run's own time, if it says so: what came before its steps is not their pace.
+        let seconds = report.numbers.get("elapsed_seconds").copied();
+        let seconds = seconds.unwrap_or_else(|| self.start.elapsed().as_secs_f64());
         let each = seconds / (done - first) as f64;
         let text = Line {
             done,

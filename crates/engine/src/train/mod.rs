@@ -314,7 +314,8 @@ impl TrainingRun {
             ("grad_norm".to_owned(), norms.gradient),
             ("grad_norm_clipped".to_owned(), norms.clipped_gradient),
             ("update_norm".to_owned(), norms.update),
-            ("step".to_owned(), self.optimizer.steps as f64),
+            // Not `step`: loops add these to numbers of their own, and that one they have already.
+            ("optimizer_step".to_owned(), self.optimizer.steps as f64),
         ]);
         Ok(OptimStepOutput {
             metrics: Some(metrics),

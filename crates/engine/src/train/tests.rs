@@ -285,6 +285,12 @@ fn the_loss_falls_for_adapters_and_for_all_weights() {
                 .metrics
                 .unwrap();
             assert!(metrics["grad_norm"] > 0.0 && metrics["update_norm"] > 0.0);
+            let numbers_of_loops = ["step", "epoch", "loss", "learning_rate"];
+            assert!(
+                numbers_of_loops
+                    .iter()
+                    .all(|name| !metrics.contains_key(*name))
+            );
         }
         let after = loss(&run);
         assert!(

@@ -173,7 +173,7 @@ async fn run(server: &TestServer, key: &str) -> Result<Outcome, tinkrs::Error> {
         let pass = client.forward_backward(batch.clone()).submit();
         let step = client.optim_step(AdamParams::new(1e-2)).submit();
         losses.push(pass.await?.loss().unwrap_or(f64::NAN));
-        steps = step.await?.metrics.unwrap_or_default()["step"];
+        steps = step.await?.metrics.unwrap_or_default()["optimizer_step"];
     }
     let state = client.save_state("state").await?;
     let sampling = client.save_weights_and_get_sampling_client().await?;

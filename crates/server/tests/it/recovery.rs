@@ -72,7 +72,7 @@ async fn operations_and_results_wait_for_their_numbers_and_readers_across_a_rest
     assert_eq!(server.forward_backward(&model, 1).await, first);
     assert_eq!(server.forward_backward(&model, 3).await, early);
     let step = server.optim_step(&model, 2).await;
-    assert_eq!(server.result(&step).await["metrics"]["step"], 1.0);
+    assert_eq!(server.result(&step).await["metrics"]["optimizer_step"], 1.0);
     assert!(server.loss(&early).await < loss);
 }
 
@@ -177,5 +177,5 @@ async fn a_request_that_cannot_be_stored_is_refused_and_can_be_repeated() {
     let accepted = server.forward_backward(&model, 1).await;
     let step = server.optim_step(&model, 2).await;
     server.loss(&accepted).await;
-    assert_eq!(server.result(&step).await["metrics"]["step"], 1.0);
+    assert_eq!(server.result(&step).await["metrics"]["optimizer_step"], 1.0);
 }

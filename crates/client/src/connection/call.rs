@@ -1,6 +1,7 @@
 //! One API call: send, read, and retry as its policy says.
 
 use super::Connection;
+use super::older::Objection;
 use super::retry::{self, Decision, Failure, Policy};
 use super::stats::{Counters, InFlight};
 use super::transport::redirect::{Redirect, redirect};
@@ -55,6 +56,8 @@ pub(crate) struct Call {
     pub(crate) pool: Pool,
     pub(crate) timeout: Duration,
     pub(crate) policy: Policy,
+    /// Whether it carries a pass, which older servers take in another form.
+    pub(crate) is_pass: bool,
 }
 
 impl Call {
@@ -73,6 +76,7 @@ impl Call {
             pool: Pool::Shared,
             timeout: TIMEOUT,
             policy: Policy::FIVE_MINUTES,
+            is_pass: false,
         }
     }
 
@@ -265,14 +269,26 @@ impl Connection {
 
     async fn call_in_span(&self, call: &Call) -> Result<Answer, Failed> {
         let key = idempotency_key(call);
+        let mut call = Cow::Borrowed(call);
         let start = Instant::now();
         let mut retries = 0;
         let mut blocked = Duration::ZERO;
         loop {
-            let fault = match self.attempt(call, key.as_ref(), retries).await {
-                Ok(answer) => return Ok(answer),
+            let mut fault = match self.attempt(&call, key.as_ref(), retries).await {
+                Ok(answer) => return Ok(self.taken(&call, answer)),
                 Err(fault) => fault,
             };
+            if let Some((objection, older)) = self.pass_form.older(&call, &fault) {
+                match self.attempt_older(&older, key.as_ref(), retries).await {
+                    Ok(answer) => return Ok(self.taken(&older, answer)),
+                    Err(next) if objection == Objection::Refused => {
+                        (call, fault) = (Cow::Owned(older), next);
+                    }
+                    // It was not the form: on with the one that servers of today take.
+                    Err(_) => call.to_mut().is_pass = false,
+                }
+            }
+            let call = &*call;
             let failure = match &fault {
                 Fault::Local(_) => return Err(self.failed(call, fault, retries)),
                 Fault::Status {
@@ -310,6 +326,33 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// Makes a try in the older form.
+    ///
+    /// Servers that break down over a body close the connection behind their answer, so that this try may
+    /// meet the end of it. That says nothing about the form.
+    async fn attempt_older(
+        &self,
+        call: &Call,
+        idempotency_key: Option<&HeaderValue>,
+        retries: u32,
+    ) -> Result<Answer, Fault> {
+        for _ in 0..3 {
+            match self.attempt(call, idempotency_key, retries).await {
+                Err(Fault::Connection(_)) => {}
+                outcome => return outcome,
+            }
+        }
+        self.attempt(call, idempotency_key, retries).await
+    }
+
+    /// Takes note of the form in which a server took a pass.
+    fn taken(&self, call: &Call, answer: Answer) -> Answer {
+        if call.is_pass {
+            self.pass_form.taken(call);
+        }
+        answer
     }
 
     fn report_failure(&self, call: &Call, fault: &Fault, retries: u32, start: Instant) {

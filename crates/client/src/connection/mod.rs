@@ -3,6 +3,7 @@
 pub(crate) mod billing;
 pub(crate) mod call;
 pub(crate) mod credential;
+pub(crate) mod older;
 mod request;
 pub(crate) mod retry;
 pub(crate) mod stats;
@@ -25,6 +26,7 @@ use credential::Credential;
 use http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
 };
+use older::PassForm;
 use retry::Policy;
 use stats::Counters;
 use std::collections::BTreeMap;
@@ -68,6 +70,7 @@ pub(crate) struct Connection {
     telemetry: OnceLock<Telemetry>,
 
     pub(crate) config: ClientConfig,
+    pub(crate) pass_form: PassForm,
     pub(crate) limiter: Arc<Limiter>,
     pub(crate) upload_bytes: Arc<ByteBudget>,
     pub(crate) result_bytes: Arc<ByteBudget>,
@@ -131,6 +134,7 @@ impl Connection {
             upload_bytes: ByteBudget::new(config.fwdbwd_dispatch_bytes_semaphore_size),
             result_bytes: ByteBudget::new(config.inflight_response_bytes_semaphore_size),
             config,
+            pass_form: PassForm::default(),
             counters: Arc::default(),
             queue_listener: options.queue_listener.clone(),
             runtime,

@@ -10,6 +10,7 @@ use super::combine::combine;
 use super::queue::Submitted;
 use super::request::{Operation, Request};
 use crate::connection::call::{Call, Failed, Payload};
+use crate::connection::older;
 use crate::connection::transport::Pool;
 use crate::future::Pending;
 use crate::{Error, TrainingClient};
@@ -240,16 +241,21 @@ async fn submit_chunk(
         loss_fn: pass.loss.clone(),
         forward_only: pass.forward_only,
     };
-    let zstd = connection.config.proto_compress_fwdbwd;
-    let mut body = request.encode().map_err(Failed::unsent)?;
-    if zstd {
-        body = compress::compress(&body);
-    }
     let mut call = Call::new(pass.operation, Method::POST, route::FORWARD_BACKWARD);
-    call.payload = Payload::Message {
-        body: body.into(),
-        zstd,
-    };
+    if connection.pass_form.is_json() {
+        let body = request.encode_json().map_err(Failed::unsent)?;
+        call.path = older::path(pass.forward_only).into();
+        call.payload = Payload::Json(body.into());
+    } else {
+        let zstd = connection.config.proto_compress_fwdbwd;
+        let mut body = request.encode().map_err(Failed::unsent)?;
+        if zstd {
+            body = compress::compress(&body);
+        }
+        let body = body.into();
+        call.payload = Payload::Message { body, zstd };
+        call.is_pass = true;
+    }
     call.pool = Pool::Upload;
     inner.promise(&call).await
 }

@@ -1,11 +1,11 @@
 //! Fetching results: every answer that a poll can get.
 
-use crate::support::{datums, loss_of, sample, sampling, settle, training};
+use crate::support::{datums, executed_tags, loss_of, sample, sampling, settle, training};
 use anyhow::Result;
 use std::time::Duration;
 use tinkrs::{AdamParams, Error, TrainingClient};
 use tinkrs_testkit::scripted::{
-    ManualClock, Reply, Rules, failed, not_yet, refuse, status, try_again,
+    ManualClock, Recorded, Reply, Rules, failed, not_yet, refuse, status, try_again,
 };
 use tinkrs_testkit::{Gate, ScriptedServer};
 
@@ -82,6 +82,64 @@ async fn json_results_of_older_servers_are_read() -> Result<()> {
     let output = sample(&sampling(&server).await?).await?;
     assert_eq!(output.sequences[0].tokens, [7, 8, 9]);
     assert!(output.sequences[0].id.is_some(), "the client names it");
+    Ok(())
+}
+
+#[tokio::test]
+async fn passes_go_as_json_to_servers_that_take_nothing_else() -> Result<()> {
+    let not_understood = serde_json::json!({"detail": [
+        {"type": "model_attributes_type", "loc": ["body"], "msg": "Input should be a dictionary"},
+    ]});
+    let mut refused = status(422);
+    refused = refused.body(not_understood.to_string());
+    let broken = status(500).header("content-type", "text/plain; charset=utf-8");
+    for answer in [refused, status(415), broken.body("Internal Server Error")] {
+        let server = ScriptedServer::start().await;
+        server.json_results();
+        server.json_passes(answer);
+        // Some close the connection behind their answer, and the next request meets that.
+        server.on("forward_backward").nth(2).reset();
+        let client = training(&server).await?;
+        for _ in 0..2 {
+            assert_eq!(pass(&client).await?.loss(), Some(loss_of(3)));
+        }
+        let forward = client.forward(datums([3])).await?;
+        assert_eq!(forward.loss(), Some(loss_of(3)));
+        let kinds = |operation| -> Vec<String> {
+            let requests = server.requests_to(operation);
+            let kind = |request: &Recorded| request.header("content-type").unwrap().to_owned();
+            requests.iter().map(kind).collect()
+        };
+        let json = "application/json";
+        assert_eq!(
+            kinds("forward_backward"),
+            ["application/x-protobuf", json, json, json],
+            "what the server takes is asked once"
+        );
+        assert_eq!(kinds("forward"), [json]);
+        assert_eq!(executed_tags(&server), [[3], [3], [3]]);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_broke_down_once_still_gets_messages() -> Result<()> {
+    let server = ScriptedServer::start().await;
+    let broken = status(500).header("content-type", "text/plain; charset=utf-8");
+    let broken = broken.body("Internal Server Error");
+    // The message, and what is then tried as JSON.
+    server.on("forward_backward").times(2).reply(broken);
+    let client = training(&server).await?;
+    assert_eq!(pass(&client).await?.loss(), Some(loss_of(3)));
+    assert_eq!(pass(&client).await?.loss(), Some(loss_of(3)));
+    let requests = server.requests_to("forward_backward");
+    let kinds: Vec<_> = requests
+        .iter()
+        .map(|request| request.header("content-type"))
+        .collect();
+    let message = Some("application/x-protobuf");
+    assert_eq!(kinds, [message, Some("application/json"), message, message]);
+    assert_eq!(executed_tags(&server), [[3], [3]]);
     Ok(())
 }
 

@@ -178,6 +178,11 @@ impl ScriptedServer {
         self.shared.state().json_results = true;
     }
 
+    /// Takes passes as JSON alone, as servers for clients to 0.24 do, and has this answer to messages.
+    pub fn json_passes(&self, answer_to_messages: Reply) {
+        self.shared.state().json_passes = Some(answer_to_messages);
+    }
+
     /// Leaves `sample_sequence_ids` out of promises, as servers for clients to 0.25 do.
     pub fn no_sequence_ids(&self) {
         self.shared.state().sequence_ids = false;

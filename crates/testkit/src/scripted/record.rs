@@ -4,7 +4,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Uri};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use tinkrs_wire::{compress, header, op::forward_backward::ForwardBackwardRequest};
+use tinkrs_wire::op::{forward, forward_backward::ForwardBackwardRequest};
+use tinkrs_wire::{compress, header};
 use tokio::time::Instant;
 
 /// The largest body that the server decompresses.
@@ -76,7 +77,11 @@ impl Recorded {
             Some("zstd") => compress::decompress(&self.body, BODY_LIMIT_BYTES)?,
             _ => self.body.clone(),
         };
-        ForwardBackwardRequest::decode(body)
+        match (self.header("content-type"), self.endpoint) {
+            (Some(header::JSON), "forward") => forward::decode(&body),
+            (Some(header::JSON), _) => ForwardBackwardRequest::decode_json(&body),
+            _ => ForwardBackwardRequest::decode(body),
+        }
     }
 
     /// Returns the sequence number in the body, if it has one.

@@ -1,6 +1,7 @@
 //! What the server knows.
 
 use super::futures::Promised;
+use super::reply::Reply;
 use super::sampling::Sampler;
 use super::service::Session;
 use super::training::{Execution, Model};
@@ -28,6 +29,7 @@ pub(super) struct State {
     pub(super) long_poll: Duration,
     pub(super) inline_limit_bytes: usize,
     pub(super) json_results: bool,
+    pub(super) json_passes: Option<Reply>,
     pub(super) sequence_ids: bool,
     pub(super) skip_gaps_after: Option<Duration>,
     pub(super) edit_pass: Option<EditPass>,
@@ -65,6 +67,7 @@ impl Default for State {
             long_poll: Duration::from_secs(25),
             inline_limit_bytes: 256 * 1024,
             json_results: false,
+            json_passes: None,
             sequence_ids: true,
             skip_gaps_after: None,
             edit_pass: None,

@@ -14,7 +14,6 @@ use tinkrs_types::{
     ErrorCategory, FailedRequest, InvalidInput, LoraConfig, LossFn, Metrics, ModelData, ModelId,
     ModelInfo, OptimStepOutput, OptimizerConfig, RequestId, Timestamp, UserMetadata,
 };
-use tinkrs_wire::Body;
 use tinkrs_wire::op::create_custom_loss::{CreateCustomLossRequest, CreateCustomLossResult};
 use tinkrs_wire::op::create_model::{CreateModelRequest, CreateModelResult};
 use tinkrs_wire::op::forward_backward::{
@@ -22,6 +21,7 @@ use tinkrs_wire::op::forward_backward::{
 };
 use tinkrs_wire::op::get_info::GetInfoRequest;
 use tinkrs_wire::op::optim_step::OptimStepRequest;
+use tinkrs_wire::{Body, header};
 
 /// Something that was done to a model.
 #[derive(Clone, Debug)]
@@ -166,6 +166,10 @@ pub(super) fn forward_backward(
     request: &Recorded,
     effect: Option<Effect>,
 ) -> Reply {
+    let is_message = request.header("content-type") != Some(header::JSON);
+    if is_message && let Some(reply) = &shared.state().json_passes {
+        return reply.clone();
+    }
     let body = match request.try_pass() {
         Ok(body) => body,
         Err(error) => {

@@ -101,6 +101,17 @@ impl ForwardBackwardRequest {
         })
     }
 
+    /// Writes the request as clients to 0.24 do, for servers that take nothing else.
+    ///
+    /// Such servers have [`forward`](super::forward)'s path for a request without gradients, and no
+    /// provenance.
+    ///
+    /// # Errors
+    /// If a datum cannot be sent; the error names its index.
+    pub fn encode_json(self) -> Result<Vec<u8>, InvalidInput> {
+        json::encode_request(self)
+    }
+
     /// Reads the JSON of a client to 0.24.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use super::ForwardBackwardRequest;
 use crate::{DecodeError, json as lenient, model_input};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use tinkrs_types::{
@@ -80,6 +80,60 @@ impl JsonInput {
             forward_only,
         })
     }
+}
+
+/// Writes a request, with the member that its path has for the data.
+pub(super) fn encode_request(request: ForwardBackwardRequest) -> Result<Vec<u8>, InvalidInput> {
+    #[derive(Serialize)]
+    struct Datum {
+        #[serde(with = "model_input::json")]
+        model_input: ModelInput,
+        loss_fn_inputs: BTreeMap<String, TensorData>,
+    }
+    #[derive(Serialize)]
+    struct Input {
+        data: Vec<Datum>,
+        loss_fn: String,
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        loss_fn_config: BTreeMap<String, Value>,
+    }
+    #[derive(Serialize)]
+    struct Body {
+        model_id: ModelId,
+        seq_id: i32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        forward_backward_input: Option<Input>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        forward_input: Option<Input>,
+    }
+    let option = |(name, value)| match value {
+        LossConfigValue::Number(number) => (name, json!(JsonNumber(number))),
+        LossConfigValue::Text(text) => (name, json!(text)),
+    };
+    let datum = |datum: tinkrs_types::Datum| {
+        let (model_input, loss_fn_inputs, _) = datum.into_parts();
+        Datum {
+            model_input,
+            loss_fn_inputs,
+        }
+    };
+    let input = Input {
+        data: request.data.into_iter().map(datum).collect(),
+        loss_fn: request.loss_fn.name().to_owned(),
+        loss_fn_config: request.loss_fn.config().into_iter().map(option).collect(),
+    };
+    let (forward_input, forward_backward_input) = match request.forward_only {
+        true => (Some(input), None),
+        false => (None, Some(input)),
+    };
+    let body = Body {
+        model_id: request.model_id,
+        seq_id: request.seq_id,
+        forward_backward_input,
+        forward_input,
+    };
+    serde_json::to_vec(&body)
+        .map_err(|error| InvalidInput::new("data", error, "what JSON has a form for"))
 }
 
 /// Writes a result as JSON, for clients to 0.24.

@@ -4,3 +4,4 @@ mod caller;
 mod faults;
 mod listings;
 mod promises;
+mod reliability;

@@ -87,7 +87,10 @@ impl<'a> Client<'a> {
         for (number, promise) in (1..).zip(&steps) {
             let result = self.socket.result(promise).await;
             let expected = json!(f64::from(number));
-            assert_eq!(result["metrics"]["optimizer_step"], expected, "each step is one");
+            assert_eq!(
+                result["metrics"]["optimizer_step"], expected,
+                "each step is one"
+            );
         }
         let finish = json!({"reason": {"type": "success"}, "detail": null});
         let path = format!("/sessions/{}/finish", session.as_str().unwrap());

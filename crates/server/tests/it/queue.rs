@@ -15,7 +15,10 @@ async fn operations_run_by_number_whatever_order_they_arrive_in() {
     let before = server.forward_backward(&model, 1).await;
     let (before, after) = (server.loss(&before).await, server.loss(&after).await);
     assert!(after < before, "the loss went from {before} to {after}");
-    assert_eq!(server.result(&update).await["metrics"]["optimizer_step"], 1.0);
+    assert_eq!(
+        server.result(&update).await["metrics"]["optimizer_step"],
+        1.0
+    );
 }
 
 #[tokio::test]
@@ -160,7 +163,10 @@ async fn a_full_queue_is_busy_except_for_what_it_waits_for() {
     server.loss(&first).await;
     server.result(&held).await;
     let third = server.optim_step(&model, 3).await;
-    assert_eq!(server.result(&third).await["metrics"]["optimizer_step"], 2.0);
+    assert_eq!(
+        server.result(&third).await["metrics"]["optimizer_step"],
+        2.0
+    );
 }
 
 #[tokio::test]

@@ -65,13 +65,13 @@ def of_polls(tools):
 
 def run(tools):
     rows = []
-    small = 8 if QUICK else 64
+    length, tokens, few = (8, 4, 2) if QUICK else (64, 40, 24)
     pieces = [
-        ("a LoRA step of sequences of 64 tokens", "batch", 2, lambda size: ("train", size, small, 1)),
-        ("a LoRA step of 4 sequences", "length", small, lambda size: ("train", 4, size, 1)),
-        ("sampling 40 tokens", "batch", 2, lambda size: ("sample", size, 4 if QUICK else 40)),
-        ("sampling for a batch of 4", "length", 4 if QUICK else 40, lambda size: ("sample", 4, size)),
-        ("sampling 24 tokens for a batch of 20", "adapters", 2, lambda size: ("sample", 20, 2 if QUICK else 24, size)),
+        (f"a LoRA step of sequences of {length} tokens", "batch", 2, lambda size: ("train", size, length, 1)),
+        ("a LoRA step of 4 sequences", "length", length, lambda size: ("train", 4, size, 1)),
+        (f"sampling {tokens} tokens", "batch", 2, lambda size: ("sample", size, tokens)),
+        ("sampling for a batch of 4", "length", tokens, lambda size: ("sample", 4, size)),
+        (f"sampling {few} tokens for a batch of 20", "adapters", 2, lambda size: ("sample", 20, few, size)),
     ]
     # One of each kind shows that it works.
     for what, variable, start, work in pieces[::4] if QUICK else pieces:

@@ -244,6 +244,17 @@ fn wrong_values_and_modes_are_refused_before_a_model_is_loaded() {
 }
 
 #[test]
+fn limits_of_a_ratio_need_a_loss_that_has_them() {
+    let here = Here::new().with_examples();
+    let config = "examples/configs/rl.toml";
+    let error = here.refused(&["train", "rl", "--config", config, "--clip-low", "0.5"]);
+    assert!(
+        error.contains("clip_low and clip_high: for the losses ppo and cispo only"),
+        "{error}"
+    );
+}
+
+#[test]
 fn nothing_is_billed_unless_somebody_agrees() {
     let here = Here::new().with_examples();
     // A hosted model whose tokenizer was downloaded once.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use tinkrs_recipes::Tokens;
 use tinkrs_recipes::data::{Task, read_numbered};
 use tinkrs_recipes::rl::{self, Baseline, PolicyLoss, Problem};
@@ -93,14 +93,18 @@ impl PlayArgs {
         self.max_tokens.unwrap_or(128)
     }
 
-    fn loss(&self) -> PolicyLoss {
+    fn loss(&self) -> anyhow::Result<PolicyLoss> {
         let low = self.clip_low.unwrap_or(0.8);
         let high = self.clip_high.unwrap_or(1.2);
-        match self.loss {
+        let clips = self.clip_low.is_some() || self.clip_high.is_some();
+        Ok(match self.loss {
+            None | Some(Loss::ImportanceSampling) if clips => bail!(
+                "clip_low and clip_high: for the losses ppo and cispo only; importance-sampling has no limits"
+            ),
             None | Some(Loss::ImportanceSampling) => PolicyLoss::ImportanceSampling,
             Some(Loss::Ppo) => PolicyLoss::Ppo { low, high },
             Some(Loss::Cispo) => PolicyLoss::Cispo { low, high },
-        }
+        })
     }
 
     /// Makes the settings of a recipe that learns from what the model says.
@@ -113,7 +117,7 @@ impl PlayArgs {
             problems_per_step: self.problems_per_step.unwrap_or(default.problems_per_step),
             group_size: self.group_size.unwrap_or(default.group_size),
             max_staleness: self.max_staleness.unwrap_or(default.max_staleness),
-            loss: self.loss(),
+            loss: self.loss()?,
             seed: run.seed.unwrap_or(default.seed),
             checkpoint_every: run.checkpoint_every.unwrap_or(default.checkpoint_every),
             adam: run.adam()?,

@@ -9,6 +9,7 @@ use tinkrs_server::DrawnToken;
 use tinkrs_types::RequestId;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use super::interrupts::Interrupts;
 use crate::backend::Backend;
 use crate::command::sample::SamplingArgs;
 use crate::context::Context;
@@ -45,6 +46,7 @@ pub(super) struct Speaker<'a> {
     backend: &'a Backend,
     sampling: &'a SamplingArgs,
     renderer: Renderer,
+    interrupts: &'a Interrupts,
     sampler: SamplingClient,
     /// The tokens that a server in this process draws for the sampler.
     drawn: Option<UnboundedReceiver<DrawnToken>>,
@@ -58,6 +60,7 @@ impl<'a> Speaker<'a> {
         backend: &'a Backend,
         sampling: &'a SamplingArgs,
         renderer: Renderer,
+        interrupts: &'a Interrupts,
     ) -> anyhow::Result<Self> {
         let sampler = sampling.sampler(backend).await?;
         Ok(Self {
@@ -65,6 +68,7 @@ impl<'a> Speaker<'a> {
             backend,
             sampling,
             renderer,
+            interrupts,
             sampler,
             prints: !ctx.is_json(),
         })
@@ -82,7 +86,7 @@ impl<'a> Speaker<'a> {
         let output = loop {
             tokio::select! {
                 biased;
-                Ok(()) = tokio::signal::ctrl_c() => break None,
+                () = self.interrupts.next() => break None,
                 Some(drawn) = next(&mut self.drawn) => text.push(&drawn)?,
                 output = &mut sample => break Some(output),
             }

@@ -1,6 +1,7 @@
 //! `tinkrs chat`: a conversation with a model.
 
 mod answer;
+mod interrupts;
 mod talk;
 
 use std::io::{BufRead, IsTerminal, Write};
@@ -14,6 +15,7 @@ use crate::backend::{Backend, BackendArgs};
 use crate::context::Context;
 use crate::report::{self, note, say};
 use answer::{Ended, Speaker};
+use interrupts::Interrupts;
 use talk::{Said, Talk};
 
 /// Talk to a model
@@ -50,12 +52,13 @@ Ctrl-C stops an answer; Ctrl-D ends the conversation.";
 pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let backend = Backend::open(&args.backend).await?;
     let renderer = backend.renderer()?;
-    let mut speaker = Speaker::new(ctx, &backend, &args.sampling, renderer).await?;
+    let interrupts = Interrupts::listen();
+    let mut speaker = Speaker::new(ctx, &backend, &args.sampling, renderer, &interrupts).await?;
     let mut talk = Talk::new(args.system.clone());
     if std::io::stdin().is_terminal() {
         note("/help shows what else you can say; Ctrl-D ends");
     }
-    while let Some(line) = next_line().await? {
+    while let Some(line) = next_line(&interrupts).await? {
         match talk::read(&line) {
             Said::Nothing => {}
             Said::Words(words) => {
@@ -121,7 +124,7 @@ async fn answer_to(
 }
 
 /// Reads a line; `None` at the end of the input and on Ctrl-C.
-async fn next_line() -> anyhow::Result<Option<String>> {
+async fn next_line(interrupts: &Interrupts) -> anyhow::Result<Option<String>> {
     let reading = tokio::task::spawn_blocking(|| {
         let stdin = std::io::stdin();
         if stdin.is_terminal() {
@@ -136,7 +139,7 @@ async fn next_line() -> anyhow::Result<Option<String>> {
     });
     let line = tokio::select! {
         biased;
-        Ok(()) = tokio::signal::ctrl_c() => None,
+        () = interrupts.next() => None,
         line = reading => line?.context("could not read what you say")?,
     };
     if line.is_none() && std::io::stdin().is_terminal() {

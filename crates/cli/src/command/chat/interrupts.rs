@@ -1,0 +1,30 @@
+//! Ctrl-C, which is kept until somebody asks for it.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+/// What the user interrupts, one thing at a time: an answer, or the wait for a line.
+///
+/// Listening anew for each of them would miss a Ctrl-C that falls in between.
+#[derive(Clone, Debug)]
+pub(super) struct Interrupts(Arc<Notify>);
+
+impl Interrupts {
+    /// Starts to listen. From then on Ctrl-C ends the program only if it is asked for.
+    pub(super) fn listen() -> Self {
+        let pressed = Arc::new(Notify::new());
+        let interrupts = Self(Arc::clone(&pressed));
+        tokio::spawn(async move {
+            while tokio::signal::ctrl_c().await.is_ok() {
+                pressed.notify_one();
+            }
+        });
+        interrupts
+    }
+
+    /// Waits for Ctrl-C, unless it was pressed since the last one that was asked for.
+    pub(super) async fn next(&self) {
+        self.0.notified().await;
+    }
+}

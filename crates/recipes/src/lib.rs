@@ -53,9 +53,11 @@ pub mod report;
 #[cfg(test)]
 mod testing;
 
-/// The Rust of the guides in `docs`, which has to compile.
+/// The Rust of the README and of the guides in `docs`, which has to compile.
 #[cfg(doctest)]
 mod guides {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
     #[doc = include_str!("../../../docs/ci.md")]
     struct Ci;
     #[doc = include_str!("../../../docs/hosted.md")]

@@ -290,7 +290,8 @@ async fn attempt(
     set_current(Some(promise.request_id.clone()));
     let output = Box::pin(fetch(inner, clone_id, &promise.request_id)).await;
     set_current(None);
-    let output = decode(output?, &job.request, promise)?;
+    let mut output = decode(output?, &job.request, promise)?;
+    score::align(&job.prompt, &mut output);
     score::check(&job.request, &output)?;
     Ok(output)
 }

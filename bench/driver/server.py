@@ -31,7 +31,7 @@ def overhead(tools):
         single(operation, Metric("engine_ms", "on the engine, in turns with it", "ms", "wall"), side, rounds),
         single(operation, Metric("added_ms", "the server adds (p50)", "ms", "wall"), side, rounds),
         single(f"{POLLS:,} polls that wait", Metric("polls_mib", "memory of both ends", "MiB", "memory"), side, rounds),
-        single("start, with a tiny model", Metric("start_ms", "until it answers", "ms", "wall"), side, rounds),
+        single("start of `tinkrs serve` with its built-in model", Metric("start_program_ms", "until it answers", "ms", "wall"), side, rounds),
     ]
 
 

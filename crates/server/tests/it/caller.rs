@@ -17,6 +17,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::way::Way;
+
 /// A server that stops when it is dropped.
 pub(crate) struct TestServer {
     server: Server,
@@ -284,54 +286,14 @@ pub(crate) struct Local {
     router: TowerToHyperService<axum::Router>,
 }
 
-impl Local {
-    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
+impl Way for Local {
+    async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
         let response = self.router.call(request).await.expect("routers never fail");
         let (parts, body) = response.into_parts();
         Answer {
             status: parts.status,
             headers: parts.headers,
             body: body.collect().await.unwrap().to_bytes(),
-        }
-    }
-
-    /// Sends JSON, or nothing if the body is null.
-    pub(crate) async fn call(&self, method: Method, path: &str, body: &Value) -> Answer {
-        let bytes = match body {
-            Value::Null => Bytes::new(),
-            body => body.to_string().into(),
-        };
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("/api/v1{path}"))
-            .header("host", "localhost")
-            .header("x-api-key", KEY)
-            .header("content-type", "application/json");
-        self.send(request.body(Full::new(bytes)).unwrap()).await
-    }
-
-    /// Posts JSON that must be answered by 200, however often the server is busy before.
-    pub(crate) async fn ok(&self, path: &str, body: Value) -> Value {
-        loop {
-            let answer = self.call(Method::POST, path, &body).await;
-            if answer.status == 429 {
-                tokio::task::yield_now().await;
-                continue;
-            }
-            assert_eq!(answer.status, 200, "{path}: {:?}", answer.body);
-            return answer.json();
-        }
-    }
-
-    /// Waits for a result.
-    pub(crate) async fn result(&self, promise: &Value) -> Value {
-        let poll = json!({"request_id": promise["request_id"]});
-        loop {
-            let answer = self.call(Method::POST, "/retrieve_future", &poll).await;
-            if answer.status != 408 {
-                assert_eq!(answer.status, 200, "{promise}: {:?}", answer.body);
-                return answer.json();
-            }
         }
     }
 }

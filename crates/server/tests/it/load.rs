@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::caller::{TestServer, pass, step};
 use crate::socket::Socket;
+use crate::way::Way;
 
 const ROUNDS: usize = 2;
 const RUNS: usize = 50;

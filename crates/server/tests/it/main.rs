@@ -3,6 +3,7 @@
 mod caller;
 mod endpoints;
 mod socket;
+mod way;
 
 mod accounts;
 mod checkpoints;

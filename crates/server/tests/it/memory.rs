@@ -7,30 +7,31 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::caller::{Local, TestServer, step};
+use crate::way::Way;
 
 const SESSIONS: usize = 1500;
 
 /// Creates a session and a model, and ends both. Returns the session.
 async fn work(local: &Local, unloads: bool) -> String {
     let body = json!({"tags": [], "sdk_version": "0.36.0"});
-    let session = local.ok("/create_session", body).await["session_id"].clone();
+    let session = local.ok("/create_session", &body).await["session_id"].clone();
     let session = session.as_str().unwrap().to_owned();
     let create = json!({
         "session_id": session, "model_seq_id": 0, "base_model": "tiny",
         "lora_config": {"rank": 1, "seed": 1},
     });
-    let created = local.ok("/create_model", create).await;
+    let created = local.ok("/create_model", &create).await;
     local.result(&created).await;
     let body = json!({"session_id": session, "sampling_session_seq_id": 0, "base_model": "tiny"});
-    local.ok("/create_sampling_session", body).await;
+    local.ok("/create_sampling_session", &body).await;
     if unloads {
         let unload = json!({"model_id": format!("{session}:train:0")});
-        let unloaded = local.ok("/unload_model", unload).await;
+        let unloaded = local.ok("/unload_model", &unload).await;
         local.result(&unloaded).await;
     }
     let finish = json!({"reason": {"type": "success"}, "detail": null});
     local
-        .ok(&format!("/sessions/{session}/finish"), finish)
+        .ok(&format!("/sessions/{session}/finish"), &finish)
         .await;
     session
 }

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use crate::caller::{Answer, KEY, Local, TestServer};
 use crate::endpoints::assert_covers;
+use crate::way::Way;
 use mutate::Mutator;
 use valid::{Valid, valid_requests};
 
@@ -84,7 +85,7 @@ fn assert_answered(answer: &Answer, what: &str) {
 /// Makes sure that every promise is kept, and that no failure is the server's.
 async fn assert_kept(local: &Local, ids: Vec<String>) {
     for id in &ids {
-        local.ok("/cancel_future", json!({"request_id": id})).await;
+        local.ok("/cancel_future", &json!({"request_id": id})).await;
     }
     for id in ids {
         let promise = json!({"request_id": id});

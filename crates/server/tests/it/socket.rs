@@ -3,20 +3,19 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use http::{Method, Request};
+use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
-use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
-use crate::caller::{Answer, KEY};
+use crate::caller::Answer;
+use crate::way::Way;
 
 /// One connection. Whoever comes while it is in use waits.
 pub(crate) struct Socket {
     sender: Mutex<SendRequest<Full<Bytes>>>,
-    host: String,
 }
 
 impl Socket {
@@ -28,23 +27,12 @@ impl Socket {
         tokio::spawn(connection);
         Self {
             sender: Mutex::new(sender),
-            host: address.to_string(),
         }
     }
+}
 
-    /// Sends JSON, or nothing if the body is null.
-    pub(crate) async fn call(&self, method: Method, path: &str, body: &Value) -> Answer {
-        let bytes = match body {
-            Value::Null => Bytes::new(),
-            body => body.to_string().into(),
-        };
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("/api/v1{path}"))
-            .header("host", &self.host)
-            .header("x-api-key", KEY)
-            .header("content-type", "application/json");
-        let request = request.body(Full::new(bytes)).unwrap();
+impl Way for Socket {
+    async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
         let mut sender = self.sender.lock().await;
         sender.ready().await.unwrap();
         let response = sender.send_request(request).await;
@@ -53,31 +41,6 @@ impl Socket {
             status: parts.status,
             headers: parts.headers,
             body: body.collect().await.unwrap().to_bytes(),
-        }
-    }
-
-    /// Posts JSON that must be answered by 200, however often the server is busy before.
-    pub(crate) async fn ok(&self, path: &str, body: &Value) -> Value {
-        loop {
-            let answer = self.call(Method::POST, path, body).await;
-            if answer.status == 429 {
-                tokio::task::yield_now().await;
-                continue;
-            }
-            assert_eq!(answer.status, 200, "{path}: {:?}", answer.body);
-            return answer.json();
-        }
-    }
-
-    /// Waits for a result.
-    pub(crate) async fn result(&self, promise: &Value) -> Value {
-        let poll = json!({"request_id": promise["request_id"]});
-        loop {
-            let answer = self.call(Method::POST, "/retrieve_future", &poll).await;
-            if answer.status != 408 {
-                assert_eq!(answer.status, 200, "{promise}: {:?}", answer.body);
-                return answer.json();
-            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What goes wrong on the wire, and how a server says so.
 
+use crate::place;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tinkrs_types::InvalidInput;
@@ -16,6 +17,15 @@ pub enum DecodeError {
     #[error("not the JSON that this message has")]
     Json(#[from] serde_json::Error),
 
+    /// A member of the JSON object is not what it should be.
+    #[error("`{member}`")]
+    Member {
+        /// Its name, after those of the members around it.
+        member: String,
+        /// What is wrong with it, and where it is.
+        source: serde_json::Error,
+    },
+
     /// The message is well formed, but a value in it is not.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
@@ -30,6 +40,17 @@ pub enum DecodeError {
         /// The limit.
         limit_bytes: usize,
     },
+}
+
+impl DecodeError {
+    /// Wraps what is wrong with a JSON text, with the member that it is wrong with.
+    pub(crate) fn json(text: &[u8], source: serde_json::Error) -> Self {
+        let place = place::up_to(text, source.line(), source.column());
+        match place::member(place) {
+            Some(member) if source.is_data() => Self::Member { member, source },
+            _ => Self::Json(source),
+        }
+    }
 }
 
 /// The body of a refused request: `{"detail": …}`.

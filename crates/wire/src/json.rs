@@ -46,7 +46,7 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError
         // error is the one to report: it has a line and a column.
         Err(error) => without_nulls(bytes)
             .and_then(|value| serde_json::from_value(value).ok())
-            .ok_or(DecodeError::Json(error)),
+            .ok_or_else(|| DecodeError::json(bytes, error)),
     }
 }
 
@@ -125,9 +125,12 @@ mod tests {
     #[test]
     fn an_error_tells_where_it_is() {
         let error = Sample::decode(b"{\n\"count\": \"two\"}").unwrap_err();
-        let DecodeError::Json(source) = error else {
+        let DecodeError::Member { member, source } = error else {
             panic!("{error}")
         };
+        assert_eq!(member, "count");
         assert!(source.to_string().contains("line 2"), "{source}");
+        let broken = Sample::decode(b"{\"count\": ").unwrap_err();
+        assert!(matches!(broken, DecodeError::Json(_)), "{broken:?}");
     }
 }

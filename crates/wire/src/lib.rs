@@ -39,6 +39,7 @@ mod decimal;
 mod little_endian;
 mod model_input;
 mod number_map;
+mod place;
 mod tensor;
 
 pub use error::{DecodeError, ErrorBody};

@@ -31,7 +31,7 @@ impl Address {
     /// # Errors
     /// If the bytes are not JSON, or name no model.
     pub fn of_json(body: &[u8]) -> Result<Self, DecodeError> {
-        Ok(serde_json::from_slice(body)?)
+        serde_json::from_slice(body).map_err(|error| DecodeError::json(body, error))
     }
 }
 

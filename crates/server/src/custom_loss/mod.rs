@@ -157,11 +157,12 @@ impl CustomLoss {
 }
 
 impl tinkrs_engine::loss::CustomLoss for CustomLoss {
-    /// Checks that a datum has what the loss takes, and nothing that it does not.
+    /// Checks that a datum has what the loss takes. It may have more: clients send a datum as it is, and
+    /// run the same loss on it themselves where a server does not.
     ///
     /// # Errors
     ///
-    /// When a tensor is missing, has another rank than was declared, or is not known to the loss.
+    /// When a tensor is missing, or has another rank than was declared.
     fn check(&self, datum: &Datum) -> Result<(), InvalidInput> {
         for (name, input) in self.keys() {
             let rank = datum.loss_fn_inputs().get(name).map(TensorData::rank);
@@ -171,16 +172,7 @@ impl tinkrs_engine::loss::CustomLoss for CustomLoss {
                 return Err(InvalidInput::new(name.to_owned(), found, allowed));
             }
         }
-        let is_known =
-            |name: &str| name == key::TARGET_TOKENS || self.keys().any(|(known, _)| known == name);
-        match datum.loss_fn_inputs().keys().find(|name| !is_known(name)) {
-            None => Ok(()),
-            Some(name) => {
-                let known: Vec<_> = self.keys().map(|(name, _)| name).collect();
-                let allowed = format!("what loss `{}` takes: {}", self.name, known.join(", "));
-                Err(InvalidInput::new(name.clone(), "a tensor", allowed))
-            }
-        }
+        Ok(())
     }
 
     /// Computes the loss of a datum that passes [`check`](Self::check), from the log-probabilities of

@@ -409,14 +409,16 @@ fn a_masked_cell_contributes_nothing_whatever_it_holds() {
 }
 
 #[test]
-fn a_datum_must_have_the_tensors_of_the_loss_and_no_others() {
+fn a_datum_must_have_the_tensors_of_the_loss_and_may_have_more() {
     let traced = Traced::all().swap_remove(0);
     let loss = traced.compile();
-    let tensors = |change: &dyn Fn(&mut BTreeMap<String, TensorData>)| {
+    let datum = |change: &dyn Fn(&mut BTreeMap<String, TensorData>)| {
         let mut tensors = traced.datum().loss_fn_inputs().clone();
         change(&mut tensors);
-        let datum = Datum::new(ModelInput::from_tokens([1; 6]), tensors).unwrap();
-        loss.check(&datum).unwrap_err().to_string()
+        Datum::new(ModelInput::from_tokens([1; 6]), tensors).unwrap()
+    };
+    let tensors = |change: &dyn Fn(&mut BTreeMap<String, TensorData>)| {
+        loss.check(&datum(change)).unwrap_err().to_string()
     };
     let error = tensors(&|tensors| drop(tensors.remove("mask")));
     assert!(
@@ -428,13 +430,31 @@ fn a_datum_must_have_the_tensors_of_the_loss_and_no_others() {
         tensors.insert("mask".to_owned(), scalar);
     });
     assert!(error.contains("found rank 0"), "{error}");
-    let error = tensors(&|tensors| {
+    let with_more = datum(&|tensors| {
         tensors.insert(
             "rewards".to_owned(),
             TensorData::without_shape(vec![1.0_f32; 6]),
         );
     });
-    assert!(error.contains("`rewards`"), "{error}");
+    loss.check(&with_more).unwrap();
+    let logprobs = [-1.0; 6];
+    let losses = [&with_more, &traced.datum()].map(|datum| loss.evaluate(&logprobs, datum));
+    let [more, exact] = losses.map(|output| output.unwrap().loss);
+    assert_eq!(more, exact);
+}
+
+#[test]
+fn a_spread_of_nothing_has_no_slope() {
+    // The derivative of the root at 0 is infinite; times the square's, 0, that was not a number.
+    for unbiased in [false, true] {
+        let x = json!([{"ref": "logprobs"}, 0, unbiased]);
+        let nodes = vec![
+            function("spread", "torch.std", x),
+            function("loss", "torch.sum", json!([{"ref": "spread"}])),
+        ];
+        let found = evaluate(nodes, &[-2.0, -2.0]).unwrap();
+        assert_eq!((found.loss, found.gradient), (0.0, vec![0.0, 0.0]));
+    }
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub(super) const TABLE: &[Function] = &[
         "input dim|unbiased? unbiased|correction? keepdim? out!",
         |c| {
             let variance = variance(c)?;
-            c.tape.unary(Unary::Sqrt, variance).map(Value::Tensor)
+            root(c, variance)
         },
     ),
     function(
@@ -340,7 +340,7 @@ fn variance(c: &mut Call<'_>) -> Result<Id> {
     c.tape.divided(sum, (count - correction).max(0.0))
 }
 
-/// `(Σ |x|ᵖ)^(1/p)` for `p` of 1, 2 (the default) or infinity. At 0 its gradient is 0.
+/// `(Σ |x|ᵖ)^(1/p)` for `p` of 1, 2 (the default) or infinity.
 fn norm(c: &mut Call<'_>, p: usize) -> Result {
     let x = c.tensor(0)?;
     let axes = c.axes(2, c.rank(x))?;
@@ -364,6 +364,11 @@ fn norm(c: &mut Call<'_>, p: usize) -> Result {
     }
     let squares = c.tape.unary(Unary::Pow(2.0), x)?;
     let sum = c.tape.sum_along(squares, &axes, keep)?;
+    root(c, sum)
+}
+
+/// The square root of a sum of squares. At 0 its gradient is 0, as in PyTorch.
+fn root(c: &mut Call<'_>, sum: Id) -> Result {
     let mask = c
         .tape
         .map(sum, Dtype::Bool, |sum| f64::from(u8::from(sum == 0.0)))?;

@@ -1,6 +1,6 @@
 //! What happens by itself as time passes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tinkrs_types::SessionStatus;
 
@@ -10,6 +10,8 @@ use crate::store::Change;
 
 /// How often the server looks around.
 const TICK: Duration = Duration::from_secs(1);
+/// A look around that comes this late means that the process was stopped, not that it was busy.
+const STOPPED: Duration = Duration::from_secs(5);
 
 impl Server {
     /// Gives up on what never came, ends sessions whose clients are gone, and drops what is not
@@ -21,11 +23,19 @@ impl Server {
             .max(Duration::from_millis(1));
         tokio::spawn(async move {
             loop {
+                let asleep = Instant::now();
                 tokio::time::sleep(tick).await;
                 let Some(inner) = server.upgrade() else {
                     return;
                 };
                 let server = Self::from(inner);
+                if let Some(pause) = pause(asleep.elapsed(), tick) {
+                    tracing::warn!(
+                        seconds = pause.as_secs(),
+                        "the server was stopped for a while"
+                    );
+                    server.registry().forgive(pause);
+                }
                 server.clean();
                 server.evict().await;
             }
@@ -116,5 +126,24 @@ impl Server {
                 },
             );
         }
+    }
+}
+
+/// Returns how long the process was stopped, if it slept for so much longer than it wanted to.
+fn pause(slept: Duration, wanted: Duration) -> Option<Duration> {
+    let late = slept.saturating_sub(wanted);
+    (late >= STOPPED).then_some(late)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_look_around_is_a_pause_and_a_busy_one_is_not() {
+        let seconds = Duration::from_secs;
+        assert_eq!(pause(seconds(1), TICK), None);
+        assert_eq!(pause(seconds(4), TICK), None);
+        assert_eq!(pause(seconds(301), TICK), Some(seconds(300)));
     }
 }

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tinkrs_types::{ModelId, RequestId, SamplingSessionId, SessionId, SessionStatus};
@@ -72,7 +72,7 @@ pub(crate) struct Run {
     pub(crate) record: RunRecord,
     pub(crate) last_request: Timestamp,
     pub(crate) order: Order<TrainJob>,
-    /// Since when operations wait for one that has not come.
+    /// Since when operations wait for one that has not come, and no other has come either.
     pub(crate) gap_since: Option<Instant>,
     pub(crate) requests: Recent<i64, Promised>,
     /// The highest number that a request has taken.
@@ -110,13 +110,10 @@ impl Run {
     /// Takes an operation, or the news that there is nothing to run under its number, and returns
     /// what may run now, in order.
     pub(crate) fn insert(&mut self, number: i64, job: Option<TrainJob>) -> Vec<TrainJob> {
-        let before = self.order.next();
         let ready = self.order.insert(number, job);
-        if !self.order.has_gap() {
-            self.gap_since = None;
-        } else if self.gap_since.is_none() || self.order.next() != before {
-            self.gap_since = Some(Instant::now());
-        }
+        // Whatever comes shows that the client is still at it: the chunks of one large pass may be
+        // minutes on their way, and the first of them goes last.
+        self.gap_since = self.order.has_gap().then(Instant::now);
         ready
     }
 }
@@ -150,6 +147,17 @@ impl Registry {
             runs: HashMap::new(),
             samplers: HashMap::new(),
         }
+    }
+
+    /// Takes a time out of all waiting in which the server itself did not run: whoever called then was
+    /// not heard.
+    pub(crate) fn forgive(&mut self, pause: Duration) {
+        let later = |time: &mut Instant| *time = (*time + pause).min(Instant::now());
+        let sessions = self.sessions.values_mut();
+        sessions.for_each(|session| later(&mut session.seen));
+        let gaps = self.runs.values_mut();
+        gaps.filter_map(|run| run.gap_since.as_mut())
+            .for_each(later);
     }
 
     /// Whether there is or was such a session, whoever owns it.
@@ -268,4 +276,68 @@ fn found<T>(what: &str, read: rusqlite::Result<Option<T>>) -> Option<T> {
         tracing::error!(%error, "could not read {what}");
         None
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tinkrs_types::LoraConfig;
+
+    fn run() -> Run {
+        let record = RunRecord {
+            id: ModelId::new("s:train:0"),
+            owner: Owner::of_key(b"me"),
+            session: "s".into(),
+            base_model: "tiny".to_owned(),
+            lora: LoraConfig::new(4),
+            user_metadata: None,
+            created_at: Timestamp::now(),
+            closed: None,
+            corrupted: false,
+        };
+        Run::new(record, 1)
+    }
+
+    fn long_ago() -> Instant {
+        Instant::now() - Duration::from_secs(50)
+    }
+
+    #[test]
+    fn a_gap_is_as_old_as_the_last_that_came() {
+        let mut run = run();
+        run.insert(3, None);
+        run.gap_since = Some(long_ago());
+        run.insert(2, None);
+        assert!(run.gap_since.unwrap().elapsed() < Duration::from_secs(50));
+        run.insert(1, None);
+        assert_eq!(run.gap_since, None);
+    }
+
+    #[test]
+    fn nobody_is_blamed_for_the_time_in_which_the_server_was_stopped() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(folder.path()).unwrap();
+        let mut registry = Registry::new(Arc::new(store));
+        let id = SessionId::new("s");
+        let record = SessionRecord::holding(id.clone(), Owner::of_key(b"me"), "test".to_owned());
+        let (mut session, mut waiting) = (Session::new(record), run());
+        session.seen = long_ago();
+        waiting.gap_since = Some(long_ago());
+        let model = waiting.record.id.clone();
+        registry.sessions.insert(id.clone(), session);
+        registry.runs.insert(model.clone(), waiting);
+
+        registry.forgive(Duration::from_secs(40));
+        let times = [
+            registry.sessions[&id].seen,
+            registry.runs[&model].gap_since.unwrap(),
+        ];
+        for time in times {
+            let waited = time.elapsed().as_secs();
+            assert!((10..40).contains(&waited), "{waited}");
+        }
+        // Never into the future.
+        registry.forgive(Duration::from_secs(4_000));
+        assert!(registry.sessions[&id].seen <= Instant::now());
+    }
 }

@@ -58,7 +58,8 @@ pub struct Settings {
     pub queued_operations: usize,
     /// How many requests for samples of a base model may wait. Default 4096.
     pub queued_samples: usize,
-    /// How long operations wait for one with a lower number. Default one minute.
+    /// How long operations wait for one with a lower number while nothing comes. Default five and a half
+    /// minutes: clients try for five to submit one.
     pub gap_patience: Duration,
     /// How long a poll waits for a result. Default 30 seconds; clients hang up after 45.
     pub poll_patience: Duration,
@@ -91,7 +92,7 @@ impl Settings {
             data: data.as_ref().to_owned(),
             queued_operations: 1024,
             queued_samples: 4096,
-            gap_patience: Duration::from_secs(60),
+            gap_patience: Duration::from_secs(330),
             poll_patience: Duration::from_secs(30),
             session_patience: Duration::from_secs(300),
             keep_fetched: Duration::from_secs(300),

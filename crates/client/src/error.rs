@@ -107,7 +107,7 @@ pub enum Error {
     },
 
     /// The client was closed, or the runtime that it lived in.
-    #[error("{operation}: the client is closed")]
+    #[error("{operation}: the client is closed, or the runtime that it began on has ended")]
     Closed {
         /// What was being done.
         operation: &'static str,

@@ -44,6 +44,9 @@
 //! - **Errors** are one type that answers questions: [`Error`]. Calls are retried for as long as
 //!   that is worth it, by one layer: most for five minutes.
 //! - **Dropping** a [`Pending`] is documented there: training goes on, a sample is given up.
+//! - **Heartbeats** are sent by a task of the runtime that the session began on. Code that blocks all of
+//!   its threads for minutes (a current-thread runtime has one) looks to a server like a client that
+//!   is gone, and its session is ended: put such work into `tokio::task::spawn_blocking`.
 //! - **Without async**: the feature `blocking` turns every `.await` into `.wait()`.
 //! - **Watching it work**: `tracing` spans for every call, [`ServiceClient::stats`] for counters,
 //!   [`ServiceClientBuilder::on_queue_state`] for pauses.

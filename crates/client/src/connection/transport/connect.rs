@@ -1,4 +1,7 @@
 //! Opening connections: through a proxy if the environment names one, with TLS if the URL says so.
+//!
+//! A server on this machine is reached directly, whatever the environment says: a proxy elsewhere has
+//! another idea of `127.0.0.1`.
 
 use super::BoxError;
 use http::header::HeaderValue;
@@ -11,6 +14,7 @@ use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::service::TowerToHyperService;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +71,16 @@ impl Origin {
         self.scheme == Scheme::HTTPS
     }
 
+    /// Returns whether the server is on this machine.
+    pub(super) fn is_here(&self) -> bool {
+        let host = self.authority.host();
+        let address = host.trim_start_matches('[').trim_end_matches(']');
+        match address.parse::<IpAddr>() {
+            Ok(address) => address.is_loopback(),
+            Err(_) => host == "localhost" || host.ends_with(".localhost"),
+        }
+    }
+
     fn uri(&self, path: PathAndQuery) -> Uri {
         Uri::builder()
             .scheme(self.scheme.clone())
@@ -109,8 +123,12 @@ impl Connector {
         tcp.set_keepalive(Some(KEEP_ALIVE));
         tcp.set_keepalive_interval(Some(KEEP_ALIVE));
         tcp.set_keepalive_retries(Some(KEEP_ALIVE_PROBES));
+        let proxy = match origin.is_here() {
+            true => None,
+            false => proxies.intercept(&origin.uri(PathAndQuery::from_static("/"))),
+        };
         Self {
-            proxy: proxies.intercept(&origin.uri(PathAndQuery::from_static("/"))),
+            proxy,
             origin,
             tcp,
             tls: Arc::new(tls),
@@ -214,6 +232,9 @@ mod tests {
             ("https://a.test", proxy, false, full(""), false),
             ("https://a.test", proxy, true, full("https://a.test"), false),
             ("http://local.test", proxy, false, full(""), false),
+            ("http://127.0.0.1:8000", proxy, false, full(""), false),
+            ("http://[::1]:8000", proxy, false, full(""), false),
+            ("http://localhost", proxy, false, full(""), false),
         ];
         for (base_url, proxy, http2, target, told) in cases {
             let (uri, headers) = addressed(base_url, proxy, http2);

@@ -91,7 +91,7 @@ impl Transport {
         Ok(Self {
             upload: lane(false),
             shared: lane(true),
-            elsewhere: elsewhere(tls.clone())?,
+            elsewhere: elsewhere(tls.clone(), origin.is_here())?,
         })
     }
 
@@ -215,8 +215,14 @@ fn is_from_the_edge(reply: &Reply) -> bool {
     }
 }
 
-fn elsewhere(tls: rustls::ClientConfig) -> Result<reqwest::Client, Error> {
-    let client = reqwest::Client::builder()
+/// Sets up a client for what lies elsewhere. The files of a server on this machine are here, too, and are
+/// read `directly`: no proxy finds them.
+fn elsewhere(tls: rustls::ClientConfig, directly: bool) -> Result<reqwest::Client, Error> {
+    let builder = match directly {
+        true => reqwest::Client::builder().no_proxy(),
+        false => reqwest::Client::builder(),
+    };
+    let client = builder
         .tls_backend_preconfigured(tls)
         .connect_timeout(CONNECT_TIMEOUT)
         .redirect(reqwest::redirect::Policy::limited(MAX_REDIRECTS))

@@ -40,6 +40,8 @@ pub(crate) fn parse_numbered<T: DeserializeOwned>(
     text: &str,
     path: &Path,
 ) -> Result<Vec<(usize, T)>, Error> {
+    // Some editors begin a file with a mark of its encoding, which is not part of the first line.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().enumerate();
     let lines = lines.filter(|(_, line)| !line.trim().is_empty());
     let parse = |(index, line): (usize, &str)| match serde_json::from_str(line) {
@@ -47,16 +49,21 @@ pub(crate) fn parse_numbered<T: DeserializeOwned>(
         Err(error) => Err(Error::Line {
             path: path.to_owned(),
             line: index + 1,
-            message: without_place(&error.to_string()),
+            message: explain(&error),
         }),
     };
     lines.map(parse).collect()
 }
 
-/// Drops serde's own "at line 1 column 7": it counts within the line.
-fn without_place(message: &str) -> String {
+/// Says what is wrong with a line, without serde's own "at line 1 column 7": it counts within the line.
+fn explain(error: &serde_json::Error) -> String {
+    let message = error.to_string();
     let place = message.rfind(" at line ");
-    message[..place.unwrap_or(message.len())].to_owned()
+    let message = &message[..place.unwrap_or(message.len())];
+    match error.is_data() {
+        true => message.to_owned(),
+        false => format!("not JSON: {message}"),
+    }
 }
 
 #[cfg(test)]
@@ -73,5 +80,13 @@ mod tests {
             "{error}"
         );
         assert!(!error.contains("column"), "{error}");
+        let error = read("1\nnone\n").unwrap_err().to_string();
+        assert_eq!(error, "data.jsonl, line 2: not JSON: expected ident");
+    }
+
+    #[test]
+    fn a_mark_of_the_encoding_is_not_part_of_the_first_line() {
+        let read = |text| parse_jsonl::<u32>(text, Path::new("data.jsonl"));
+        assert_eq!(read("\u{feff}1\r\n2\r\n").unwrap(), [1, 2]);
     }
 }

@@ -63,6 +63,8 @@ struct Line {
 }
 
 fn lines(text: &str, path: &Path) -> anyhow::Result<Vec<(usize, Ask)>> {
+    // Some editors begin a file with a mark of its encoding, which is not part of the first line.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().enumerate();
     let lines = lines.filter(|(_, line)| !line.trim().is_empty());
     let asks = lines.map(|(index, line)| {
@@ -112,7 +114,7 @@ mod tests {
             Source::read(None, Some(&path))
         };
         let text =
-            "{\"prompt\": \"a\"}\n\n{\"messages\": [{\"role\": \"user\", \"content\": \"b\"}]}\n";
+            "\u{feff}{\"prompt\": \"a\"}\n\n{\"messages\": [{\"role\": \"user\", \"content\": \"b\"}]}\n";
         let chat = Ask::Chat(Conversation::from([Message::user("b")]));
         assert_eq!(
             read("x.jsonl", text).unwrap(),

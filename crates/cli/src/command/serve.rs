@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use serde::Deserialize;
 use tinkrs_server::{BaseModel, Server, Settings};
 use tinkrs_types::ClientConfig;
@@ -76,7 +76,28 @@ struct Config {
     threads: Option<usize>,
     #[serde(default)]
     models: BTreeMap<String, PathBuf>,
-    client: Option<ClientConfig>,
+    client: Option<KnownFlags>,
+}
+
+/// Flags for clients; what is not given stays as the server has it. A client passes over those that it does
+/// not know; here a name that nobody knows is a mistake.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "toml::Table")]
+struct KnownFlags(ClientConfig);
+
+impl TryFrom<toml::Table> for KnownFlags {
+    type Error = anyhow::Error;
+
+    fn try_from(flags: toml::Table) -> anyhow::Result<Self> {
+        let mut all = toml::Table::try_from(Settings::new("").client)?;
+        if let Some(name) = flags.keys().find(|name| !all.contains_key(*name)) {
+            let known: Vec<_> = all.keys().map(String::as_str).collect();
+            let known = known.join(", ");
+            bail!("unknown flag `{name}`, expected one of: {known}");
+        }
+        all.extend(flags);
+        Ok(Self(all.try_into()?))
+    }
 }
 
 /// The settings that count.
@@ -110,7 +131,7 @@ impl Setup {
         let mut settings = Settings::new(data);
         settings.key_file = args.api_key_file.clone().or(config.api_key_file);
         settings.faults = args.faults.clone().or(config.faults);
-        if let Some(client) = config.client {
+        if let Some(KnownFlags(client)) = config.client {
             settings.client = client;
         }
         let addr = args.addr.or(config.addr).unwrap_or(DEFAULT_ADDRESS);
@@ -205,4 +226,32 @@ async fn asked_to_stop() {
         }
     }
     let _ = tokio::signal::ctrl_c().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_for_clients_that_nobody_knows_is_a_mistake_with_its_name() {
+        let read = |text: &str| toml::from_str::<Config>(text);
+        let config = read("[client]\nproto_compress_fwdbwd = true\n").unwrap();
+        let KnownFlags(client) = config.client.unwrap();
+        let mut expected = Settings::new("").client;
+        expected.proto_compress_fwdbwd = true;
+        assert_eq!(client, expected, "the others are as without a file");
+        for (text, expected) in [
+            (
+                "[client]\nproto_compress = true\n",
+                "unknown flag `proto_compress`",
+            ),
+            (
+                "[client]\nfwdbwd_max_chunk_len = \"4\"\n",
+                "fwdbwd_max_chunk_len",
+            ),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
 }

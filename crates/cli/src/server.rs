@@ -1,5 +1,6 @@
 //! Plain HTTP for the few calls that are not the SDK's: who owns a key, is the server up, a file.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -30,11 +31,26 @@ pub(crate) fn is_hosted(url: &str) -> bool {
     domains.iter().any(ours)
 }
 
-/// Returns a client that sends nothing but what it is told to.
-pub(crate) fn http(timeout: Duration) -> anyhow::Result<reqwest::Client> {
+/// Returns whether a server is on this machine.
+fn is_here(url: &str) -> bool {
+    let url = reqwest::Url::parse(url).ok();
+    let host = url.as_ref().and_then(reqwest::Url::host_str);
+    host.is_some_and(|host| {
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    })
+}
+
+/// Returns a client of a server that sends nothing but what it is told to. A server on this machine is
+/// reached directly, like the SDK does it: no proxy finds it.
+pub(crate) fn http(url: &str, timeout: Duration) -> anyhow::Result<reqwest::Client> {
     // It may have been installed before, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder()
+    let builder = match is_here(url) {
+        true => reqwest::Client::builder().no_proxy(),
+        false => reqwest::Client::builder(),
+    };
+    builder
         .user_agent(concat!("tinkrs/", env!("CARGO_PKG_VERSION")))
         .read_timeout(timeout)
         .connect_timeout(timeout)
@@ -61,7 +77,7 @@ async fn key_call(method: reqwest::Method, key: &Secret) -> anyhow::Result<reqwe
     let mut value = reqwest::header::HeaderValue::from_str(key.expose())
         .map_err(|_| anyhow!("the key contains characters that no key has"))?;
     value.set_sensitive(true);
-    let answer = http(Duration::from_secs(30))?
+    let answer = http(&url, Duration::from_secs(30))?
         .request(method, format!("{url}{}", route::API_KEY_ME))
         .header(header::API_KEY, value)
         .send()
@@ -104,6 +120,25 @@ mod tests {
             "https://thinkingmachines.dev.example.org/x",
         ] {
             assert!(!is_hosted(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn loopback_addresses_are_on_this_machine() {
+        for url in [
+            "http://127.0.0.1:8000/x",
+            "http://[::1]:1",
+            "http://localhost",
+        ] {
+            assert!(is_here(url), "{url}");
+        }
+        for url in [
+            HOSTED,
+            "http://10.0.0.1",
+            "http://127.0.0.1.example.org",
+            "x",
+        ] {
+            assert!(!is_here(url), "{url}");
         }
     }
 }

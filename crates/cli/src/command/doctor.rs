@@ -132,7 +132,7 @@ async fn reach() -> [Check; 2] {
     let url = server::base_url();
     let started = Instant::now();
     let answer = async {
-        let http = server::http(PATIENCE)?;
+        let http = server::http(&url, PATIENCE)?;
         let request = http.get(format!("{url}{}", route::HEALTHZ)).send();
         Ok::<_, anyhow::Error>(tokio::time::timeout(PATIENCE, request).await??)
     };

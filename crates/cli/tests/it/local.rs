@@ -33,6 +33,22 @@ pub(crate) fn try_local(folder: &Path, arguments: &[&str], input: &str) -> Outpu
 }
 
 #[test]
+fn a_proxy_in_the_environment_is_not_asked_about_this_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let proxy = "http://proxy.invalid:3128";
+    let output = Command::new(env!("CARGO_BIN_EXE_tinkrs"))
+        .args(["sample", "What color is the sky?", "--temperature", "0"])
+        .current_dir(&folder)
+        .env_clear()
+        .env("HOME", folder.path())
+        .envs([("http_proxy", proxy), ("ALL_PROXY", proxy)])
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.stdout, b"The sky is blue.\n", "{stderr}");
+}
+
+#[test]
 fn the_built_in_model_answers() {
     let folder = tempfile::tempdir().unwrap();
     let question = "What color is the sky?";

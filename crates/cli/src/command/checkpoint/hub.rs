@@ -166,9 +166,10 @@ impl Hub {
                 "set HF_TOKEN to a token with write access, from the settings of your Hub account",
             ))
         })?;
+        let endpoint = hub_home::endpoint();
         Ok(Self {
-            http: server::http(SILENCE)?,
-            endpoint: hub_home::endpoint(),
+            http: server::http(&endpoint, SILENCE)?,
+            endpoint,
             token,
         })
     }

@@ -90,13 +90,13 @@ struct Lfs {
 impl Repository {
     /// Asks the Hub what a repository has.
     pub(super) async fn look_up(repo: &str, revision: &str) -> anyhow::Result<Self> {
-        let http = server::http(SILENCE)?;
         let token = hub_home::token();
         let path = format!(
             "/api/models/{repo}/revision/{}?blobs=true",
             escaped(revision)
         );
         let endpoint = hub_home::endpoint();
+        let http = server::http(&endpoint, SILENCE)?;
         let request = http.get(format!("{endpoint}{path}"));
         let answer = with_token(request, token.as_ref()).send().await;
         let answer = answer

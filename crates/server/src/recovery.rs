@@ -205,10 +205,12 @@ impl Server {
         let (id, owner) = (request.id.clone(), request.owner);
         match request.outcome {
             None => Some(results.resume(id, owner, feed)),
-            Some(outcome) => {
-                results.recall(id, owner, feed, outcome);
+            Some((kind, Some(size))) => {
+                results.recall(id, owner, feed, (kind, size));
                 None
             }
+            // Polls are told that it is not kept any longer.
+            Some((_, None)) => None,
         }
     }
 

@@ -54,7 +54,7 @@ pub(crate) enum Change {
     Request(Box<NewRequest>),
     /// A request has ended.
     Ended(Box<Ended>),
-    /// Results are not kept any longer.
+    /// Results are not kept any longer, though what a run did may still have to be repeated.
     ResultsGone(Vec<RequestId>),
     /// Somebody did something that is worth remembering.
     Audit(AuditEntry),
@@ -225,10 +225,8 @@ pub(super) fn apply(
         Change::Request(request) => accept(request, on, files, unneeded)?,
         Change::Ended(ended) => end(ended, on, files, unneeded)?,
         Change::ResultsGone(ids) => {
-            let mut delete = on.prepare_cached("DELETE FROM requests WHERE id = ?")?;
             for id in ids {
-                delete.execute([id.as_str()])?;
-                unneeded.extend([files.body(id), files.result(id)]);
+                drop_result(on, files, id, unneeded)?;
             }
         }
         Change::Audit(entry) => {
@@ -379,7 +377,34 @@ fn snapshot(
     drop_bodies(on, files, run.as_str(), number, unneeded)
 }
 
-/// Drops the bodies of a run's ended operations up to a number.
+/// Drops a result. The operation of a run stays in the journal without it until a snapshot has seen
+/// it: a restart repeats it.
+fn drop_result(
+    on: &Transaction<'_>,
+    files: &Files,
+    id: &RequestId,
+    unneeded: &mut Vec<PathBuf>,
+) -> Result<(), ApplyError> {
+    unneeded.push(files.result(id));
+    let kept = on
+        .prepare_cached(
+            "UPDATE requests SET size = NULL
+             WHERE id = ? AND has_body = 1 AND outcome IS NOT 'failed' AND EXISTS (
+                 SELECT 1 FROM runs
+                 WHERE runs.id = requests.subject AND runs.record ->> '$.closed' IS NULL
+             )",
+        )?
+        .execute([id.as_str()])?;
+    if kept == 0 {
+        on.prepare_cached("DELETE FROM requests WHERE id = ?")?
+            .execute([id.as_str()])?;
+        unneeded.push(files.body(id));
+    }
+    Ok(())
+}
+
+/// Drops the bodies of a run's ended operations up to a number, and with them those operations
+/// whose results are not kept any longer.
 fn drop_bodies(
     on: &Transaction<'_>,
     files: &Files,
@@ -395,6 +420,11 @@ fn drop_bodies(
     for id in ids {
         unneeded.push(files.body(&RequestId::new(id?)));
     }
+    on.prepare_cached(
+        "DELETE FROM requests
+         WHERE subject = ? AND number <= ? AND has_body = 0 AND outcome NOT NULL AND size IS NULL",
+    )?
+    .execute(params![run, number])?;
     Ok(())
 }
 

@@ -47,8 +47,8 @@ pub(crate) struct LoadedRequest {
     pub(crate) digest: Digest,
     pub(crate) seed: u64,
     pub(crate) has_body: bool,
-    /// What its result is and how large, if it has ended.
-    pub(crate) outcome: Option<(OutcomeKind, u64)>,
+    /// What its result is, if it has ended, and how large, if that is still kept.
+    pub(crate) outcome: Option<(OutcomeKind, Option<u64>)>,
 }
 
 /// Reads everything, and counts this start.
@@ -100,7 +100,7 @@ fn request(row: &Row<'_>) -> rusqlite::Result<LoadedRequest> {
         digest: row.get(5)?,
         seed: row.get::<_, i64>(6)?.cast_unsigned(),
         has_body: row.get(7)?,
-        outcome: kind.zip(size.map(i64::cast_unsigned)),
+        outcome: kind.map(|kind| (kind, size.map(i64::cast_unsigned))),
     })
 }
 
@@ -112,7 +112,7 @@ pub(super) fn remove_orphans(files: &Files, loaded: &Loaded) {
         if request.has_body {
             known.insert(files.body(&request.id));
         }
-        if request.outcome.is_some() {
+        if let Some((_, Some(_))) = request.outcome {
             known.insert(files.result(&request.id));
         }
     }

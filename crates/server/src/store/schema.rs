@@ -29,7 +29,7 @@ const TABLES: &str = "
         accepted INTEGER NOT NULL,      -- in milliseconds
         has_body INTEGER NOT NULL,
         outcome TEXT,                   -- what its result is, once it has one
-        size INTEGER
+        size INTEGER                    -- of the result, while that is kept
     ) STRICT;
     CREATE INDEX requests_by_subject ON requests (subject, number);
     CREATE TABLE usage (

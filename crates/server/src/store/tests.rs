@@ -81,7 +81,7 @@ fn requests_and_their_results_survive_and_a_snapshot_frees_their_bodies() {
     assert_eq!(loaded.runs[0].next, 3);
     assert_eq!(loaded.runs[0].snapshot, None);
     let outcomes: Vec<_> = loaded.requests.iter().map(|r| r.outcome).collect();
-    let json = Some((OutcomeKind::Json, 1));
+    let json = Some((OutcomeKind::Json, Some(1)));
     assert_eq!(outcomes, [json, json, None]);
     assert_eq!(loaded.requests[0].seed, u64::MAX);
     assert_eq!(count(&root.path().join("bodies")), 3);
@@ -99,6 +99,56 @@ fn requests_and_their_results_survive_and_a_snapshot_frees_their_bodies() {
 
     store.write_blocking(ended(3, true)).unwrap();
     assert!(!snapshot.exists(), "it was replaced by that of number 3");
+    assert_eq!(count(&root.path().join("bodies")), 0);
+}
+
+#[test]
+fn an_operation_whose_result_is_dropped_stays_until_a_snapshot_has_seen_it() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let (record, is_new) = (run(), true);
+    store.note(Change::Run { record, is_new });
+    for number in 1..=2 {
+        store.note(request(number));
+        store.note(ended(number, false));
+    }
+    let change = Change::ResultsGone(vec![id(1), id(2)]);
+    store.write_blocking(change).unwrap();
+    assert_eq!(count(&root.path().join("results")), 0);
+    drop(store);
+
+    let (store, loaded) = Store::open(root.path()).unwrap();
+    let outcomes: Vec<_> = loaded.requests.iter().map(|r| r.outcome).collect();
+    assert_eq!(outcomes, [Some((OutcomeKind::Json, None)); 2]);
+    assert!(loaded.requests.iter().all(|request| request.has_body));
+    let (run, number) = (run().id, 1);
+    let change = Change::Snapshot { run, number };
+    store.write_blocking(change).unwrap();
+    drop(store);
+
+    let (_, loaded) = Store::open(root.path()).unwrap();
+    let left: Vec<_> = loaded.requests.into_iter().map(|r| r.id).collect();
+    assert_eq!(left, [id(2)]);
+    assert_eq!(count(&root.path().join("bodies")), 1);
+}
+
+#[test]
+fn nothing_is_kept_of_an_operation_of_a_closed_run_whose_result_is_dropped() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let (mut record, is_new) = (run(), true);
+    store.note(Change::Run {
+        record: record.clone(),
+        is_new,
+    });
+    store.note(request(1));
+    store.note(ended(1, false));
+    record.closed = Some("it was unloaded".to_owned());
+    store.note(Change::RunClosed(record));
+    store.note(Change::ResultsGone(vec![id(1)]));
+    drop(store);
+    let (_, loaded) = Store::open(root.path()).unwrap();
+    assert!(loaded.requests.is_empty(), "{:?}", loaded.requests);
     assert_eq!(count(&root.path().join("bodies")), 0);
 }
 

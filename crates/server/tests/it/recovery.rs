@@ -57,6 +57,44 @@ async fn an_interrupted_run_equals_an_uninterrupted_one() {
 }
 
 #[tokio::test]
+async fn a_run_is_what_it_was_though_its_results_were_not_kept_any_longer() {
+    let plain = TestServer::start().await;
+    let model = plain.model().await;
+    plain.forward_backward(&model, 1).await;
+    plain.optim_step(&model, 2).await;
+    let pass = plain.forward_backward(&model, 3).await;
+    let expected = plain.loss(&pass).await;
+
+    // With no snapshot at all, and with one in the middle.
+    for operations in [u32::MAX, 2] {
+        let change = move |settings: &mut tinkrs_server::Settings| {
+            settings.snapshot_after = (Duration::MAX, operations);
+            settings.keep_fetched = Duration::ZERO;
+            // The server looks around as often as this.
+            settings.gap_patience = Duration::from_millis(5);
+        };
+        let server = TestServer::with(change).await;
+        let model = server.model().await;
+        let pass = server.forward_backward(&model, 1).await;
+        let step = server.optim_step(&model, 2).await;
+        for id in [&pass, &step] {
+            while server.poll(id, "application/json").await.status != 410 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let server = server.restart(change).await;
+        let again = server.poll(&step, "application/json").await;
+        assert_eq!(again.status, 410);
+        let pass = server.forward_backward(&model, 3).await;
+        assert_eq!(
+            server.loss(&pass).await,
+            expected,
+            "snapshot after {operations}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn operations_and_results_wait_for_their_numbers_and_readers_across_a_restart() {
     let server = TestServer::start().await;
     let model = server.model().await;

@@ -1,8 +1,9 @@
 //! Results of operations, from the promise until they are not kept any longer.
 //!
 //! The worker holds an [`Answer`] and finishes it once; any number of polls wait on the entry
-//! behind it. A result is stored before it is shown. An answer that is dropped unfinished leaves its
-//! request in the journal, where the next start of the server finds it.
+//! behind it. A result is stored before it is shown, unless the disk refuses it: then it is shown from
+//! memory, and stored when the disk takes it. An answer that is dropped unfinished leaves its request
+//! in the journal, where the next start of the server finds it.
 //!
 //! The newest results are in memory, up to a size; the others are read from their files. One that
 //! was fetched may be asked for again (the answer may have been lost on its way), so it is kept for
@@ -22,7 +23,7 @@ use crate::auth::Owner;
 use crate::feed::{Feed, Feeds};
 use crate::lock::lock;
 use crate::outcome::{Outcome, OutcomeKind};
-use crate::store::{Change, Ended, Store, WriteError};
+use crate::store::{Change, Ended, Store};
 
 /// How many bytes of results are in memory at most.
 const RESIDENT_BYTES: u64 = 64 << 20;
@@ -95,30 +96,50 @@ impl Answer {
         &self.id
     }
 
-    /// Ends the operation. The result is seen when it is durable.
+    /// Ends the operation. The result is seen once it is stored; one that the disk refuses is seen
+    /// from memory.
     pub(crate) fn finish(self, ending: impl Into<Ending>) {
         let ending = ending.into();
-        let outcome = ending.outcome.clone();
-        let results = Arc::clone(&self.results);
+        let mut unseen = Some(ending.outcome.clone());
         let change = self.ended(ending);
-        results
-            .store
-            .send(change, move |written| self.show(outcome, written));
+        let store = Arc::clone(&self.results.store);
+        store.keep(change, move |written| {
+            if let Err(error) = &written {
+                tracing::error!(request.id = %self.id, %error, "could not store a result at once");
+            }
+            if let Some(outcome) = unseen.take() {
+                self.results.show(&self.id, &self.entry, outcome);
+            }
+            if written.is_ok() {
+                self.results.settle(&self.id, &self.entry);
+            }
+        });
     }
 
     /// Ends the operation, and returns when its result is durable.
-    pub(crate) fn finish_blocking(self, ending: impl Into<Ending>) -> Result<(), WriteError> {
-        let ending = ending.into();
+    pub(crate) fn try_finish(self, ending: Ending) -> Result<(), Box<Unstored>> {
         let outcome = ending.outcome.clone();
-        let results = Arc::clone(&self.results);
-        let written = results.store.write_blocking(self.ended(ending));
-        self.show(outcome, written.clone());
-        written
+        let (of_run, begun) = (ending.of_run.clone(), ending.begun.clone());
+        match self.results.store.write_blocking(self.ended(ending)) {
+            Ok(()) => {
+                self.show_stored(outcome);
+                Ok(())
+            }
+            Err(error) => Err(Box::new(Unstored {
+                answer: self,
+                ending: Ending {
+                    of_run,
+                    begun,
+                    ..Outcome::server_error(error.to_string()).into()
+                },
+            })),
+        }
     }
 
     /// Shows a result that is in the journal already.
     pub(crate) fn show_stored(self, outcome: Outcome) {
-        self.show(outcome, Ok(()));
+        self.results.show(&self.id, &self.entry, outcome);
+        self.results.settle(&self.id, &self.entry);
     }
 
     /// Tells polls why the operation waits; `None` takes that back.
@@ -137,16 +158,20 @@ impl Answer {
             begun: ending.begun,
         }))
     }
+}
 
-    fn show(self, outcome: Outcome, written: Result<(), WriteError>) {
-        let outcome = match written {
-            Ok(()) => outcome,
-            Err(error) => {
-                tracing::error!(request.id = %self.id, %error, "could not store a result");
-                Outcome::server_error(error.to_string())
-            }
-        };
-        self.results.show(&self.id, &self.entry, outcome);
+/// An operation that could not be stored with all that it brings about.
+#[derive(Debug)]
+#[must_use = "the operation has not ended"]
+pub(crate) struct Unstored {
+    answer: Answer,
+    ending: Ending,
+}
+
+impl Unstored {
+    /// Ends the operation as a failure, once what it did has been taken back.
+    pub(crate) fn fail(self) {
+        self.answer.finish(self.ending);
     }
 }
 
@@ -181,7 +206,7 @@ pub(crate) struct Results {
 #[derive(Debug, Default)]
 struct Table {
     entries: HashMap<RequestId, Arc<Entry>>,
-    /// The results in memory, the oldest first.
+    /// The results in memory that are in their files too, the oldest first.
     resident: VecDeque<(RequestId, u64)>,
     resident_bytes: u64,
 }
@@ -266,7 +291,17 @@ impl Results {
         if let Some(feed) = &entry.feed {
             self.feeds.push(feed, id.clone(), kind, size);
         }
+    }
+
+    /// Counts a result that is stored among those in memory, and lets go of the oldest ones.
+    fn settle(&self, id: &RequestId, entry: &Entry) {
+        let State::Done { size, .. } = *entry.state.borrow() else {
+            return;
+        };
         let mut table = lock(&self.table);
+        if !table.entries.contains_key(id) {
+            return;
+        }
         table.resident.push_back((id.clone(), size));
         table.resident_bytes += size;
         while table.resident_bytes > RESIDENT_BYTES && table.resident.len() > 1 {

@@ -25,10 +25,16 @@ pub(crate) async fn delete(
     let path = read_address(address)?;
     let checkpoints = &server.shared().checkpoints;
     let missing = || Refusal::not_found(format!("there is no checkpoint `{path}`"));
-    checkpoints.find_own(owner, &path).ok_or_else(missing)?;
+    let saved = checkpoints.find_own(owner, &path).ok_or_else(missing)?;
     let taken = checkpoints.take(|saved| saved.owner == owner && *saved.path() == path);
     for change in taken {
-        server.shared().store.write(change).await?;
+        if let Err(error) = server.shared().store.write(change).await {
+            // It would be back after a restart. Another one may have its name by now.
+            if checkpoints.find_own(owner, &path).is_none() {
+                checkpoints.add(saved);
+            }
+            return Err(error.into());
+        }
     }
     server.remember(owner, "checkpoint_delete", &path);
     Ok(Plain(Map::new()))

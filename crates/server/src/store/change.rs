@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use rusqlite::{Transaction, params};
+use rusqlite::{ErrorCode, Transaction, params};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tinkrs_types::{ModelId, RequestId, SamplingSessionId, SessionId, TinkerPath};
@@ -157,6 +157,28 @@ pub(super) enum ApplyError {
     Database(#[from] rusqlite::Error),
     #[error("could not write {}", .1.display())]
     File(#[source] io::Error, PathBuf),
+}
+
+impl ApplyError {
+    /// Whether the same change may be made later: the disk refused it.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::File(..) => true,
+            Self::Database(error) => matches!(
+                error.sqlite_error_code(),
+                Some(
+                    ErrorCode::DiskFull
+                        | ErrorCode::SystemIoFailure
+                        | ErrorCode::CannotOpen
+                        | ErrorCode::ReadOnly
+                        | ErrorCode::PermissionDenied
+                        | ErrorCode::DatabaseBusy
+                        | ErrorCode::DatabaseLocked
+                        | ErrorCode::OutOfMemory
+                )
+            ),
+        }
+    }
 }
 
 /// How many spans are kept for traces.

@@ -1,12 +1,13 @@
 //! The data folder: what survives the end of the process.
 //!
 //! Metadata and the journal of requests are in SQLite; bodies, results, snapshots and checkpoints
-//! are files beside it. One thread makes all changes, in the order in which they are sent; what is
-//! sent while it writes is committed together. Whoever sends a change is told when it is durable.
+//! are files beside it. One thread makes all changes, in the order in which they are sent (`writer`).
+//! Whoever sends a change is told when it is durable.
 //!
 //! Invariants, which recovery builds upon:
 //! - a request is in the journal before anything works on it, and before its sender has an answer;
-//! - a result is in the journal before anybody sees it;
+//! - a result is in the journal before anybody sees it, unless the disk refuses it; then it is kept in
+//!   memory until the disk takes it, and a restart before that computes it again;
 //! - an operation and its results are in the journal before a snapshot that has seen them;
 //! - a file is whole before the database speaks of it, and goes only after the database forgot it.
 
@@ -15,11 +16,12 @@ pub(crate) mod files;
 pub(crate) mod load;
 mod query;
 mod schema;
+mod writer;
 
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -31,11 +33,8 @@ pub(crate) use files::Files;
 pub(crate) use load::{Loaded, LoadedRequest, LoadedRun};
 pub(crate) use query::UsageRow;
 
-use crate::error::chain;
 use crate::lock::lock;
-
-/// How many changes are committed together at most.
-const BATCH: usize = 256;
+use writer::{Message, Told};
 
 /// Why a data folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -50,17 +49,10 @@ pub(crate) enum OpenError {
     Database(#[source] rusqlite::Error, PathBuf),
 }
 
-/// A change that could not be made durable. Nothing of it has happened.
+/// A change that is not durable. Nothing of it has happened.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("could not write to the data folder: {0}")]
 pub(crate) struct WriteError(Arc<str>);
-
-type Then = Box<dyn FnOnce(Result<(), WriteError>) + Send>;
-
-struct Message {
-    change: Change,
-    then: Then,
-}
 
 /// The way to the thread that writes. It finishes its work when this is dropped.
 #[derive(Debug)]
@@ -101,7 +93,7 @@ impl Store {
         let thread = std::thread::Builder::new()
             .name("tinkrs-store".to_owned())
             .spawn(move || {
-                write_all(&mut connection, &writer_files, &inbox);
+                writer::write_all(&mut connection, &writer_files, &inbox);
                 drop(connection);
                 drop(guard);
             })?;
@@ -124,24 +116,38 @@ impl Store {
         change: Change,
         then: impl FnOnce(Result<(), WriteError>) + Send + 'static,
     ) {
-        let then = Box::new(then);
-        let message = Message { change, then };
+        self.post(change, Told::Waiting(Box::new(then)));
+    }
+
+    /// Sends a change that is tried until it succeeds. `tell` is called by the thread that writes:
+    /// for the first failure, if there is one, and for the success.
+    pub(crate) fn keep(
+        &self,
+        change: Change,
+        tell: impl FnMut(Result<(), WriteError>) + Send + 'static,
+    ) {
+        let (tell, has_failed) = (Box::new(tell), false);
+        self.post(change, Told::Kept { tell, has_failed });
+    }
+
+    /// Sends a change that nobody waits for.
+    pub(crate) fn note(&self, change: Change) {
+        self.keep(change, |result| {
+            if let Err(error) = result {
+                tracing::error!(%error, "could not store a change at once");
+            }
+        });
+    }
+
+    fn post(&self, change: Change, told: Told) {
+        let message = Message { change, told };
         let unsent = match &*lock(&self.messages) {
             Some(messages) => messages.send(message).err().map(|error| error.0),
             None => Some(message),
         };
         if let Some(message) = unsent {
-            (message.then)(Err(WriteError("the server is stopping".into())));
+            message.fail(&stopped());
         }
-    }
-
-    /// Sends a change that nobody waits for.
-    pub(crate) fn note(&self, change: Change) {
-        self.send(change, |result| {
-            if let Err(error) = result {
-                tracing::error!(%error, "lost a change");
-            }
-        });
     }
 
     /// Makes a change, and completes when it is durable. It is sent by the call itself, so whoever
@@ -186,54 +192,6 @@ impl Drop for Store {
 
 fn stopped() -> WriteError {
     WriteError("the server is stopping".into())
-}
-
-fn write_all(connection: &mut Connection, files: &Files, inbox: &Receiver<Message>) {
-    while let Ok(first) = inbox.recv() {
-        let mut batch = vec![first];
-        while batch.len() < BATCH
-            && let Ok(message) = inbox.try_recv()
-        {
-            batch.push(message);
-        }
-        if batch.len() > 1 && commit(connection, files, &batch).is_ok() {
-            for message in batch {
-                (message.then)(Ok(()));
-            }
-            continue;
-        }
-        // One by one, so that a change that cannot be made is the only one that fails.
-        for message in batch {
-            let result = commit(connection, files, std::slice::from_ref(&message));
-            let result = result.map_err(|error| match &error {
-                // It does not know its own name.
-                change::ApplyError::Database(cause) => {
-                    let path = files.database();
-                    let text = format!("could not write {}: {}", path.display(), chain(cause));
-                    WriteError(text.into())
-                }
-                change::ApplyError::File(..) => WriteError(chain(&error).into()),
-            });
-            (message.then)(result);
-        }
-    }
-}
-
-fn commit(
-    connection: &mut Connection,
-    files: &Files,
-    batch: &[Message],
-) -> Result<(), change::ApplyError> {
-    let mut unneeded = Vec::new();
-    let transaction = connection.transaction()?;
-    for message in batch {
-        change::apply(&message.change, &transaction, files, &mut unneeded)?;
-    }
-    transaction.commit()?;
-    for path in unneeded {
-        files::remove(&path);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

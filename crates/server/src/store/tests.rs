@@ -189,6 +189,55 @@ fn a_change_that_cannot_be_made_fails_alone() {
 }
 
 #[test]
+fn what_the_disk_refuses_is_kept_until_it_is_taken_and_nothing_overtakes_it() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let (record, is_new) = (run(), true);
+    store.note(Change::Run { record, is_new });
+    for number in 1..=2 {
+        store.write_blocking(request(number)).unwrap();
+    }
+    // A disk that takes no more: results have no place.
+    let results = root.path().join("results");
+    std::fs::remove_dir(&results).unwrap();
+    let (told, news) = channel();
+    for number in 1..=2 {
+        let told = told.clone();
+        store.keep(ended(number, false), move |result| {
+            told.send((number, result.is_ok())).unwrap();
+        });
+    }
+    let (run, number) = (run().id, 2);
+    let record_id = run.clone();
+    store.note(Change::Snapshot { run, number });
+    assert_eq!(news.recv(), Ok((1, false)));
+    assert_eq!(news.recv(), Ok((2, false)));
+    let refused = store.write_blocking(Change::Nothing).unwrap_err();
+    assert!(refused.to_string().contains("results"), "{refused}");
+    let seen = store.run(&record_id).unwrap().unwrap();
+    assert_eq!(seen.next, 0, "nothing of it is stored");
+    assert_eq!(count(&root.path().join("bodies")), 2);
+
+    std::fs::create_dir(&results).unwrap();
+    assert_eq!(news.recv(), Ok((1, true)));
+    assert_eq!(news.recv(), Ok((2, true)));
+    store.write_blocking(Change::Nothing).unwrap();
+    assert_eq!(count(&results), 2);
+    assert_eq!(count(&root.path().join("bodies")), 0, "a snapshot saw them");
+}
+
+#[test]
+fn a_store_that_cannot_write_can_be_closed() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    store.write_blocking(request(1)).unwrap();
+    std::fs::remove_dir(root.path().join("results")).unwrap();
+    store.keep(ended(1, false), |_| {});
+    store.close();
+    assert!(Store::open(root.path()).is_ok());
+}
+
+#[test]
 fn a_folder_is_used_by_one_server() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();

@@ -43,7 +43,8 @@ impl Adapters {
         self.add(folder.to_owned(), adapter, sampler)
     }
 
-    /// Adds an adapter, and forgets the one not used for longest if there are too many.
+    /// Adds an adapter in place of the one that lay in its folder before, and forgets the one not
+    /// used for longest if there are too many.
     pub(super) fn add(
         &mut self,
         folder: PathBuf,
@@ -51,6 +52,7 @@ impl Adapters {
         sampler: &mut Sampler,
     ) -> Result<WeightsId, Error> {
         self.clock += 1;
+        self.forget(&folder, sampler);
         let id = sampler.add_adapter(adapter)?;
         let last_used = self.clock;
         self.known.insert(folder, Known { id, last_used });

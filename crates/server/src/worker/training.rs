@@ -29,9 +29,9 @@ use crate::metrics::Family;
 use crate::outcome::Outcome;
 use crate::record::{SamplerRecord, SavedCheckpoint};
 use crate::registry::Sampler;
-use crate::results::Ending;
+use crate::results::{Answer, Ending};
 use crate::shared::Shared;
-use crate::store::{Change, Usage, UsageKind};
+use crate::store::{Change, Usage, UsageKind, files};
 
 /// The file that holds everything a run needs to go on.
 pub(crate) const STATE_FILE: &str = "state.safetensors";
@@ -242,11 +242,6 @@ impl Training {
                 tokens,
             });
         }
-        let saved = done.saved;
-        let sampler = done.sampler;
-        ending
-            .also
-            .extend(sampler.iter().cloned().map(Change::Sampler));
         if done.closes_run {
             // Before the result is told: whoever has it must not find the model open.
             ending
@@ -256,19 +251,10 @@ impl Training {
         // The queue has room as soon as its client can know.
         drop(permit);
         if let Some(answer) = answer {
-            if saved.is_none() && sampler.is_none() {
-                answer.finish(ending);
-            } else if let Some(sampler) = sampler {
-                // Known before its id is.
-                let id = sampler.id.clone();
-                let mut registry = self.shared.registry();
-                registry.samplers.insert(id.clone(), Sampler::new(sampler));
-                drop(registry);
-                if answer.finish_blocking(ending).is_err() {
-                    self.shared.registry().samplers.remove(&id);
-                }
-            } else if let Some(saved) = saved {
-                self.finish_checkpoint(answer, ending, saved);
+            match (done.sampler, done.saved) {
+                (Some(sampler), _) => self.finish_sampler(answer, ending, sampler),
+                (None, Some(saved)) => self.finish_checkpoint(answer, ending, saved),
+                (None, None) => answer.finish(ending),
             }
         }
         if changes_run
@@ -281,27 +267,39 @@ impl Training {
         new_adapter
     }
 
+    /// Knows a sampling session before its id is told, and not at all if it cannot be stored.
+    fn finish_sampler(&self, answer: Answer, mut ending: Ending, sampler: SamplerRecord) {
+        let (id, folder) = (sampler.id.clone(), sampler.own_folder().cloned());
+        ending.also.push(Change::Sampler(sampler.clone()));
+        let mut registry = self.shared.registry();
+        registry.samplers.insert(id.clone(), Sampler::new(sampler));
+        drop(registry);
+        if let Err(unstored) = answer.try_finish(ending) {
+            self.shared.registry().samplers.remove(&id);
+            if let Some(folder) = folder {
+                files::remove(&self.shared.checkpoints.folder(&folder));
+            }
+            unstored.fail();
+        }
+    }
+
     /// Lists a checkpoint before its path is told, and not at all if that cannot be stored.
-    fn finish_checkpoint(
-        &self,
-        answer: crate::results::Answer,
-        mut ending: Ending,
-        saved: SavedCheckpoint,
-    ) {
+    fn finish_checkpoint(&self, answer: Answer, mut ending: Ending, saved: SavedCheckpoint) {
         let checkpoints = &self.shared.checkpoints;
         let (path, folder, owner) = (saved.path().clone(), saved.folder.clone(), saved.owner);
         let (before, change) = checkpoints.replace(saved);
         ending.also.push(change);
-        if answer.finish_blocking(ending).is_ok() {
+        let Err(unstored) = answer.try_finish(ending) else {
             let store = &self.shared.store;
             store.remember_checkpoint(owner, "checkpoint_create", &path);
-        } else {
-            match before {
-                Some(before) => checkpoints.add(before),
-                None => drop(checkpoints.take(|saved| *saved.path() == path)),
-            }
-            crate::store::files::remove(&checkpoints.folder(&folder));
+            return;
+        };
+        match before {
+            Some(before) => checkpoints.add(before),
+            None => drop(checkpoints.take(|saved| *saved.path() == path)),
         }
+        files::remove(&checkpoints.folder(&folder));
+        unstored.fail();
     }
 
     pub(super) fn forget(&mut self, models: &[ModelId]) {

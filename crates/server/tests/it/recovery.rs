@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::Method;
 use serde_json::{Value, json};
 
 use crate::caller::TestServer;
@@ -216,4 +217,114 @@ async fn a_request_that_cannot_be_stored_is_refused_and_can_be_repeated() {
     let step = server.optim_step(&model, 2).await;
     server.loss(&accepted).await;
     assert_eq!(server.result(&step).await["metrics"]["optimizer_step"], 1.0);
+}
+
+#[tokio::test]
+async fn a_result_that_cannot_be_stored_is_told_and_is_the_same_after_a_restart() {
+    let plain = TestServer::start().await;
+    let model = plain.model().await;
+    let pass = plain.forward_backward(&model, 1).await;
+    let loss = plain.loss(&pass).await;
+    plain.optim_step(&model, 2).await;
+    let pass = plain.forward_backward(&model, 3).await;
+    let later = plain.loss(&pass).await;
+
+    for is_room_before_the_end in [true, false] {
+        let server = TestServer::start().await;
+        let model = server.model().await;
+        let (results, away) = (server.data().join("results"), server.data().join("away"));
+        // A disk that takes requests, but no results.
+        std::fs::rename(&results, &away).unwrap();
+        let pass = server.forward_backward(&model, 1).await;
+        assert_eq!(server.loss(&pass).await, loss, "it was computed");
+        let refused = server
+            .post("/optim_step", crate::caller::step(&model, 2))
+            .await;
+        assert_eq!(refused.status, 503, "no more is taken");
+        let server = match is_room_before_the_end {
+            true => {
+                std::fs::rename(&away, &results).unwrap();
+                server.optim_step(&model, 2).await;
+                server.restart(|_| {}).await
+            }
+            false => {
+                let data = server.stop().await;
+                std::fs::rename(&away, &results).unwrap();
+                let server = TestServer::on(data, |_| {}).await;
+                server.optim_step(&model, 2).await;
+                server
+            }
+        };
+        assert_eq!(server.loss(&pass).await, loss);
+        assert_eq!(server.forward_backward(&model, 1).await, pass);
+        let next = server.forward_backward(&model, 3).await;
+        assert_eq!(server.loss(&next).await, later);
+    }
+}
+
+#[tokio::test]
+async fn a_save_that_cannot_be_stored_fails_and_leaves_nothing() {
+    for (path, place, folder) in [
+        ("/save_weights", json!({"path": "a"}), "checkpoints"),
+        (
+            "/save_weights_for_sampler",
+            json!({"sampling_session_seq_id": 0}),
+            "samplers",
+        ),
+    ] {
+        let server = TestServer::start().await;
+        let model = server.model().await;
+        let save = |number: i64| {
+            let mut body = place.clone();
+            body["model_id"] = json!(model);
+            body["seq_id"] = json!(number);
+            body
+        };
+        let (results, away) = (server.data().join("results"), server.data().join("away"));
+        std::fs::rename(&results, &away).unwrap();
+        let first = server.promise(path, save(1)).await;
+        let failed = server.result(&first).await;
+        assert_eq!(failed["category"], "server", "{failed}");
+        assert_eq!(files(&server.data().join(folder)), 0, "{folder}");
+        assert_eq!(server.get("/checkpoints").await["checkpoints"], json!([]));
+
+        // Room again: the same can be saved, and the failure stays what it was.
+        std::fs::rename(&away, &results).unwrap();
+        let second = server.promise(path, save(2)).await;
+        let saved = server.result(&second).await;
+        assert!(saved["category"].is_null(), "{saved}");
+        let server = server.restart(|_| {}).await;
+        assert_eq!(server.result(&first).await, failed);
+        assert_eq!(server.result(&second).await, saved);
+    }
+}
+
+#[tokio::test]
+async fn a_checkpoint_whose_deletion_cannot_be_stored_stays() {
+    let server = TestServer::start().await;
+    let model = server.model().await;
+    let path = server.save("/save_weights", &model, 1, "a").await;
+    let path = crate::caller::address(&path);
+    let (results, away) = (server.data().join("results"), server.data().join("away"));
+    std::fs::rename(&results, &away).unwrap();
+    let pass = server.forward_backward(&model, 2).await;
+    server.loss(&pass).await;
+    let delete = async || {
+        let me = server.me();
+        me.call(Method::DELETE, &path, &Value::Null).await.status
+    };
+    assert_eq!(delete().await, 503);
+    std::fs::rename(&away, &results).unwrap();
+    assert_eq!(delete().await, 200);
+    assert_eq!(delete().await, 404);
+}
+
+/// Counts the files below a folder.
+fn files(folder: &std::path::Path) -> usize {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let count = entries.map(|entry| match entry.unwrap().path() {
+        path if path.is_dir() => files(&path),
+        _ => 1,
+    });
+    count.sum()
 }

@@ -121,6 +121,12 @@ impl From<WriteError> for Refusal {
     }
 }
 
+impl From<rusqlite::Error> for Refusal {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::unavailable(format!("could not read the database: {error}"))
+    }
+}
+
 impl From<DecodeError> for Refusal {
     fn from(error: DecodeError) -> Self {
         let detail = chain(&error);

@@ -161,25 +161,26 @@ impl Registry {
     }
 
     /// Whether there is or was such a session, whoever owns it.
-    pub(crate) fn has_session(&mut self, id: &SessionId) -> bool {
-        self.recall_session(id);
-        self.sessions.contains_key(id)
+    pub(crate) fn has_session(&mut self, id: &SessionId) -> Result<bool, Refusal> {
+        self.recall_session(id)?;
+        Ok(self.sessions.contains_key(id))
     }
 
-    fn recall_session(&mut self, id: &SessionId) {
+    fn recall_session(&mut self, id: &SessionId) -> Result<(), Refusal> {
         if !self.sessions.contains_key(id)
-            && let Some(record) = found("a session", self.store.session(id))
+            && let Some(record) = self.store.session(id)?
         {
             self.sessions.insert(id.clone(), Session::new(record));
         }
+        Ok(())
     }
 
-    fn recall_run(&mut self, id: &ModelId) {
+    fn recall_run(&mut self, id: &ModelId) -> Result<(), Refusal> {
         if self.runs.contains_key(id) {
-            return;
+            return Ok(());
         }
-        let Some(stored) = found("a model", self.store.run(id)) else {
-            return;
+        let Some(stored) = self.store.run(id)? else {
+            return Ok(());
         };
         let mut run = Run::new(stored.record, stored.next);
         run.last_request = stored.last_request;
@@ -187,14 +188,18 @@ impl Registry {
             run.promise(number, promised);
         }
         self.runs.insert(id.clone(), run);
+        Ok(())
     }
 
-    fn recall_sampler(&mut self, id: &SamplingSessionId) {
+    fn recall_sampler(&mut self, id: &SamplingSessionId) -> Result<(), Refusal> {
         if !self.samplers.contains_key(id)
-            && let Some(record) = found("a sampling session", self.store.sampler(id))
+            && let Some(record) = self.store.sampler(id)?
         {
+            // With its session: that is what it leaves with.
+            self.recall_session(&record.session)?;
             self.samplers.insert(id.clone(), Sampler::new(record));
         }
+        Ok(())
     }
 
     /// Finds a session, finished or not.
@@ -203,7 +208,7 @@ impl Registry {
         owner: Owner,
         id: &SessionId,
     ) -> Result<&mut Session, Refusal> {
-        self.recall_session(id);
+        self.recall_session(id)?;
         let session = self.sessions.get_mut(id);
         session
             .filter(|session| session.record.owner == owner)
@@ -224,11 +229,20 @@ impl Registry {
         Ok(session)
     }
 
+    /// Finds a model, if there is one.
+    pub(crate) fn find_run(
+        &mut self,
+        owner: Owner,
+        id: &ModelId,
+    ) -> Result<Option<&mut Run>, Refusal> {
+        self.recall_run(id)?;
+        let run = self.runs.get_mut(id);
+        Ok(run.filter(|run| run.record.owner == owner))
+    }
+
     /// Finds a model.
     pub(crate) fn run(&mut self, owner: Owner, id: &ModelId) -> Result<&mut Run, Refusal> {
-        self.recall_run(id);
-        let run = self.runs.get_mut(id);
-        run.filter(|run| run.record.owner == owner)
+        self.find_run(owner, id)?
             .ok_or_else(|| Refusal::not_found(format!("there is no model `{id}`")))
     }
 
@@ -245,16 +259,24 @@ impl Registry {
         }
     }
 
+    /// Finds a sampling session, if there is one.
+    pub(crate) fn find_sampler(
+        &mut self,
+        owner: Owner,
+        id: &SamplingSessionId,
+    ) -> Result<Option<&mut Sampler>, Refusal> {
+        self.recall_sampler(id)?;
+        let sampler = self.samplers.get_mut(id);
+        Ok(sampler.filter(|sampler| sampler.record.owner == owner))
+    }
+
     /// Finds a sampling session.
     pub(crate) fn sampler(
         &mut self,
         owner: Owner,
         id: &SamplingSessionId,
     ) -> Result<&mut Sampler, Refusal> {
-        self.recall_sampler(id);
-        let sampler = self.samplers.get_mut(id);
-        sampler
-            .filter(|sampler| sampler.record.owner == owner)
+        self.find_sampler(owner, id)?
             .ok_or_else(|| Refusal::not_found(format!("there is no sampling session `{id}`")))
     }
 
@@ -268,14 +290,6 @@ impl Registry {
         self.open_session(owner, &session)?;
         self.sampler(owner, id)
     }
-}
-
-/// Returns what the store has. If it cannot be read, that is noted, and nothing was found.
-fn found<T>(what: &str, read: rusqlite::Result<Option<T>>) -> Option<T> {
-    read.unwrap_or_else(|error| {
-        tracing::error!(%error, "could not read {what}");
-        None
-    })
 }
 
 #[cfg(test)]
@@ -339,5 +353,26 @@ mod tests {
         // Never into the future.
         registry.forgive(Duration::from_secs(4_000));
         assert!(registry.sessions[&id].seen <= Instant::now());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_called_missing() {
+        let root = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(root.path()).unwrap();
+        let mut registry = Registry::new(Arc::new(store));
+        let owner = Owner::of_key(b"me");
+        let is_unavailable = |registry: &mut Registry| {
+            [
+                registry.session(owner, &"s".into()).err(),
+                registry.run(owner, &"s:train:0".into()).err(),
+                registry.sampler(owner, &"s:sample:0".into()).err(),
+            ]
+            .map(|refusal| refusal.expect("nothing is there").is_unavailable())
+        };
+        assert_eq!(is_unavailable(&mut registry), [false; 3]);
+        let database = rusqlite::Connection::open(root.path().join("tinkrs.db")).unwrap();
+        let damage = "DROP TABLE sessions; DROP TABLE runs; DROP TABLE samplers";
+        database.execute_batch(damage).unwrap();
+        assert_eq!(is_unavailable(&mut registry), [true; 3]);
     }
 }

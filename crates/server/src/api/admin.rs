@@ -83,11 +83,7 @@ impl Server {
             AuditEventType::Teams => "team_",
             AuditEventType::Organizations => "organization_",
         };
-        let rows = self
-            .shared()
-            .store
-            .audit(owner, range)
-            .map_err(unreadable)?;
+        let rows = self.shared().store.audit(owner, range)?;
         let rows = rows
             .into_iter()
             .filter(|(_, event, _)| event.starts_with(prefix));
@@ -124,11 +120,7 @@ impl Server {
                 "`ending_before`: expected a time after `starting_on`, at most 14 days later",
             ));
         }
-        let rows = self
-            .shared()
-            .store
-            .usage(owner, hours)
-            .map_err(unreadable)?;
+        let rows = self.shared().store.usage(owner, hours)?;
         let mut sessions = BTreeMap::new();
         let mut registry = self.registry();
         for row in rows.iter().filter(|row| !row.session.is_empty()) {
@@ -193,8 +185,4 @@ fn event(owner: Owner, row: UsageRow) -> Option<BillingEvent> {
             UsageKind::Sampling => BillingEventInfo::SamplingSample { token_count },
         },
     })
-}
-
-pub(super) fn unreadable(error: rusqlite::Error) -> Refusal {
-    Refusal::unavailable(format!("could not read the database: {error}"))
 }

@@ -159,7 +159,7 @@ impl Server {
         for_sampler.checkpoint.tinker_path = imported.sampler_path.clone();
         let written = {
             let mut registry = self.registry();
-            if registry.has_session(&session.id) {
+            if registry.has_session(&session.id)? {
                 // The same request was repeated while this one was under way, and was quicker.
                 remove(&checkpoints.folder(&saved.folder));
                 store.write(Change::Nothing)

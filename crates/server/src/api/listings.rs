@@ -9,7 +9,6 @@ use tinkrs_types::{
     AccessScope, CheckpointKind, CheckpointPage, Cursor, ModelId, TrainingRun, TrainingRunPage,
 };
 
-use super::admin::unreadable;
 use super::{Plain, check_project};
 use crate::Server;
 use crate::auth::Owner;
@@ -111,7 +110,7 @@ pub(crate) async fn checkpoints(
 impl Server {
     /// Lists an owner's training runs, the one used last first.
     fn runs(&self, owner: Owner) -> Result<Vec<(RunRecord, Timestamp)>, Refusal> {
-        let stored = self.shared().store.runs_of(owner).map_err(unreadable)?;
+        let stored = self.shared().store.runs_of(owner)?;
         let stored = stored
             .into_iter()
             .map(|run| (run.record.id.clone(), (run.record, run.last_request)));

@@ -118,7 +118,7 @@ impl Server {
         let (owner, model_id) = (numbered.owner, &numbered.model_id);
         let mut registry = self.registry();
         registry.open_session(owner, &new.session)?;
-        if let Ok(run) = registry.run(owner, model_id) {
+        if let Some(run) = registry.find_run(owner, model_id)? {
             // A creation that was forgotten can only be an old one.
             return match run.requests.get(&0) {
                 Some(known) => same(known, numbered).map(Taken::Before),

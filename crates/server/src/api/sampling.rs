@@ -100,7 +100,7 @@ impl Server {
         let change = {
             let mut registry = self.registry();
             registry.open_session(owner, &request.session_id)?;
-            if let Ok(known) = registry.sampler(owner, &id) {
+            if let Some(known) = registry.find_sampler(owner, &id)? {
                 // A repeated request gets the session that the first one opened.
                 let known = &known.record;
                 let is_same = known.base_model == weights.base.name

@@ -12,7 +12,6 @@ use tinkrs_types::{
 use tinkrs_wire::op::assign_session_project::AssignSessionProjectRequest;
 use tinkrs_wire::op::list_sessions::ListSessionsResponse;
 
-use super::admin::unreadable;
 use super::listings::{Page, Scope};
 use super::{PROJECT, Plain, check_project};
 use crate::Server;
@@ -64,7 +63,7 @@ pub(crate) async fn assign_project(
 impl Server {
     /// Lists an owner's sessions, newest first.
     pub(super) fn sessions(&self, owner: Owner) -> Result<Vec<SessionRecord>, Refusal> {
-        let stored = self.shared().store.sessions_of(owner).map_err(unreadable)?;
+        let stored = self.shared().store.sessions_of(owner)?;
         let stored = stored
             .into_iter()
             .map(|session| (session.id.clone(), session));
@@ -85,7 +84,7 @@ impl Server {
         owner: Owner,
         id: &SessionId,
     ) -> Result<SessionInfo, Refusal> {
-        let stored = self.shared().store.members_of(id).map_err(unreadable)?;
+        let stored = self.shared().store.members_of(id)?;
         let mut registry = self.registry();
         let record = registry.session(owner, id)?.record.clone();
         let runs = registry.runs.values().map(|run| &run.record);

@@ -9,7 +9,6 @@ use jiff::Timestamp;
 use tinkrs_types::{SessionId, TraceExport, TraceStatus};
 
 use super::Plain;
-use super::admin::unreadable;
 use crate::Server;
 use crate::error::Refusal;
 use crate::extract::{Caller, InPath};
@@ -56,5 +55,5 @@ pub(crate) async fn file(
     let made = made.await;
     let trace = made.map_err(|error| Refusal::unavailable(error.to_string()))?;
     let headers = [(header::CONTENT_TYPE, "application/octet-stream")];
-    Ok((headers, trace.map_err(unreadable)?).into_response())
+    Ok((headers, trace?).into_response())
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tinkrs_types::SessionStatus;
 
 use crate::Server;
-use crate::registry::Registry;
+use crate::registry::{Registry, Sampler};
 use crate::store::Change;
 
 /// How often the server looks around.
@@ -84,11 +84,19 @@ impl Server {
                 store.note(Change::RunClosed(run.record.clone()));
             }
         }
+        let sampling = self.shared().results.samplers_at_work();
         for id in sessions {
             let stored = store.session(&id).ok().flatten();
             let is_stored = stored.is_some_and(|session| session.status != SessionStatus::Active);
             let mut registry = self.registry();
-            let is_used = registry.runs.values().any(|run| run.record.session == id);
+            // Whoever waits for samples is still told; and what only this session samples from leaves
+            // when the worker has come to it, with its folder.
+            let is_used = |Sampler { record, .. }: &Sampler| {
+                record.session == id
+                    && (record.own_folder().is_some() || sampling.contains(&record.id))
+            };
+            let is_used = registry.runs.values().any(|run| run.record.session == id)
+                || registry.samplers.values().any(is_used);
             let Some(session) = registry.sessions.get(&id).filter(|_| !is_used) else {
                 continue;
             };

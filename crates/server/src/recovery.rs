@@ -4,10 +4,10 @@
 //! ended for what they did to the run, the others also for their results. The engine computes the
 //! same bits for the same operations, so nobody can tell that there was an interruption.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
-use tinkrs_types::{ModelId, SamplingSessionId};
+use tinkrs_types::{ModelId, SamplingSessionId, SessionId, SessionStatus};
 
 use crate::Server;
 use crate::error::Refusal;
@@ -21,6 +21,7 @@ use crate::worker::{Command, TrainJob};
 
 impl Server {
     pub(crate) fn recover(&self, loaded: Loaded) {
+        let half_freed = half_freed(&loaded);
         let mut registry = self.registry();
         for record in loaded.sessions {
             registry
@@ -56,6 +57,9 @@ impl Server {
         }
         for request in others {
             self.recover_request(request);
+        }
+        for session in half_freed {
+            self.free(&session);
         }
     }
 
@@ -225,4 +229,22 @@ impl Server {
         }
         kind.read(&body)
     }
+}
+
+/// Finds the finished sessions that still hold something: the earlier server ended in between.
+fn half_freed(loaded: &Loaded) -> HashSet<SessionId> {
+    let open_runs = loaded.runs.iter().map(|run| &run.record);
+    let open_runs = open_runs.filter(|run| run.closed.is_none());
+    let samplers = loaded.samplers.iter();
+    let samplers = samplers.filter(|sampler| sampler.own_folder().is_some());
+    let holders = open_runs.map(|run| &run.session);
+    let mut holders: HashSet<_> = holders
+        .chain(samplers.map(|sampler| &sampler.session))
+        .cloned()
+        .collect();
+    let sessions = loaded.sessions.iter();
+    let finished = sessions.filter(|session| session.status != SessionStatus::Active);
+    let finished: HashSet<_> = finished.map(|session| &session.id).collect();
+    holders.retain(|session| finished.contains(session));
+    holders
 }

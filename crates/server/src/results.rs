@@ -9,14 +9,14 @@
 //! was fetched may be asked for again (the answer may have been lost on its way), so it is kept for
 //! a while; later polls get [`Lookup::Expired`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use tinkrs_types::{QueueState, QueueStatus, RequestId, SessionId};
+use tinkrs_types::{QueueState, QueueStatus, RequestId, SamplingSessionId, SessionId};
 use tokio::sync::watch;
 
 use crate::auth::Owner;
@@ -433,6 +433,15 @@ impl Results {
             kept
         });
         self.store.note(Change::ResultsGone(over));
+    }
+
+    /// Lists the sampling sessions that have requests under way.
+    pub(crate) fn samplers_at_work(&self) -> HashSet<SamplingSessionId> {
+        let table = lock(&self.table);
+        let entries = table.entries.values();
+        let pending = entries.filter(|entry| matches!(*entry.state.borrow(), State::Pending));
+        let feeds = pending.filter_map(|entry| entry.feed.as_ref());
+        feeds.map(|feed| feed.sampler.clone()).collect()
     }
 
     /// Counts the operations that have not ended.

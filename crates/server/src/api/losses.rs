@@ -91,11 +91,20 @@ impl Server {
             session: session.clone(),
             loss: Arc::new(loss),
         };
-        lock(&self.shared().losses).insert(loss_id, uploaded);
-        if let Ok(session) = self.registry().session(owner, &session) {
-            let id = id.clone();
-            session.losses.insert(number, Promised { id, digest });
+        let mut registry = self.registry();
+        match registry.session(owner, &session) {
+            Ok(session) if session.is_open() => {
+                let id = id.clone();
+                session.losses.insert(number, Promised { id, digest });
+                lock(&self.shared().losses).insert(loss_id, uploaded);
+            }
+            // The session was finished meanwhile, and took the other losses along.
+            _ => self
+                .shared()
+                .store
+                .note(Change::LossGone(loss_id.to_string())),
         }
+        drop(registry);
         answer.show_stored(outcome);
         Ok(promise(id))
     }

@@ -1,7 +1,5 @@
 //! Sessions: what one client does from start to end.
 
-use std::collections::HashMap;
-
 use axum::extract::State;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -98,8 +96,7 @@ impl Server {
         }
     }
 
-    /// Ends a session and frees what it held, after the operations that it has queued. The first
-    /// end counts.
+    /// Ends a session and frees what it held. The first end counts.
     pub(crate) fn end_session(&self, id: &SessionId, status: SessionStatus) {
         let mut registry = self.registry();
         let Some(session) = registry.sessions.get_mut(id).filter(|s| s.is_open()) else {
@@ -109,28 +106,13 @@ impl Server {
         let store = &self.shared().store;
         store.note(Change::Session(session.record.clone()));
         self.forget_losses(id);
-        let mut unused = HashMap::<_, (Vec<_>, Vec<_>)>::new();
-        for (model, run) in &mut registry.runs {
-            if run.record.session != *id || run.record.closed.is_some() {
-                continue;
-            }
-            let (models, _) = unused.entry(run.record.base_model.clone()).or_default();
-            models.push(model.clone());
-        }
-        let own = |s: &crate::registry::Sampler| {
-            s.record.session == *id && s.record.own_folder().is_some()
-        };
-        for (_, sampler) in registry.samplers.extract_if(|_, sampler| own(sampler)) {
-            let (_, adapters) = unused.entry(sampler.record.base_model.clone()).or_default();
-            let folder = sampler.record.own_folder();
-            adapters.extend(folder.map(|folder| self.shared().checkpoints.folder(folder)));
-            self.shared().results.feeds.forget(&sampler.record.id);
-            store.note(Change::SamplerGone(sampler.record.id));
-        }
-        for (base, (models, adapters)) in unused {
-            if let Some(base) = self.bases().get(&base) {
-                base.send(Command::Forget { models, adapters });
-            }
+        self.free(id);
+    }
+
+    /// Frees what a finished session held, after the operations that it has queued.
+    pub(crate) fn free(&self, session: &SessionId) {
+        for base in self.bases().values() {
+            base.send(Command::Forget(session.clone()));
         }
     }
 }

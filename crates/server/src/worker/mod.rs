@@ -48,13 +48,8 @@ pub(crate) enum Command {
     Sample(SampleJob),
     /// Nobody waits for this request any more.
     Cancel { owner: Owner, id: RequestId },
-    /// These will not be used again.
-    Forget {
-        /// Training runs.
-        models: Vec<ModelId>,
-        /// Folders of adapters, which are deleted.
-        adapters: Vec<PathBuf>,
-    },
+    /// A session is finished: what it held will not be used again.
+    Forget(SessionId),
     /// The server stops: what has not begun waits for the next start.
     Stop,
 }
@@ -161,7 +156,7 @@ impl Worker {
         match command {
             Command::Sample(job) => self.sampling.submit(job),
             Command::Cancel { owner, id } => self.sampling.cancel(owner, &id),
-            Command::Train(_) | Command::Restore { .. } | Command::Forget { .. } => {
+            Command::Train(_) | Command::Restore { .. } | Command::Forget(_) => {
                 self.queue.push_back(command);
             }
             Command::Stop => return false,
@@ -180,8 +175,8 @@ impl Worker {
                 }
             }
             Some(Command::Restore { model_id, number }) => self.training.restore(model_id, number),
-            Some(Command::Forget { models, adapters }) => {
-                self.training.forget(&models);
+            Some(Command::Forget(session)) => {
+                let adapters = self.training.forget(&session);
                 self.sampling.forget(&adapters);
             }
             _ => {}

@@ -9,8 +9,8 @@ use std::time::Instant;
 use jiff::Timestamp;
 use tinkrs_engine::{Adapter, Model, TrainState, TrainingRun, peft};
 use tinkrs_types::{
-    AdamParams, Datum, ExternalSave, LoraConfig, LossFn, ModelId, SamplingSessionId, TinkerPath,
-    WeightsInfo,
+    AdamParams, Datum, ExternalSave, LoraConfig, LossFn, ModelId, SamplingSessionId, SessionId,
+    TinkerPath, WeightsInfo,
 };
 use tinkrs_wire::op::create_model::CreateModelResult;
 use tinkrs_wire::op::load_weights::LoadWeightsResult;
@@ -302,11 +302,33 @@ impl Training {
         unstored.fail();
     }
 
-    pub(super) fn forget(&mut self, models: &[ModelId]) {
-        for model in models {
-            self.runs.remove(model);
-            self.close(model, "its session is finished", false);
+    /// Frees what a finished session held, after the operations that it had queued. Returns the
+    /// folders of adapters that nobody else uses.
+    pub(super) fn forget(&mut self, session: &SessionId) -> Vec<PathBuf> {
+        let mut registry = self.shared.registry();
+        let runs = registry.runs.values().map(|run| &run.record);
+        let runs = runs.filter(|run| run.session == *session && run.base_model == self.base_model);
+        let open = runs.filter(|run| run.closed.is_none());
+        let open: Vec<_> = open.map(|run| run.id.clone()).collect();
+        let samplers = registry.samplers.extract_if(|_, Sampler { record, .. }| {
+            record.session == *session
+                && record.base_model == self.base_model
+                && record.own_folder().is_some()
+        });
+        let samplers: Vec<_> = samplers.map(|(_, sampler)| sampler.record).collect();
+        drop(registry);
+        for id in open {
+            self.runs.remove(&id);
+            self.close(&id, "its session is finished", false);
         }
+        let mut folders = Vec::new();
+        for sampler in samplers {
+            let folder = sampler.own_folder();
+            folders.extend(folder.map(|folder| self.shared.checkpoints.folder(folder)));
+            self.shared.results.feeds.forget(&sampler.id);
+            self.shared.store.note(Change::SamplerGone(sampler.id));
+        }
+        folders
     }
 
     /// Notes that a run has no weights any more, and stores it.

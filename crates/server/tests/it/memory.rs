@@ -86,6 +86,17 @@ async fn count(server: &TestServer, name: &str) -> usize {
     number.parse::<f64>().unwrap() as usize
 }
 
+/// Waits until something is so, which the server brings about by itself.
+async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    let waiting = async {
+        while !is_so().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+    waited.unwrap_or_else(|_| panic!("still not so after a minute: {what}"));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_finished_sessions_leave_the_memory_and_are_known_as_before() {
     let server = TestServer::start().await;
@@ -109,18 +120,11 @@ async fn thousands_of_finished_sessions_leave_the_memory_and_are_known_as_before
     assert_eq!(before[8].0, 410, "{:?}", before[8]);
 
     // The server looks around every second.
-    let left = async {
-        loop {
-            let sessions = count(&server, "sessions_in_memory").await;
-            let models = count(&server, "models_in_memory").await;
-            if sessions <= 1 && models <= 1 {
-                return;
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    let left = tokio::time::timeout(Duration::from_secs(60), left).await;
-    left.expect("all but the open ones leave");
+    until("all but the open ones leave", async || {
+        let sessions = count(&server, "sessions_in_memory").await;
+        sessions <= 1 && count(&server, "models_in_memory").await <= 1
+    })
+    .await;
     assert_eq!(count(&server, "samplers").await, 0);
     let after = view(&local, &some).await;
     for (before, after) in before.iter().zip(&after) {
@@ -149,13 +153,10 @@ async fn a_model_that_was_unloaded_is_created_once_all_the_same() {
         .promise("/unload_model", json!({"model_id": model}))
         .await;
     server.result(&unload).await;
-    let left = async {
-        while count(&server, "models_in_memory").await > 0 {
-            tokio::task::yield_now().await;
-        }
-    };
-    let left = tokio::time::timeout(Duration::from_secs(60), left).await;
-    left.expect("it leaves");
+    until("it leaves", async || {
+        count(&server, "models_in_memory").await == 0
+    })
+    .await;
     assert_eq!(server.promise("/create_model", create).await, created);
     let step = server
         .post("/optim_step", step(model.as_str().unwrap(), 2))
@@ -165,4 +166,91 @@ async fn a_model_that_was_unloaded_is_created_once_all_the_same() {
         "{}",
         step.detail()
     );
+}
+
+#[tokio::test]
+async fn a_sampler_that_was_asked_for_again_leaves_again() {
+    let server = TestServer::start().await;
+    let session = work(&server.local(), true).await;
+    let gone = async || count(&server, "samplers").await == 0;
+    until("the sampler leaves", &gone).await;
+    let sampler = server.get(&format!("/samplers/{session}:sample:0")).await;
+    assert_eq!(sampler["base_model"], "tiny");
+    until("the sampler leaves again", &gone).await;
+}
+
+#[tokio::test]
+async fn a_sampler_stays_as_long_as_somebody_waits_for_its_samples() {
+    let server = TestServer::start().await;
+    let session = server.session().await;
+    let body = json!({"session_id": session, "sampling_session_seq_id": 0, "base_model": "tiny"});
+    let sampler = server.ok("/create_sampling_session", body).await["sampling_session_id"].clone();
+    let body = json!({
+        "sampling_session_id": sampler, "seq_id": 0, "num_samples": 4096,
+        "prompt": {"chunks": [{"tokens": [1]}]},
+        "sampling_params": {"max_tokens": 120, "stop": []},
+    });
+    let sample = server.promise("/asample", body).await;
+    let finish = json!({"reason": {"type": "success"}, "detail": null});
+    server
+        .ok(&format!("/sessions/{session}/finish"), finish)
+        .await;
+    work(&server.local(), true).await;
+    until("the other one leaves", async || {
+        count(&server, "sessions_in_memory").await <= 1
+    })
+    .await;
+    assert_eq!(count(&server, "samplers").await, 1);
+    server
+        .ok("/cancel_future", json!({"request_id": sample}))
+        .await;
+    server.user_error(&sample).await;
+    until("it leaves", async || count(&server, "samplers").await == 0).await;
+}
+
+/// Queues passes and then the weights of a sampler, and finishes the session before they are done.
+/// Returns where the result of the save is.
+async fn finish_early(server: &TestServer) -> String {
+    let model = server.model().await;
+    let passes = 100;
+    for number in 2..=passes {
+        server.forward_backward(&model, number).await;
+    }
+    let body = json!({"model_id": model, "seq_id": passes + 1, "sampling_session_seq_id": 0});
+    let saved = server.promise("/save_weights_for_sampler", body).await;
+    // The one that all others wait for.
+    server.forward_backward(&model, 1).await;
+    let session = model.split(':').next().unwrap();
+    let finish = json!({"reason": {"type": "success"}, "detail": null});
+    server
+        .ok(&format!("/sessions/{session}/finish"), finish)
+        .await;
+    saved
+}
+
+async fn is_empty(server: &TestServer) -> bool {
+    let samplers = std::fs::read_dir(server.data().join("samplers")).unwrap();
+    samplers.count() == 0
+        && count(server, "samplers").await == 0
+        && count(server, "models_in_memory").await == 0
+        && count(server, "sessions_in_memory").await == 0
+}
+
+#[tokio::test]
+async fn what_was_still_queued_when_its_session_was_finished_leaves_nothing() {
+    let server = TestServer::start().await;
+    let saved = finish_early(&server).await;
+    let result = server.result(&saved).await;
+    assert!(result["sampling_session_id"].is_string(), "{result}");
+    until("nothing is left", async || is_empty(&server).await).await;
+}
+
+#[tokio::test]
+async fn a_session_that_was_finished_just_before_a_restart_leaves_nothing() {
+    let server = TestServer::start().await;
+    let saved = finish_early(&server).await;
+    let server = server.restart(|_| {}).await;
+    let result = server.result(&saved).await;
+    assert!(result["sampling_session_id"].is_string(), "{result}");
+    until("nothing is left", async || is_empty(&server).await).await;
 }

@@ -95,9 +95,7 @@ pub fn save(folder: &Path, adapter: &PeftAdapter, config: &ModelConfig) -> Resul
 /// When a file is missing or malformed, a setting is not supported, or a tensor is missing,
 /// unknown, of the wrong shape, or not finite.
 pub fn load(folder: &Path, config: &ModelConfig) -> Result<PeftAdapter, Error> {
-    let path = folder.join("adapter_config.json");
-    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-    let settings = Settings::from_json(&path, &text)?;
+    let settings = read_settings(folder)?;
     let file = SafetensorsFile::open(&folder.join("adapter_model.safetensors"))?;
 
     let linears = linears(config);
@@ -118,7 +116,14 @@ pub fn load(folder: &Path, config: &ModelConfig) -> Result<PeftAdapter, Error> {
             }
         }
     }
-    names.extend(settings.promised_layers(linears.keys())?);
+    if let Some(promised) = settings.promised_layers(linears.keys())? {
+        // `peft` leaves such tensors alone, so they are not what the adapter computes.
+        if let Some(extra) = names.difference(&promised).next() {
+            let supported = "tensors of the layers that target_modules names";
+            return Err(Error::unsupported("adapted layer", extra, supported));
+        }
+        names = promised;
+    }
 
     let mut layers = BTreeMap::new();
     for name in names {
@@ -137,6 +142,21 @@ pub fn load(folder: &Path, config: &ModelConfig) -> Result<PeftAdapter, Error> {
         alpha: settings.alpha,
         layers,
     })
+}
+
+/// Reads the rank of an adapter without its tensors, whose size it decides.
+///
+/// # Errors
+///
+/// When `adapter_config.json` is missing or malformed, or a setting is not supported.
+pub fn rank(folder: &Path) -> Result<usize, Error> {
+    read_settings(folder).map(|settings| settings.rank)
+}
+
+fn read_settings(folder: &Path) -> Result<Settings, Error> {
+    let path = folder.join("adapter_config.json");
+    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+    Settings::from_json(&path, &text)
 }
 
 /// Returns every linear layer that can be adapted, with its `(outputs, inputs)`.

@@ -1,8 +1,10 @@
 //! `adapter_config.json`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::Error;
@@ -25,24 +27,6 @@ pub(super) enum Targets {
     Named(Vec<String>),
     /// A pattern, or nothing: the tensors tell.
     Unlisted,
-}
-
-#[derive(Deserialize)]
-struct Raw {
-    peft_type: Option<String>,
-    base_model_name_or_path: Option<String>,
-    r: Option<usize>,
-    lora_alpha: Option<f32>,
-    target_modules: Option<OneOrMany<String>>,
-    layers_to_transform: Option<OneOrMany<usize>>,
-    #[serde(default)]
-    use_rslora: bool,
-    bias: Option<String>,
-    init_lora_weights: Option<Value>,
-    exclude_modules: Option<Value>,
-    /// Everything else, to look for what changes the arithmetic.
-    #[serde(flatten)]
-    others: Map<String, Value>,
 }
 
 #[derive(Deserialize)]
@@ -90,57 +74,56 @@ const REFUSED: [(&str, &str); 12] = [
 impl Settings {
     /// Reads the file, refusing by name what the engine does not compute.
     pub(super) fn from_json(path: &Path, text: &str) -> Result<Self, Error> {
-        let raw: Raw = serde_json::from_str(text).map_err(|source| Error::Json {
+        let members = serde_json::from_str(text).map_err(|source| Error::Json {
             document: path.display().to_string(),
             source,
         })?;
-        match raw.peft_type.as_deref() {
-            Some("LORA") => {}
-            other => {
-                return Err(Error::unsupported(
-                    "peft_type",
-                    other.unwrap_or("null"),
-                    "LORA",
-                ));
-            }
+        let mut members = Members(members);
+        let peft_type: Option<String> = members.take("peft_type", "a text")?;
+        if peft_type.as_deref() != Some("LORA") {
+            let found = peft_type.as_deref().unwrap_or("null");
+            return Err(Error::unsupported("peft_type", found, "LORA"));
         }
-        if let Some(bias) = raw.bias.filter(|bias| bias != "none") {
+        let bias: Option<String> = members.take("bias", "a text")?;
+        if let Some(bias) = bias.filter(|bias| bias != "none") {
             return Err(Error::unsupported("bias", bias, "none"));
         }
-        check_start(raw.init_lora_weights.as_ref())?;
-        for (option, value) in raw.others.iter().filter(|(_, value)| is_set(value)) {
-            if HARMLESS.contains(&option.as_str()) {
-                continue;
-            }
-            // What nobody here has heard of may change the arithmetic too.
-            let known = REFUSED.iter().find(|(refused, _)| refused == option);
-            let supported = known.map_or("plain LoRA, without this option", |(_, what)| what);
-            return Err(Error::unsupported(option, value, supported));
-        }
-
-        let rank = raw.r.filter(|&rank| rank > 0);
-        let rank = rank.ok_or_else(|| Error::invalid("r", "it must be a positive integer"))?;
-        let alpha = raw.lora_alpha.filter(|alpha| alpha.is_finite());
-        let alpha = alpha.ok_or_else(|| Error::invalid("lora_alpha", "it must be a number"))?;
-        Ok(Self {
-            base_model: raw.base_model_name_or_path.unwrap_or_default(),
-            rank,
+        check_start(members.take("init_lora_weights", "a value")?.as_ref())?;
+        let rank = members.take::<usize>("r", POSITIVE)?;
+        let rank = rank.filter(|&rank| rank > 0);
+        let rank = rank.ok_or_else(|| expected("r", POSITIVE))?;
+        let alpha = members.take::<f64>("lora_alpha", "a number")?;
+        let mut alpha = alpha.ok_or_else(|| expected("lora_alpha", "a number"))?;
+        let is_stabilised = members.take("use_rslora", "true or false")?;
+        if is_stabilised.unwrap_or(false) {
             // Rank-stabilised LoRA scales by alpha / √rank.
-            alpha: if raw.use_rslora {
-                alpha * (rank as f32).sqrt()
-            } else {
-                alpha
-            },
-            targets: match raw.target_modules {
+            alpha *= (rank as f64).sqrt();
+        }
+        let alpha = alpha as f32;
+        if !alpha.is_finite() {
+            return Err(expected("lora_alpha", "a number of single precision"));
+        }
+        let exceptions: Option<Value> = members.take("exclude_modules", "a value")?;
+        let targets = members.take("target_modules", "a text or a list of texts")?;
+        let layers = members.take("layers_to_transform", "a number or a list of numbers")?;
+        let base_model = members.take("base_model_name_or_path", "a text")?;
+        members.refuse_others()?;
+        Ok(Self {
+            base_model: base_model.unwrap_or_default(),
+            rank,
+            alpha,
+            targets: match targets {
                 // With exceptions, which may be a pattern, the names promise nothing.
-                _ if raw.exclude_modules.as_ref().is_some_and(is_set) => Targets::Unlisted,
+                _ if exceptions.as_ref().is_some_and(is_set) => Targets::Unlisted,
                 Some(OneOrMany::Many(names)) => Targets::Named(names),
-                Some(OneOrMany::One(_)) | None => Targets::Unlisted,
+                Some(OneOrMany::One::<String>(_)) | None => Targets::Unlisted,
             },
-            layers_to_transform: raw.layers_to_transform.map(|layers| match layers {
-                OneOrMany::One(layer) => vec![layer],
-                OneOrMany::Many(layers) => layers,
-            }),
+            layers_to_transform: match layers {
+                Some(OneOrMany::One(layer)) => Some(vec![layer]),
+                // For `peft`, too, an empty list restricts nothing.
+                Some(OneOrMany::Many(layers)) => Some(layers).filter(|layers| !layers.is_empty()),
+                None => None,
+            },
         })
     }
 
@@ -181,35 +164,84 @@ impl Settings {
         format!("{written:#}\n")
     }
 
-    /// Returns the layers whose tensors must be there, given all that could be adapted.
+    /// Returns the layers whose tensors must be there, and no others, given all that could be
+    /// adapted; `None` if only the tensors tell.
     pub(super) fn promised_layers<'a>(
         &self,
         all: impl Iterator<Item = &'a String> + Clone,
-    ) -> Result<Vec<String>, Error> {
+    ) -> Result<Option<BTreeSet<String>>, Error> {
         let Targets::Named(names) = &self.targets else {
-            return Ok(Vec::new());
+            return Ok(None);
         };
-        let mut promised = Vec::new();
+        let mut promised = BTreeSet::new();
         for name in names {
             let ending = format!(".{name}");
-            let matching = all
+            let mut matching = all
                 .clone()
-                .filter(|layer| *layer == name || layer.ends_with(&ending));
-            let before = promised.len();
-            promised.extend(matching.cloned());
-            if promised.len() == before {
+                .filter(|layer| *layer == name || layer.ends_with(&ending))
+                .peekable();
+            if matching.peek().is_none() {
                 return Err(Error::unsupported(
                     "target_modules",
                     name,
                     "the model's attention and MLP projections and lm_head",
                 ));
             }
+            promised.extend(matching.cloned());
         }
         if let Some(indices) = &self.layers_to_transform {
             promised
                 .retain(|layer| layer_index(layer).is_some_and(|index| indices.contains(&index)));
         }
-        Ok(promised)
+        Ok(Some(promised))
+    }
+}
+
+/// The members of the file that nobody has looked at.
+struct Members(Map<String, Value>);
+
+impl Members {
+    /// Takes a member that may be missing or null.
+    fn take<T: DeserializeOwned>(
+        &mut self,
+        name: &str,
+        expected: &str,
+    ) -> Result<Option<T>, Error> {
+        let found = self.0.remove(name).unwrap_or_default();
+        Option::deserialize(&found).map_err(|_| {
+            Error::invalid(
+                name,
+                format!("found {}, expected {expected}", short(&found)),
+            )
+        })
+    }
+
+    /// Refuses by name what is left and may change the arithmetic.
+    fn refuse_others(&self) -> Result<(), Error> {
+        let is_harmless = |name: &str| HARMLESS.contains(&name);
+        let mut others = self.0.iter().filter(|(_, value)| is_set(value));
+        let Some((option, value)) = others.find(|(name, _)| !is_harmless(name)) else {
+            return Ok(());
+        };
+        // What nobody here has heard of may change the arithmetic too.
+        let known = REFUSED.iter().find(|(refused, _)| refused == option);
+        let supported = known.map_or("plain LoRA, without this option", |(_, what)| what);
+        Err(Error::unsupported(option, short(value), supported))
+    }
+}
+
+const POSITIVE: &str = "a positive integer";
+
+fn expected(name: &str, what: &str) -> Error {
+    Error::invalid(name, format!("expected {what}"))
+}
+
+/// Writes a value for a message, which it must not fill.
+fn short(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(80) {
+        None => text,
+        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }
 
@@ -230,7 +262,7 @@ fn check_start(start: Option<&Value>) -> Result<(), Error> {
         Some(Value::String(name)) if ["gaussian", "orthogonal"].contains(&name.as_str()) => Ok(()),
         Some(other) => Err(Error::unsupported(
             "init_lora_weights",
-            other,
+            short(other),
             "true, false, gaussian and orthogonal, which leave the base model as it is",
         )),
     }

@@ -126,7 +126,33 @@ fn what_changes_the_arithmetic_is_refused_by_name() {
             "unsupported an_option_of_next_year `true`",
         ),
         ("r", serde_json::json!(0), "invalid r: "),
+        (
+            "r",
+            serde_json::json!(1.5),
+            "invalid r: found 1.5, expected a positive integer",
+        ),
         ("lora_alpha", serde_json::json!(null), "invalid lora_alpha"),
+        (
+            "lora_alpha",
+            serde_json::json!("16"),
+            "invalid lora_alpha: found \"16\", expected a number",
+        ),
+        ("lora_alpha", serde_json::json!(1e39), "invalid lora_alpha"),
+        (
+            "target_modules",
+            serde_json::json!([1]),
+            "invalid target_modules: found [1], expected a text or a list of texts",
+        ),
+        (
+            "layers_to_transform",
+            serde_json::json!([-1]),
+            "invalid layers_to_transform: found [-1]",
+        ),
+        (
+            "use_rslora",
+            serde_json::json!("yes"),
+            "invalid use_rslora: found \"yes\"",
+        ),
     ];
     for (option, value, expected) in cases {
         change(&folder, option, value);
@@ -165,6 +191,51 @@ fn rank_stabilised_scaling_is_folded_into_alpha() {
     change(&folder, "use_rslora", serde_json::json!(true));
     let loaded = load(folder.path(), &config).unwrap();
     assert_eq!(loaded.alpha, 32.0 * 3f32.sqrt());
+}
+
+#[test]
+fn a_scale_that_is_infinite_once_it_is_adjusted_is_refused() {
+    let config = ModelConfig::tiny_llama();
+    let folder = saved(&adapter(&config, |_| true), &config);
+    change(&folder, "lora_alpha", serde_json::json!(3e38));
+    load(folder.path(), &config).unwrap();
+    change(&folder, "use_rslora", serde_json::json!(true));
+    let message = load(folder.path(), &config).unwrap_err().to_string();
+    assert!(message.starts_with("invalid lora_alpha"), "{message}");
+}
+
+#[test]
+fn tensors_of_layers_that_were_not_adapted_are_refused() {
+    let config = ModelConfig::tiny_llama();
+    let folder = saved(&adapter(&config, |name| name.contains("mlp")), &config);
+    for (option, value) in [
+        ("target_modules", serde_json::json!(["up_proj"])),
+        ("layers_to_transform", serde_json::json!([1])),
+    ] {
+        let original = fs::read(folder.path().join("adapter_config.json")).unwrap();
+        change(&folder, option, value);
+        let message = load(folder.path(), &config).unwrap_err().to_string();
+        let expected = "unsupported adapted layer `model.layers.0.mlp.";
+        assert!(message.starts_with(expected), "{option}: {message}");
+        fs::write(folder.path().join("adapter_config.json"), original).unwrap();
+    }
+    // Nothing is listed, or nothing is restricted.
+    for (option, value) in [
+        ("layers_to_transform", serde_json::json!([])),
+        ("target_modules", serde_json::json!("all-linear")),
+    ] {
+        change(&folder, option, value);
+        assert_eq!(load(folder.path(), &config).unwrap().layers.len(), 6);
+    }
+}
+
+#[test]
+fn a_message_is_not_filled_by_what_it_quotes() {
+    let config = ModelConfig::tiny_llama();
+    let folder = saved(&adapter(&config, |_| true), &config);
+    change(&folder, "new", serde_json::json!("x".repeat(100_000)));
+    let message = load(folder.path(), &config).unwrap_err().to_string();
+    assert!(message.len() < 300, "{} bytes", message.len());
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     pub(crate) losses: Mutex<HashMap<LossId, Uploaded>>,
     pub(crate) metrics: Metrics,
     /// How many more adapters may be imported at the same time.
-    pub(crate) imports: Semaphore,
+    pub(crate) imports: Arc<Semaphore>,
     pub(crate) watchers: Watchers,
     registry: Mutex<Registry>,
 }
@@ -48,7 +48,7 @@ impl Shared {
             checkpoints,
             losses: Mutex::default(),
             metrics: Metrics::default(),
-            imports: Semaphore::new(IMPORTS),
+            imports: Arc::new(Semaphore::new(IMPORTS)),
             watchers: Watchers::default(),
             registry: Mutex::new(registry),
         }

@@ -2,8 +2,9 @@
 //! one to train on and one to sample from.
 //!
 //! The official API has nothing like it. The body is an archive (tar) of the two files of the
-//! folder. It is written to the disk as it comes, read by the engine, and kept in the layout of every
-//! other checkpoint; nothing of it is seen before all of it is stored.
+//! folder. It is written to the disk as it comes; from its end on, the import does not depend on the
+//! connection that brought it. The engine reads it, and it is kept in the layout of every other
+//! checkpoint; nothing of it is seen before all of it is stored.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -16,7 +17,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use http_body_util::BodyExt;
 use serde::Deserialize;
-use tinkrs_engine::{Error, Model, TrainingRun, peft};
+use tinkrs_engine::{Error, TrainingRun, peft};
 use tinkrs_types::{
     CheckpointKind, ImportedWeights, ModelId, OptimizerConfig, SessionId, TinkerPath, WeightsInfo,
 };
@@ -32,7 +33,8 @@ use crate::checkpoints::{NewCheckpoint, SaveError, check_name};
 use crate::error::{Refusal, chain};
 use crate::extract::{Caller, Parameters};
 use crate::record::{RunRecord, SavedCheckpoint, SessionRecord};
-use crate::registry::{Run, Session};
+use crate::registry::{Registry, Run, Session};
+use crate::state::Base;
 use crate::store::Change;
 use crate::store::files::remove;
 use crate::worker::{STATE_FILE, save_adapter};
@@ -41,8 +43,11 @@ use crate::worker::{STATE_FILE, save_adapter};
 const ARCHIVE_BYTES: u64 = 4 << 30;
 /// How long an upload may say nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The largest file of settings, which is read as a whole.
+const SETTINGS_BYTES: u64 = 1 << 20;
 /// The files of an adapter.
-const FILES: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
+const FILES: [&str; 2] = [SETTINGS, "adapter_model.safetensors"];
+const SETTINGS: &str = "adapter_config.json";
 /// What a checkpoint is called that was given no name.
 const NAME: &str = "imported";
 
@@ -69,6 +74,14 @@ pub(crate) async fn import(
     imported.await.map(Plain)
 }
 
+/// An adapter that is to become two checkpoints.
+struct NewImport {
+    owner: Owner,
+    session: SessionId,
+    base: Arc<Base>,
+    imported: ImportedWeights,
+}
+
 /// A folder under `partial/` that is removed with everything in it.
 struct Upload(PathBuf);
 
@@ -86,7 +99,7 @@ impl Server {
         import: Import,
         body: Body,
     ) -> Result<ImportedWeights, Refusal> {
-        let base = self.base(&import.base_model)?;
+        let base = Arc::clone(self.base(&import.base_model)?);
         let name = import.name.unwrap_or_else(|| NAME.to_owned());
         check_name(&name)?;
         let run = ModelId::in_session(&session, 0);
@@ -95,20 +108,54 @@ impl Server {
             sampler_path: TinkerPath::new(run, CheckpointKind::Sampler, &*name)?,
         };
         let store = &self.shared().store;
-        if self.was_imported(owner, &imported) {
+        let new = NewImport {
+            owner,
+            session,
+            base,
+            imported,
+        };
+        if self.was_imported(&mut self.registry(), &new)? {
             store.write(Change::Nothing).await?;
-            return Ok(imported);
+            return Ok(new.imported);
         }
-        let permit = self.shared().imports.try_acquire();
-        let _permit = permit.map_err(|_| Refusal::busy("too many adapters are being imported"))?;
+        let permit = Arc::clone(&self.shared().imports).try_acquire_owned();
+        let permit = permit.map_err(|_| Refusal::busy("too many adapters are being imported"))?;
 
         let upload = format!("import.{:016x}", fastrand::u64(..));
         let upload = Upload(store.files().root().join("partial").join(upload));
         receive(body, &upload.0).await?;
-        let (server, path) = (self.clone(), imported.tinker_path.clone());
-        let (model, base_model) = (Arc::clone(&base.model), base.name.clone());
+        let (server, imported) = (self.clone(), new.imported.clone());
+        let finishing = tokio::spawn(async move {
+            let _permit = permit;
+            server.finish_import(new, upload).await
+        });
+        let finished = finishing.await;
+        finished.map_err(|_| Refusal::unavailable("the server is stopping"))??;
+        Ok(imported)
+    }
+
+    /// Whether this import was made before; an import that its key was used for and that is another
+    /// one is refused.
+    fn was_imported(&self, registry: &mut Registry, new: &NewImport) -> Result<bool, Refusal> {
+        let checkpoints = &self.shared().checkpoints;
+        match checkpoints.find_own(new.owner, &new.imported.tinker_path) {
+            Some(saved) if saved.info.base_model == new.base.name => Ok(true),
+            None if !registry.has_session(&new.session)? => Ok(false),
+            Some(_) | None => Err(Refusal::bad_request(
+                "`X-Idempotency-Key` was used for another import, or for one that was deleted",
+            )),
+        }
+    }
+
+    async fn finish_import(&self, new: NewImport, upload: Upload) -> Result<(), Refusal> {
+        let server = self.clone();
+        let (owner, path, base) = (
+            new.owner,
+            new.imported.tinker_path.clone(),
+            Arc::clone(&new.base),
+        );
         let saved = tokio::task::spawn_blocking(move || {
-            let (run, info) = read(&upload.0, model, &base_model)?;
+            let (run, info) = read(&upload.0, &base)?;
             let new = NewCheckpoint {
                 owner,
                 path,
@@ -119,7 +166,7 @@ impl Server {
             };
             let saved = server.shared().checkpoints.fill(new, |folder| {
                 run.state().write(&folder.join(STATE_FILE))?;
-                save_adapter(&run, &base_model, folder)
+                save_adapter(&run, &base.name, folder)
             });
             saved.map_err(|error| match error {
                 SaveError::Exists(..) => Refusal::conflict(error.to_string()),
@@ -129,65 +176,53 @@ impl Server {
         let saved = saved
             .await
             .map_err(|_| Refusal::unavailable("the adapter could not be read"))??;
-        self.keep_imported(session, saved, &imported).await?;
-        Ok(imported)
-    }
-
-    fn was_imported(&self, owner: Owner, imported: &ImportedWeights) -> bool {
-        let found = self
-            .shared()
-            .checkpoints
-            .find_own(owner, &imported.tinker_path);
-        found.is_some()
+        self.keep_imported(new, saved).await
     }
 
     /// Lists the checkpoint twice, to be trained and to be sampled, in a session of its own.
-    async fn keep_imported(
-        &self,
-        session: SessionId,
-        saved: SavedCheckpoint,
-        imported: &ImportedWeights,
-    ) -> Result<(), Refusal> {
+    async fn keep_imported(&self, new: NewImport, saved: SavedCheckpoint) -> Result<(), Refusal> {
         let (checkpoints, store) = (&self.shared().checkpoints, &self.shared().store);
-        let owner = saved.owner;
-        let title = format!("imported adapter {}", imported.tinker_path.name());
-        let session = SessionRecord::holding(session, owner, title);
+        let (owner, path) = (new.owner, &new.imported.tinker_path);
+        let title = format!("imported adapter {}", path.name());
+        let session = SessionRecord::holding(new.session.clone(), owner, title);
         let run = RunRecord::holding(&session, &saved.info, "it holds an imported adapter");
         let mut for_sampler = saved.clone();
-        for_sampler.checkpoint.checkpoint_id = imported.sampler_path.checkpoint_id();
+        for_sampler.checkpoint.checkpoint_id = new.imported.sampler_path.checkpoint_id();
         for_sampler.checkpoint.checkpoint_type = CheckpointKind::Sampler;
-        for_sampler.checkpoint.tinker_path = imported.sampler_path.clone();
-        let written = {
+        for_sampler.checkpoint.tinker_path = new.imported.sampler_path.clone();
+        let both = [saved.clone(), for_sampler];
+        let (is_first, written) = {
             let mut registry = self.registry();
-            if registry.has_session(&session.id)? {
-                // The same request was repeated while this one was under way, and was quicker.
+            let before = self.was_imported(&mut registry, &new);
+            if !matches!(before, Ok(false)) {
+                // Its key was used while this one was under way.
                 remove(&checkpoints.folder(&saved.folder));
-                store.write(Change::Nothing)
+            }
+            if before? {
+                (false, store.write(Change::Nothing))
             } else {
-                let (kept, record) = (session.clone(), run.clone());
-                registry
-                    .sessions
-                    .insert(kept.id.clone(), Session::new(kept));
-                registry.runs.insert(record.id.clone(), Run::new(record, 1));
-                checkpoints.add(saved.clone());
-                checkpoints.add(for_sampler.clone());
-                let is_new = true;
+                let kept = Session::new(session.clone());
+                registry.sessions.insert(session.id.clone(), kept);
+                let kept = Run::new(run.clone(), 1);
+                registry.runs.insert(run.id.clone(), kept);
+                let (record, is_new) = (run.clone(), true);
                 let mut changes = vec![
                     Change::Session(session.clone()),
-                    Change::Run {
-                        record: run.clone(),
-                        is_new,
-                    },
+                    Change::Run { record, is_new },
                 ];
-                let both = [saved.clone(), for_sampler];
-                changes.extend(both.map(|saved| Change::Checkpoint {
-                    saved,
-                    replaced: None,
-                }));
-                store.write(Change::Together(changes))
+                for saved in both {
+                    checkpoints.add(saved.clone());
+                    let replaced = None;
+                    changes.push(Change::Checkpoint { saved, replaced });
+                }
+                (true, store.write(Change::Together(changes)))
             }
         };
-        if let Err(error) = written.await {
+        let written = written.await;
+        if !is_first {
+            return Ok(written?);
+        }
+        if let Err(error) = written {
             drop(checkpoints.take(|other| other.folder == saved.folder));
             remove(&checkpoints.folder(&saved.folder));
             let mut registry = self.registry();
@@ -195,7 +230,7 @@ impl Server {
             registry.sessions.remove(&session.id);
             return Err(error.into());
         }
-        self.remember(owner, "checkpoint_import", &imported.tinker_path);
+        self.remember(owner, "checkpoint_import", path);
         Ok(())
     }
 }
@@ -230,11 +265,7 @@ async fn receive(mut body: Body, folder: &Path) -> Result<(), Refusal> {
 }
 
 /// Takes an adapter out of its archive, and checks everything about it.
-fn read(
-    folder: &Path,
-    model: Arc<Model>,
-    base_model: &str,
-) -> Result<(TrainingRun, WeightsInfo), Refusal> {
+fn read(folder: &Path, base: &Base) -> Result<(TrainingRun, WeightsInfo), Refusal> {
     unpack(folder)?;
     let bad = |error: Error| {
         // Where it lies on this machine is nothing that the sender knows of.
@@ -244,29 +275,30 @@ fn read(
             _ => Refusal::bad_request(format!("the adapter cannot be imported: {text}")),
         }
     };
-    let adapter = peft::load(folder, model.config()).map_err(bad)?;
+    // Before the tensors, which may be as large as the rank.
+    let rank = peft::rank(folder).map_err(bad)?;
+    if rank > RANK as usize {
+        return Err(Refusal::bad_request(format!(
+            "`{SETTINGS}`: found r = {rank}, expected at most {RANK}"
+        )));
+    }
+    let adapter = peft::load(folder, base.model.config()).map_err(bad)?;
     if adapter.layers.is_empty() {
         return Err(Refusal::bad_request(
             "`adapter_model.safetensors`: found no lora_A and lora_B of any layer",
         ));
     }
-    if adapter.rank > RANK as usize {
-        return Err(Refusal::bad_request(format!(
-            "`adapter_config.json`: found r = {}, expected at most {RANK}",
-            adapter.rank
-        )));
-    }
     let adapts = |part: &str| Some(adapter.layers.keys().any(|layer| layer.contains(part)));
     let info = WeightsInfo {
-        base_model: base_model.to_owned(),
+        base_model: base.name.clone(),
         is_lora: true,
         optimizer_config: OptimizerConfig::AdamW,
-        lora_rank: u32::try_from(adapter.rank).ok(),
+        lora_rank: u32::try_from(rank).ok(),
         train_unembed: adapts("lm_head"),
         train_mlp: adapts(".mlp."),
         train_attn: adapts(".self_attn."),
     };
-    let run = TrainingRun::from_peft(model, &adapter).map_err(bad)?;
+    let run = TrainingRun::from_peft(Arc::clone(&base.model), &adapter).map_err(bad)?;
     Ok((run, info))
 }
 
@@ -284,19 +316,27 @@ fn unpack(folder: &Path) -> Result<(), Refusal> {
         ));
     }
     let archive = File::open(&path).map_err(|error| cannot_write(&path, &error))?;
-    for entry in tar::Archive::new(archive).entries().map_err(malformed)? {
+    let mut archive = tar::Archive::new(archive);
+    // As they are: the reader would hold long names and attributes in memory, however long they are.
+    for entry in archive.entries().map_err(malformed)?.raw(true) {
         let mut entry = entry.map_err(malformed)?;
-        if entry.header().entry_type().is_dir() {
+        let kind = entry.header().entry_type();
+        if kind.is_dir() || is_about_another(kind) {
             continue;
         }
         let inside = entry.path().map_err(malformed)?.into_owned();
-        let Some(name) = file_of(&inside).filter(|_| entry.header().entry_type().is_file()) else {
+        let Some(name) = file_of(&inside).filter(|_| kind.is_file()) else {
             return Err(Refusal::bad_request(format!(
                 "found `{}` in the archive, expected only the files {}",
                 inside.display(),
                 FILES.join(" and ")
             )));
         };
+        if name == SETTINGS && entry.size() > SETTINGS_BYTES {
+            return Err(Refusal::too_large(format!(
+                "`{name}` has more than {SETTINGS_BYTES} bytes"
+            )));
+        }
         let target = folder.join(name);
         let file = File::create_new(&target);
         let mut file = file.map_err(|error| match error.kind() {
@@ -322,6 +362,15 @@ fn unpack(folder: &Path) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Whether an entry only describes the one after it: by times and owners, or a name that is too long
+/// for its own header and thus none of ours.
+fn is_about_another(kind: tar::EntryType) -> bool {
+    kind.is_pax_local_extensions()
+        || kind.is_pax_global_extensions()
+        || kind.is_gnu_longname()
+        || kind.is_gnu_longlink()
+}
+
 /// Returns which of the two files this is, at the top of the archive or in a folder.
 fn file_of(path: &Path) -> Option<&'static str> {
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
@@ -341,5 +390,7 @@ fn is_bad_data(error: &io::Error) -> bool {
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Refusal {
-    Refusal::unavailable(format!("could not write {}: {error}", path.display()))
+    let name = path.file_name().unwrap_or_default();
+    let name = name.display();
+    Refusal::unavailable(format!("could not write {name}: {error}"))
 }

@@ -3,12 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
 use tinkrs_engine::weights::HuggingFaceFolder;
 
 use crate::caller::{Answer, TestServer, address};
+use crate::way::Way;
 
 /// As in the engine's own comparison with PyTorch.
 const TOLERANCE: f64 = 1e-5;
@@ -329,6 +331,11 @@ async fn what_cannot_be_computed_is_refused_by_name_and_leaves_nothing() {
             archive(&[("adapter_config.json", b"[1]"), both[1]]),
             "adapter_config.json",
         ),
+        (
+            with("r", json!(100_000)),
+            "`adapter_config.json`: found r = 100000, expected at most 1024",
+        ),
+        (with("lora_alpha", json!("16")), "invalid lora_alpha: found"),
         (cut[..cut.len() / 2].to_vec(), "cut off"),
         (b"\x1f\x8bxxxx".to_vec(), "compressed (gzip)"),
         (b"hello".to_vec(), "not an archive"),
@@ -403,4 +410,118 @@ async fn a_repeated_import_is_one_and_its_files_go_with_the_last_checkpoint() {
         assert_eq!(deleted.status, 200);
         assert_eq!(folders(), left, "{name}");
     }
+}
+
+#[tokio::test]
+async fn a_key_that_was_used_for_another_import_is_refused() {
+    let server = start().await;
+    let send = async |query: &str| {
+        let headers = [("x-idempotency-key", "k")];
+        let path = format!("/import_weights?base_model=tiny{query}");
+        let body = adapter(&settings());
+        server.send(Method::POST, &path, &headers, body).await
+    };
+    let first = send("&name=a").await;
+    assert_eq!(first.status, 200);
+    let other = send("&name=b").await;
+    assert_eq!(other.status, 400, "{:?}", other.body);
+    assert!(other.detail().contains("X-Idempotency-Key"));
+    // What is gone is not said to be there, either.
+    for name in ["tinker_path", "sampler_path"] {
+        let path = address(first.json()[name].as_str().unwrap());
+        let deleted = server.me().call(Method::DELETE, &path, &Value::Null).await;
+        assert_eq!(deleted.status, 200);
+    }
+    assert_eq!(send("&name=a").await.status, 400);
+    assert_eq!(files(&server.data().join("checkpoints")), 0);
+    assert_eq!(files(&server.data().join("partial")), 0);
+}
+
+#[tokio::test]
+async fn an_import_goes_on_when_its_client_hangs_up() {
+    let server = start().await;
+    let local = server.local();
+    let request = http::Request::post("/api/v1/import_weights?base_model=tiny")
+        .header("x-api-key", crate::caller::KEY)
+        .body(http_body_util::Full::from(adapter(&settings())))
+        .unwrap();
+    let unpacked = async {
+        while files(&server.data().join("partial")) < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = unpacked => {}
+        _ = local.send(request) => {}
+    }
+    let listed = async {
+        loop {
+            let listed = server.get("/checkpoints").await["checkpoints"].clone();
+            if listed.as_array().unwrap().len() == 2 {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let listed = tokio::time::timeout(Duration::from_secs(60), listed).await;
+    listed.expect("the checkpoints are listed");
+    assert_eq!(files(&server.data().join("partial")), 0);
+}
+
+#[tokio::test]
+async fn what_describes_the_files_of_an_archive_is_not_read_into_memory() {
+    let server = start().await;
+    let config = settings().to_string();
+    let both = [
+        ("adapter_config.json", config.as_bytes()),
+        ("adapter_model.safetensors", &tensors()[..]),
+    ];
+    // As Python's `tarfile` writes them, with the times of files in entries of their own.
+    let mut described = tar::Builder::new(Vec::new());
+    for (name, bytes) in both {
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(tar::EntryType::XHeader);
+        header.set_size(20);
+        header.set_cksum();
+        described
+            .append(&header, &b"20 mtime=1700000.25\n"[..])
+            .unwrap();
+        let mut header = tar::Header::new_ustar();
+        header.set_path(format!("folder/{name}")).unwrap();
+        header.set_size(bytes.len() as u64);
+        header.set_cksum();
+        described.append(&header, bytes).unwrap();
+    }
+    let answer = import(&server, "base_model=tiny", described.into_inner().unwrap()).await;
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+
+    let large = vec![b' '; (1 << 20) + 1];
+    let answer = import(
+        &server,
+        "base_model=tiny",
+        archive(&[(both[0].0, &large), both[1]]),
+    )
+    .await;
+    assert_eq!(answer.status, 413, "{:?}", answer.body);
+    let mut named = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    let long = format!("{}/adapter_config.json", "x".repeat(1 << 20));
+    header.set_size(2);
+    named.append_data(&mut header, &long, &b"{}"[..]).unwrap();
+    let answer = import(&server, "base_model=tiny", named.into_inner().unwrap()).await;
+    assert_eq!(answer.status, 400);
+    assert!(answer.body.len() < 1000, "{} bytes", answer.body.len());
+}
+
+/// Counts the files below a folder that may be changing.
+fn files(folder: &Path) -> usize {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return 0;
+    };
+    let count = entries.map(|entry| match entry.unwrap().path() {
+        path if path.is_dir() => files(&path),
+        _ => 1,
+    });
+    count.sum()
 }

@@ -136,12 +136,10 @@ pub(crate) async fn run(
     page.table(["", ""], rows.map(|row| row.map(str::to_owned)).into_iter());
     let checkpoints = server.shared().checkpoints.list(owner, Some(&id));
     let rows = checkpoints.iter().map(|checkpoint| {
-        let name = checkpoint.checkpoint_id.replace('/', "%2F");
+        let name = &checkpoint.checkpoint_id;
+        let address = format!("/checkpoints/{id}/{}", name.replace('/', "%2F"));
         [
-            link(&format!("/checkpoints/{id}"), &name).replace(
-                &format!(">{name}<"),
-                &format!(">{}<", escape(&checkpoint.checkpoint_id)),
-            ),
+            anchor(&address, name),
             checkpoint.size_bytes.unwrap_or_default().to_string(),
             escape(&checkpoint.time.to_string()),
         ]
@@ -233,10 +231,17 @@ impl IntoResponse for Page {
 }
 
 fn link(folder: &str, id: &str) -> String {
-    let (folder, id) = (escape(folder), escape(id));
-    format!("<a href=\"{folder}/{id}\">{id}</a>")
+    anchor(&format!("{folder}/{id}"), id)
 }
 
+fn anchor(address: &str, text: &str) -> String {
+    format!("<a href=\"{}\">{}</a>", escape(address), escape(text))
+}
+
+/// Writes a text so that HTML shows it as it is, in elements and in attributes.
+///
+/// The reports of `tinkrs-recipes` have one of their own, by the same rules: all that the two crates
+/// have in common are the types of the API, and those know nothing of pages.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -246,8 +251,27 @@ fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            character => escaped.push(character),
+            '\n' | '\t' => escaped.push(character),
+            // Control characters are not allowed in a page at all.
+            control if control.is_control() => escaped.push('\u{FFFD}'),
+            other => escaped.push(other),
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_is_more_than_text() {
+        let text = "<b a='1'>&\"\0\u{1b}[31m\u{85}\n\tü";
+        let shown = "&lt;b a=&#39;1&#39;&gt;&amp;&quot;\u{FFFD}\u{FFFD}[31m\u{FFFD}\n\tü";
+        assert_eq!(escape(text), shown);
+        assert_eq!(
+            anchor("/a\"/b", "<b>"),
+            "<a href=\"/a&quot;/b\">&lt;b&gt;</a>"
+        );
+    }
 }

@@ -1,6 +1,8 @@
 //! Functions of single numbers: their values and slopes.
 //!
-//! Where a function has a kink, the slope is the one that PyTorch chooses.
+//! Where a function has a kink, the slope is the one that PyTorch chooses. So it is in the tables of
+//! `tinkrs::autodiff`, which has other functions for its own losses: a loss has the same gradient
+//! whether the client or the server computes it. The two have no crate in common that computes.
 
 /// A function of each element.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,10 +124,15 @@ impl Binary {
             }
             // Equal sides share the gradient.
             Self::Minimum | Self::Maximum if a == b => (0.5, 0.5),
-            Self::Minimum => (f64::from(u8::from(a < b)), f64::from(u8::from(b < a))),
-            Self::Maximum => (f64::from(u8::from(a > b)), f64::from(u8::from(b > a))),
+            Self::Minimum => (unless(a > b), unless(b > a)),
+            Self::Maximum => (unless(a < b), unless(b < a)),
         }
     }
+}
+
+/// 1 unless the other side was chosen; both sides of not-a-number, so that it stays visible.
+fn unless(other: bool) -> f64 {
+    if other { 0.0 } else { 1.0 }
 }
 
 /// `1 / (1 + e⁻ˣ)` without overflow on either side.
@@ -186,6 +193,15 @@ mod tests {
                 let slope = function.slope(x, y);
                 let close = (slope - around).abs() < 1e-7 * (1.0 + slope.abs());
                 assert!(close, "{function:?} at {x}: {slope} instead of {around}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_number_has_slopes_all_the_same() {
+        for function in [Binary::Minimum, Binary::Maximum] {
+            for (a, b) in [(f64::NAN, 1.0), (1.0, f64::NAN)] {
+                assert_eq!(function.slopes(a, b, f64::NAN), (1.0, 1.0), "{function:?}");
             }
         }
     }

@@ -9,21 +9,24 @@
 //! was fetched may be asked for again (the answer may have been lost on its way), so it is kept for
 //! a while; later polls get [`Lookup::Expired`].
 
+mod answer;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use jiff::Timestamp;
-use tinkrs_types::{QueueState, QueueStatus, RequestId, SamplingSessionId, SessionId};
+use tinkrs_types::{QueueState, QueueStatus, RequestId, SamplingSessionId};
 use tokio::sync::watch;
+
+pub(crate) use answer::Answer;
 
 use crate::auth::Owner;
 use crate::feed::{Feed, Feeds};
 use crate::lock::lock;
 use crate::outcome::{Outcome, OutcomeKind};
-use crate::store::{Change, Ended, Store};
+use crate::store::{Change, Store};
 
 /// How many bytes of results are in memory at most.
 const RESIDENT_BYTES: u64 = 64 << 20;
@@ -55,124 +58,6 @@ struct Entry {
 enum Fetched {
     No,
     Yes,
-}
-
-/// How an operation ended, and what becomes true with it.
-#[derive(Debug)]
-pub(crate) struct Ending {
-    pub(crate) outcome: Outcome,
-    pub(crate) of_run: Option<(tinkrs_types::ModelId, i64)>,
-    pub(crate) with_snapshot: bool,
-    pub(crate) also: Vec<Change>,
-    pub(crate) usage: Vec<crate::store::Usage>,
-    /// The session that it was done for, and since when.
-    pub(crate) begun: Option<(SessionId, Timestamp)>,
-}
-
-impl From<Outcome> for Ending {
-    fn from(outcome: Outcome) -> Self {
-        Self {
-            outcome,
-            of_run: None,
-            with_snapshot: false,
-            also: Vec::new(),
-            usage: Vec::new(),
-            begun: None,
-        }
-    }
-}
-
-/// The right and the duty to finish an operation.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    id: RequestId,
-    entry: Arc<Entry>,
-    results: Arc<Results>,
-}
-
-impl Answer {
-    /// Returns the id under which the result is fetched.
-    pub(crate) fn id(&self) -> &RequestId {
-        &self.id
-    }
-
-    /// Ends the operation. The result is seen once it is stored; one that the disk refuses is seen
-    /// from memory.
-    pub(crate) fn finish(self, ending: impl Into<Ending>) {
-        let ending = ending.into();
-        let mut unseen = Some(ending.outcome.clone());
-        let change = self.ended(ending);
-        let store = Arc::clone(&self.results.store);
-        store.keep(change, move |written| {
-            if let Err(error) = &written {
-                tracing::error!(request.id = %self.id, %error, "could not store a result at once");
-            }
-            if let Some(outcome) = unseen.take() {
-                self.results.show(&self.id, &self.entry, outcome);
-            }
-            if written.is_ok() {
-                self.results.settle(&self.id, &self.entry);
-            }
-        });
-    }
-
-    /// Ends the operation, and returns when its result is durable.
-    pub(crate) fn try_finish(self, ending: Ending) -> Result<(), Box<Unstored>> {
-        let outcome = ending.outcome.clone();
-        let (of_run, begun) = (ending.of_run.clone(), ending.begun.clone());
-        match self.results.store.write_blocking(self.ended(ending)) {
-            Ok(()) => {
-                self.show_stored(outcome);
-                Ok(())
-            }
-            Err(error) => Err(Box::new(Unstored {
-                answer: self,
-                ending: Ending {
-                    of_run,
-                    begun,
-                    ..Outcome::server_error(error.to_string()).into()
-                },
-            })),
-        }
-    }
-
-    /// Shows a result that is in the journal already.
-    pub(crate) fn show_stored(self, outcome: Outcome) {
-        self.results.show(&self.id, &self.entry, outcome);
-        self.results.settle(&self.id, &self.entry);
-    }
-
-    /// Tells polls why the operation waits; `None` takes that back.
-    pub(crate) fn waits(&self, reason: Option<String>) {
-        *lock(&self.entry.reason) = reason;
-    }
-
-    fn ended(&self, ending: Ending) -> Change {
-        Change::Ended(Box::new(Ended {
-            id: self.id.clone(),
-            outcome: ending.outcome,
-            of_run: ending.of_run,
-            with_snapshot: ending.with_snapshot,
-            also: ending.also,
-            usage: ending.usage,
-            begun: ending.begun,
-        }))
-    }
-}
-
-/// An operation that could not be stored with all that it brings about.
-#[derive(Debug)]
-#[must_use = "the operation has not ended"]
-pub(crate) struct Unstored {
-    answer: Answer,
-    ending: Ending,
-}
-
-impl Unstored {
-    /// Ends the operation as a failure, once what it did has been taken back.
-    pub(crate) fn fail(self) {
-        self.answer.finish(self.ending);
-    }
 }
 
 /// What a poll finds.

@@ -53,7 +53,7 @@ pub(crate) enum Change {
     /// A request was accepted.
     Request(Box<NewRequest>),
     /// A request has ended.
-    Ended(Box<Ended>),
+    Ended { id: RequestId, ending: Box<Ending> },
     /// Results are not kept any longer, though what a run did may still have to be repeated.
     ResultsGone(Vec<RequestId>),
     /// Somebody did something that is worth remembering.
@@ -85,8 +85,7 @@ pub(crate) type Digest = [u8; 32];
 
 /// How a request ended, with all that has to become true at the same moment.
 #[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) id: RequestId,
+pub(crate) struct Ending {
     pub(crate) outcome: Outcome,
     /// The run that it was an operation of, and the operation's number.
     pub(crate) of_run: Option<(ModelId, i64)>,
@@ -97,6 +96,19 @@ pub(crate) struct Ended {
     pub(crate) usage: Vec<Usage>,
     /// The session that it was done for, and since when.
     pub(crate) begun: Option<(SessionId, Timestamp)>,
+}
+
+impl From<Outcome> for Ending {
+    fn from(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            of_run: None,
+            with_snapshot: false,
+            also: Vec::new(),
+            usage: Vec::new(),
+            begun: None,
+        }
+    }
 }
 
 /// What an operation used.
@@ -245,7 +257,7 @@ pub(super) fn apply(
                 .execute([id])?;
         }
         Change::Request(request) => accept(request, on, files, unneeded)?,
-        Change::Ended(ended) => end(ended, on, files, unneeded)?,
+        Change::Ended { id, ending } => end(id, ending, on, files, unneeded)?,
         Change::ResultsGone(ids) => {
             for id in ids {
                 drop_result(on, files, id, unneeded)?;
@@ -298,32 +310,33 @@ fn accept(
 }
 
 fn end(
-    ended: &Ended,
+    id: &RequestId,
+    ending: &Ending,
     on: &Transaction<'_>,
     files: &Files,
     unneeded: &mut Vec<PathBuf>,
 ) -> Result<(), ApplyError> {
-    store_outcome(&ended.id, &ended.outcome, on, files)?;
-    for change in &ended.also {
+    store_outcome(id, &ending.outcome, on, files)?;
+    for change in &ending.also {
         apply(change, on, files, unneeded)?;
     }
-    match &ended.of_run {
+    match &ending.of_run {
         Some((run, number)) => {
             on.prepare_cached("UPDATE runs SET next = max(next, ?) WHERE id = ?")?
                 .execute(params![number.saturating_add(1), run.as_str()])?;
-            if ended.with_snapshot {
+            if ending.with_snapshot {
                 snapshot(on, files, run, *number, unneeded)?;
             }
         }
         // Only a run's operations are ever repeated after they have ended.
         None => {
             on.prepare_cached("UPDATE requests SET has_body = 0 WHERE id = ?")?
-                .execute([ended.id.as_str()])?;
-            unneeded.push(files.body(&ended.id));
+                .execute([id.as_str()])?;
+            unneeded.push(files.body(id));
         }
     }
     let now = Timestamp::now();
-    if let Some((session, started)) = &ended.begun {
+    if let Some((session, started)) = &ending.begun {
         on.prepare_cached(
             "INSERT INTO spans
              SELECT NULL, ?, id, kind, subject, number, outcome, accepted, ?, ?
@@ -333,7 +346,7 @@ fn end(
             session.as_str(),
             started.as_millisecond(),
             now.as_millisecond(),
-            ended.id.as_str()
+            id.as_str()
         ])?;
         // One comes, one goes: the newest ones of all sessions together are kept.
         on.prepare_cached("DELETE FROM spans WHERE number <= ?")?
@@ -344,7 +357,7 @@ fn end(
         "INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?)
          ON CONFLICT DO UPDATE SET amount = amount + excluded.amount",
     )?;
-    for usage in &ended.usage {
+    for usage in &ending.usage {
         add.execute(params![
             hour,
             usage.owner.to_string(),

@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-pub(crate) use change::{AuditEntry, Change, Digest, Ended, NewRequest, Usage, UsageKind};
+pub(crate) use change::{AuditEntry, Change, Digest, Ending, NewRequest, Usage, UsageKind};
 pub(crate) use files::Files;
 pub(crate) use load::{Loaded, LoadedRequest, LoadedRun};
 pub(crate) use query::UsageRow;

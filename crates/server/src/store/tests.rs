@@ -42,15 +42,14 @@ fn request(number: i64) -> Change {
 }
 
 fn ended(number: i64, with_snapshot: bool) -> Change {
-    Change::Ended(Box::new(Ended {
+    Change::Ended {
         id: id(number),
-        outcome: Outcome::json(&number),
-        of_run: Some((run().id, number)),
-        with_snapshot,
-        also: Vec::new(),
-        usage: Vec::new(),
-        begun: None,
-    }))
+        ending: Box::new(Ending {
+            of_run: Some((run().id, number)),
+            with_snapshot,
+            ..Outcome::json(&number).into()
+        }),
+    }
 }
 
 fn id(number: i64) -> RequestId {

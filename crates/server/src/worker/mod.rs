@@ -11,6 +11,7 @@
 
 mod adapters;
 mod failed;
+mod operation;
 mod sampling;
 mod snapshots;
 mod training;
@@ -35,7 +36,8 @@ use crate::results::Answer;
 use crate::shared::Shared;
 use crate::vocabulary::Vocabulary;
 use crate::watch::DrawnToken;
-pub(crate) use training::{Loss, Operation, STATE_FILE, save_adapter};
+pub(crate) use operation::{Loss, Operation};
+pub(crate) use training::{STATE_FILE, save_adapter};
 
 /// Something for the worker to do.
 #[derive(Debug)]

@@ -17,10 +17,9 @@ use super::{SampleJob, failure};
 use crate::auth::Owner;
 use crate::metrics::{Family, Metrics};
 use crate::outcome::Outcome;
-use crate::results::{Answer, Ending};
+use crate::results::Answer;
 use crate::shared::Shared;
-use crate::store::files;
-use crate::store::{Usage, UsageKind};
+use crate::store::{Ending, Usage, UsageKind, files};
 use crate::vocabulary::Vocabulary;
 use crate::watch::DrawnToken;
 

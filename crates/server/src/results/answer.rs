@@ -1,0 +1,96 @@
+//! Bringing a result to whoever waits for it.
+
+use std::sync::Arc;
+
+use tinkrs_types::RequestId;
+
+use super::{Entry, Results};
+use crate::lock::lock;
+use crate::outcome::Outcome;
+use crate::store::{Change, Ending};
+
+/// The right and the duty to finish an operation.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(super) id: RequestId,
+    pub(super) entry: Arc<Entry>,
+    pub(super) results: Arc<Results>,
+}
+
+impl Answer {
+    /// Returns the id under which the result is fetched.
+    pub(crate) fn id(&self) -> &RequestId {
+        &self.id
+    }
+
+    /// Ends the operation. The result is seen once it is stored; one that the disk refuses is seen
+    /// from memory.
+    pub(crate) fn finish(self, ending: impl Into<Ending>) {
+        let ending = ending.into();
+        let mut unseen = Some(ending.outcome.clone());
+        let change = self.ended(ending);
+        let store = Arc::clone(&self.results.store);
+        store.keep(change, move |written| {
+            if let Err(error) = &written {
+                tracing::error!(request.id = %self.id, %error, "could not store a result at once");
+            }
+            if let Some(outcome) = unseen.take() {
+                self.results.show(&self.id, &self.entry, outcome);
+            }
+            if written.is_ok() {
+                self.results.settle(&self.id, &self.entry);
+            }
+        });
+    }
+
+    /// Ends the operation, and returns when its result is durable.
+    pub(crate) fn try_finish(self, ending: Ending) -> Result<(), Box<Unstored>> {
+        let outcome = ending.outcome.clone();
+        let (of_run, begun) = (ending.of_run.clone(), ending.begun.clone());
+        match self.results.store.write_blocking(self.ended(ending)) {
+            Ok(()) => {
+                self.show_stored(outcome);
+                Ok(())
+            }
+            Err(error) => Err(Box::new(Unstored {
+                answer: self,
+                ending: Ending {
+                    of_run,
+                    begun,
+                    ..Outcome::server_error(error.to_string()).into()
+                },
+            })),
+        }
+    }
+
+    /// Shows a result that is in the journal already.
+    pub(crate) fn show_stored(self, outcome: Outcome) {
+        self.results.show(&self.id, &self.entry, outcome);
+        self.results.settle(&self.id, &self.entry);
+    }
+
+    /// Tells polls why the operation waits; `None` takes that back.
+    pub(crate) fn waits(&self, reason: Option<String>) {
+        *lock(&self.entry.reason) = reason;
+    }
+
+    fn ended(&self, ending: Ending) -> Change {
+        let (id, ending) = (self.id.clone(), Box::new(ending));
+        Change::Ended { id, ending }
+    }
+}
+
+/// An operation that could not be stored with all that it brings about.
+#[derive(Debug)]
+#[must_use = "the operation has not ended"]
+pub(crate) struct Unstored {
+    answer: Answer,
+    ending: Ending,
+}
+
+impl Unstored {
+    /// Ends the operation as a failure, once what it did has been taken back.
+    pub(crate) fn fail(self) {
+        self.answer.finish(self.ending);
+    }
+}

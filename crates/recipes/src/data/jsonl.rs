@@ -2,6 +2,8 @@
 
 use crate::Error;
 use serde::de::DeserializeOwned;
+use std::fs::{File, OpenOptions};
+use std::io::{Error as IoError, ErrorKind, Read};
 use std::path::Path;
 
 /// Reads a file with one JSON object a line. Empty lines are skipped.
@@ -24,6 +26,41 @@ pub fn read_numbered<T: DeserializeOwned>(
     let path = path.as_ref();
     let text = std::fs::read_to_string(path).map_err(Error::file("read", path))?;
     parse_numbered(&text, path)
+}
+
+/// Reads such a file as far as its lines have an end: a crash may have cut the last one short.
+pub(crate) fn read_whole_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
+    let bytes = std::fs::read(path).map_err(Error::file("read", path))?;
+    parse_jsonl(&whole_lines(bytes, path)?, path)
+}
+
+/// Opens such a file to add lines, and returns those that are there. What a crash has left of a
+/// line is removed, lest the next one become a part of it.
+pub(crate) fn open_to_add(path: &Path) -> Result<(File, String), Error> {
+    let open = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .open(path);
+    let mut file = open.map_err(Error::file("open", path))?;
+    let mut bytes = Vec::new();
+    let read = file.read_to_end(&mut bytes);
+    let length = read.map_err(Error::file("read", path))?;
+    let lines = whole_lines(bytes, path)?;
+    if lines.len() < length {
+        let cut = file.set_len(lines.len() as u64);
+        let cut = cut.and_then(|()| file.sync_data());
+        cut.map_err(Error::file("write", path))?;
+    }
+    Ok((file, lines))
+}
+
+fn whole_lines(mut bytes: Vec<u8>, path: &Path) -> Result<String, Error> {
+    let end = bytes.iter().rposition(|byte| *byte == b'\n');
+    bytes.truncate(end.map_or(0, |end| end + 1));
+    let text =
+        String::from_utf8(bytes).map_err(|error| IoError::new(ErrorKind::InvalidData, error));
+    text.map_err(Error::file("read", path))
 }
 
 /// Reads the text of such a file; `path` is for messages.
@@ -69,6 +106,24 @@ fn explain(error: &serde_json::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn what_is_added_behind_a_line_cut_short_is_a_line_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data.jsonl");
+        // The last of these is half a letter.
+        for torn in [&b"[3"[..], b"[3]", b"[\xc3"] {
+            std::fs::write(&path, [b"[1]\n[2]\n", torn].concat()).unwrap();
+            let lines = read_whole_lines::<[u32; 1]>(&path).unwrap();
+            assert_eq!(lines, [[1], [2]], "{torn:?}");
+            let (mut file, text) = open_to_add(&path).unwrap();
+            assert_eq!(text, "[1]\n[2]\n");
+            file.write_all(b"[4]\n").unwrap();
+            let lines = read_jsonl::<[u32; 1]>(&path).unwrap();
+            assert_eq!(lines, [[1], [2], [4]], "{torn:?}");
+        }
+    }
 
     #[test]
     fn a_bad_line_is_named_as_an_editor_counts_it() {

@@ -11,6 +11,7 @@ mod shuffle;
 mod task;
 
 pub use examples::{Examples, TooLong};
+pub(crate) use jsonl::{open_to_add, read_whole_lines};
 pub use jsonl::{parse_jsonl, read_jsonl, read_numbered};
 pub use packing::pack;
 pub use record::Record;

@@ -1,9 +1,10 @@
 //! Numbers of each step, as JSON lines.
 
 use crate::Error;
+use crate::data::{open_to_add, read_whole_lines};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -41,8 +42,7 @@ impl MetricsFile {
     /// If it cannot be opened.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref().to_owned();
-        let file = OpenOptions::new().append(true).create(true).open(&path);
-        let file = file.map_err(Error::file("open", &path))?;
+        let (file, _) = open_to_add(&path)?;
         Ok(Self { file, path })
     }
 
@@ -70,11 +70,8 @@ impl MetricsFile {
 /// # Errors
 /// If the file cannot be read, or a line of it other than a last one cut short.
 pub fn read_metrics(path: impl AsRef<Path>) -> Result<BTreeMap<usize, Numbers>, Error> {
-    let path = path.as_ref();
-    let text = std::fs::read_to_string(path).map_err(Error::file("read", path))?;
-    let whole = text.rfind('\n').map_or(0, |end| end + 1);
     let mut steps: BTreeMap<usize, Numbers> = BTreeMap::new();
-    for line in crate::data::parse_jsonl::<StepNumbers>(&text[..whole], path)? {
+    for line in read_whole_lines::<StepNumbers>(path.as_ref())? {
         steps.entry(line.step).or_default().extend(line.numbers);
     }
     Ok(steps)
@@ -102,5 +99,9 @@ mod tests {
         assert_eq!(read[&0]["eval_loss"], 3.0);
         assert!(read[&1].is_empty());
         assert_eq!(read.len(), 2);
+        // A run that goes on begins a new line.
+        let mut file = MetricsFile::open(&path).unwrap();
+        file.write(2, &numbers(1.0)).unwrap();
+        assert_eq!(read_metrics(&path).unwrap()[&2]["loss"], 1.0);
     }
 }

@@ -1,9 +1,8 @@
 //! What the model said, kept for the report.
 
 use crate::Error;
-use crate::data::read_jsonl;
+use crate::data::{open_to_add, read_whole_lines};
 use serde::{Deserialize, Serialize};
-use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
@@ -33,19 +32,19 @@ pub fn write_samples(folder: impl AsRef<Path>, samples: &[SampleRecord]) -> Resu
         text += &line.map_err(Error::file("write", &path))?;
         text.push('\n');
     }
-    let file = OpenOptions::new().append(true).create(true).open(&path);
-    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    let (mut file, _) = open_to_add(&path)?;
+    let written = file.write_all(text.as_bytes());
     written.map_err(Error::file("write", &path))
 }
 
 /// Reads the samples of a run folder; there may be none.
 ///
 /// # Errors
-/// If there are some and they cannot be read.
+/// If there are some and they cannot be read, other than a last one that was cut short.
 pub fn read_samples(folder: impl AsRef<Path>) -> Result<Vec<SampleRecord>, Error> {
     let path = folder.as_ref().join("samples.jsonl");
     if path.exists() {
-        read_jsonl(path)
+        read_whole_lines(&path)
     } else {
         Ok(Vec::new())
     }

@@ -137,6 +137,13 @@ impl Error {
         }
     }
 
+    pub(crate) fn resume(folder: &Path, problem: impl Into<String>) -> Self {
+        Self::Resume {
+            folder: folder.to_owned(),
+            problem: problem.into(),
+        }
+    }
+
     pub(crate) fn setting(setting: &'static str, problem: impl Into<String>) -> Self {
         Self::Setting {
             setting,

@@ -86,13 +86,31 @@ impl Config {
     /// If there are no examples, or batches of nothing.
     pub fn steps(&self, examples: usize) -> Result<usize, Error> {
         let batches = Batches::new(examples, self.batch_size, self.seed)?;
-        let steps = batches.steps_per_epoch().saturating_mul(self.epochs);
-        Ok(self.max_steps.map_or(steps, |most| steps.min(most)))
+        Ok(batches.steps(self.epochs, self.max_steps))
     }
 }
 
 fn default_eval_every() -> usize {
     20
+}
+
+fn plan(config: &Config, examples: &Examples) -> Plan {
+    let plan = Plan::new(examples.train.len(), config.batch_size, config.seed);
+    plan.of_examples(&examples.train)
+}
+
+/// Returns how the run in a folder ended, if it did: [`train`] then has nothing left to do.
+///
+/// # Errors
+/// If a setting makes no sense, or the folder belongs to another run.
+pub fn finished(
+    config: &Config,
+    examples: &Examples,
+    folder: impl AsRef<Path>,
+) -> Result<Option<Outcome>, Error> {
+    config.check()?;
+    let steps = config.steps(examples.train.len())?;
+    Run::already_finished(folder, &plan(config, examples), steps)
 }
 
 /// Fine-tunes a model on examples, in a run folder.
@@ -109,14 +127,12 @@ pub async fn train(
     folder: impl AsRef<Path>,
     mut hooks: Hooks<'_>,
 ) -> Result<Outcome, Error> {
-    config.check()?;
-    let batches = Batches::new(examples.train.len(), config.batch_size, config.seed)?;
-    let steps = config.steps(examples.train.len())?;
-    if let Some(outcome) = Run::already_finished(&folder, steps)? {
+    if let Some(outcome) = finished(config, examples, &folder)? {
         return Ok(outcome);
     }
-    let plan = Plan::new(examples.train.len(), config.batch_size, config.seed);
-    let plan = plan.of_examples(&examples.train);
+    let batches = Batches::new(examples.train.len(), config.batch_size, config.seed)?;
+    let steps = config.steps(examples.train.len())?;
+    let plan = plan(config, examples);
     let mut run = Run::open(service, &config.adapter, plan, config, folder).await?;
     let mut under_way: VecDeque<Step> = VecDeque::new();
 

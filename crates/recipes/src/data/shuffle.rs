@@ -37,6 +37,12 @@ impl Batches {
         self.examples.div_ceil(self.batch_size)
     }
 
+    /// Returns how many steps so many passes take, if there is no limit to them or a higher one.
+    pub fn steps(&self, epochs: usize, max_steps: Option<usize>) -> usize {
+        let steps = self.steps_per_epoch().saturating_mul(epochs);
+        max_steps.map_or(steps, |most| steps.min(most))
+    }
+
     /// Returns the order of an epoch, counted from 0.
     pub fn epoch(&self, epoch: usize) -> Vec<usize> {
         permutation(self.examples, self.seed.wrapping_add(epoch as u64))
@@ -66,6 +72,11 @@ mod tests {
     fn an_epoch_has_every_example_once_in_an_order_of_its_own() {
         let batches = Batches::new(10, 4, 3).unwrap();
         assert_eq!(batches.steps_per_epoch(), 3);
+        assert_eq!(batches.steps(2, None), 6);
+        assert_eq!(
+            (batches.steps(2, Some(5)), batches.steps(2, Some(7))),
+            (5, 6)
+        );
         let epoch = |number: usize| -> Vec<usize> {
             (number * 3..number * 3 + 3)
                 .flat_map(|step| batches.batch(step))

@@ -27,6 +27,10 @@ impl Problem for Prompt {
     fn params(&self) -> SamplingParams {
         self.params.clone()
     }
+
+    fn identity(&self) -> Vec<u32> {
+        self.tokens.to_vec()
+    }
 }
 
 impl Env for Prompt {
@@ -37,6 +41,19 @@ impl Env for Prompt {
     fn act(&mut self, _: &[u32]) -> Result<Turn, BoxError> {
         Ok(Turn::end(0.0))
     }
+}
+
+/// Returns how the run in a folder ended, if it did: [`on_policy`] then has nothing left to do.
+///
+/// # Errors
+/// As [`rl::finished`].
+pub fn on_policy_finished(
+    config: &rl::Config,
+    prompts: &[Vec<u32>],
+    params: &SamplingParams,
+    folder: impl AsRef<Path>,
+) -> Result<Option<Outcome>, Error> {
+    rl::finished(&settings(config), &problems(prompts, params), folder)
 }
 
 /// Teaches the student of `config` to write as the teacher would, in a run folder.
@@ -56,26 +73,34 @@ pub async fn on_policy(
     folder: impl AsRef<Path>,
     hooks: Hooks<'_>,
 ) -> Result<Outcome, Error> {
+    let config = settings(config);
+    let reference = Reference {
+        sampler: teacher,
+        weight: config.kl_penalty,
+    };
+    let problems = problems(prompts, params);
+    rl::train_towards(service, &config, &problems, Some(reference), folder, hooks).await
+}
+
+fn settings(config: &rl::Config) -> rl::Config {
     let weight = if config.kl_penalty > 0.0 {
         config.kl_penalty
     } else {
         1.0
     };
-    let config = rl::Config {
+    rl::Config {
         baseline: Baseline::None,
         kl_penalty: weight,
         ..config.clone()
-    };
+    }
+}
+
+fn problems(prompts: &[Vec<u32>], params: &SamplingParams) -> Vec<Arc<dyn Problem>> {
     let problem = |tokens: &Vec<u32>| -> Arc<dyn Problem> {
         Arc::new(Prompt {
             tokens: Arc::new(tokens.clone()),
             params: params.clone(),
         })
     };
-    let problems: Vec<_> = prompts.iter().map(problem).collect();
-    let reference = Reference {
-        sampler: teacher,
-        weight,
-    };
-    rl::train_towards(service, &config, &problems, Some(reference), folder, hooks).await
+    prompts.iter().map(problem).collect()
 }

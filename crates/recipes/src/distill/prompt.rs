@@ -6,12 +6,15 @@
 use crate::Error;
 use crate::data::{Examples, Record, TooLong, read_jsonl};
 use crate::renderer::{Conversation, Message, Renderer, Role, TrainOn};
-use crate::run::{self, Hooks, Outcome};
+use crate::run::{self, Entry, Hooks, Journal, Outcome};
 use crate::sft;
 use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tinkrs::{SamplingClient, SamplingParams, ServiceClient};
+
+/// Where the teacher's answers are kept, in the run folder.
+const ANSWERS: &str = "distilled.jsonl";
 
 /// Settings of prompt distillation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -115,13 +118,31 @@ pub async fn ask_teacher(
     Ok(records)
 }
 
+/// Returns how the run in a folder ended, if it did: [`prompt`] then has nothing left to do.
+///
+/// # Errors
+/// If a setting makes no sense, or the folder belongs to another run.
+pub fn prompt_finished(
+    config: &PromptConfig,
+    renderer: &Renderer,
+    questions: &[Conversation],
+    folder: impl AsRef<Path>,
+) -> Result<Option<Outcome>, Error> {
+    config.check()?;
+    match kept(config, renderer, questions, folder.as_ref())? {
+        Some(records) => sft::finished(&config.sft, &examples(&records, renderer)?, folder),
+        None => Ok(None),
+    }
+}
+
 /// Distills instructions into a student, in a run folder.
 ///
 /// The teacher's answers are kept in the folder as `distilled.jsonl`, so that a run which resumes
 /// learns the same ones.
 ///
 /// # Errors
-/// If no answer ended within the token limit, and as [`ask_teacher`] and [`sft::train`].
+/// If no answer ended within the token limit, the answers in the folder are to other questions or
+/// instructions, and as [`ask_teacher`] and [`sft::train`].
 pub async fn prompt(
     service: &ServiceClient,
     config: &PromptConfig,
@@ -134,26 +155,68 @@ pub async fn prompt(
     config.check()?;
     let folder = folder.as_ref();
     std::fs::create_dir_all(folder).map_err(Error::file("create", folder))?;
-    let path = folder.join("distilled.jsonl");
-    let records = if path.exists() {
-        read_jsonl(&path)?
-    } else {
-        let records = ask_teacher(teacher, renderer, config, questions).await?;
-        write_all(&path, &records)?;
-        records
+    let records = match kept(config, renderer, questions, folder)? {
+        Some(records) => records,
+        None => {
+            let data = asked(config, renderer, questions)?;
+            Journal::open(folder.join("journal.jsonl"))?.write(Entry::Asked { data })?;
+            let records = ask_teacher(teacher, renderer, config, questions).await?;
+            if records.is_empty() {
+                let limit = config.max_tokens;
+                let problem = format!("no answer of the teacher ended within {limit}");
+                return Err(Error::setting("max_tokens", problem));
+            }
+            write_all(&folder.join(ANSWERS), &records)?;
+            records
+        }
     };
-    if records.is_empty() {
-        // The file would stand in the way of another try.
-        let _ = std::fs::remove_file(&path);
-        let problem = format!(
-            "no answer of the teacher ended within {}",
-            config.max_tokens
-        );
-        return Err(Error::setting("max_tokens", problem));
-    }
-    let train_on = TrainOn::LastAssistantMessage;
-    let examples = Examples::new(&records, renderer, train_on, usize::MAX, TooLong::Refuse)?;
+    let examples = examples(&records, renderer)?;
     sft::train(service, &config.sft, &examples, folder, hooks).await
+}
+
+/// Returns what the teacher said in an earlier part of the run.
+fn kept(
+    config: &PromptConfig,
+    renderer: &Renderer,
+    questions: &[Conversation],
+    folder: &Path,
+) -> Result<Option<Vec<Record>>, Error> {
+    let path = folder.join(ANSWERS);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let earlier = Journal::open(folder.join("journal.jsonl"))?.asked();
+    let now = asked(config, renderer, questions)?;
+    if earlier.is_some_and(|earlier| earlier != now) {
+        let problem = "its teacher was asked other questions, or told something else";
+        return Err(Error::resume(folder, problem));
+    }
+    read_jsonl(&path).map(Some)
+}
+
+/// Returns a hash of what decides the teacher's answers.
+fn asked(
+    config: &PromptConfig,
+    renderer: &Renderer,
+    questions: &[Conversation],
+) -> Result<u64, Error> {
+    let temperature = config.temperature.to_bits();
+    let mut words = vec![
+        config.answers,
+        config.max_tokens,
+        (temperature >> 32) as u32,
+        temperature as u32,
+    ];
+    for question in questions {
+        let prompt = renderer.prompt(&instructed(question, &config.instructions))?;
+        words.extend(run::counted(&prompt));
+    }
+    Ok(run::hash(words))
+}
+
+fn examples(records: &[Record], renderer: &Renderer) -> Result<Examples, Error> {
+    let train_on = TrainOn::LastAssistantMessage;
+    Examples::new(records, renderer, train_on, usize::MAX, TooLong::Refuse)
 }
 
 /// Puts the instructions in front, joined with a system message that is there already.

@@ -83,8 +83,7 @@ impl Config {
     /// If there are no pairs, or batches of nothing.
     pub fn steps(&self, pairs: usize) -> Result<usize, Error> {
         let batches = Batches::new(pairs, self.batch_size, self.seed)?;
-        let steps = batches.steps_per_epoch().saturating_mul(self.epochs);
-        Ok(self.max_steps.map_or(steps, |most| steps.min(most)))
+        Ok(batches.steps(self.epochs, self.max_steps))
     }
 }
 
@@ -94,6 +93,25 @@ fn default_learning_rate() -> Schedule {
 
 fn default_beta() -> f64 {
     0.1
+}
+
+fn plan(config: &Config, pairs: &[Pair]) -> Plan {
+    let plan = Plan::new(pairs.len(), config.batch_size, config.seed);
+    plan.of_examples(pairs.iter().flat_map(|pair| [&pair.chosen, &pair.rejected]))
+}
+
+/// Returns how the run in a folder ended, if it did: [`train`] then has nothing left to do.
+///
+/// # Errors
+/// If a setting makes no sense, or the folder belongs to another run.
+pub fn finished(
+    config: &Config,
+    pairs: &[Pair],
+    folder: impl AsRef<Path>,
+) -> Result<Option<Outcome>, Error> {
+    config.check()?;
+    let steps = config.steps(pairs.len())?;
+    Run::already_finished(folder, &plan(config, pairs), steps)
 }
 
 /// Trains a model on pairs of answers, in a run folder.
@@ -111,14 +129,12 @@ pub async fn train(
     folder: impl AsRef<Path>,
     mut hooks: Hooks<'_>,
 ) -> Result<Outcome, Error> {
-    config.check()?;
-    let batches = Batches::new(pairs.len(), config.batch_size, config.seed)?;
-    let steps = config.steps(pairs.len())?;
-    if let Some(outcome) = Run::already_finished(&folder, steps)? {
+    if let Some(outcome) = finished(config, pairs, &folder)? {
         return Ok(outcome);
     }
-    let plan = Plan::new(pairs.len(), config.batch_size, config.seed);
-    let plan = plan.of_examples(pairs.iter().flat_map(|pair| [&pair.chosen, &pair.rejected]));
+    let batches = Batches::new(pairs.len(), config.batch_size, config.seed)?;
+    let steps = config.steps(pairs.len())?;
+    let plan = plan(config, pairs);
     let mut run = Run::open(service, &config.adapter, plan, config, folder).await?;
     let base_model = config.adapter.base_model.as_str();
     let before = service.create_sampling_client(base_model).await?;

@@ -68,6 +68,13 @@ pub trait Problem: Send + Sync {
 
     /// Returns how to sample in it.
     fn params(&self) -> SamplingParams;
+
+    /// Returns what tells it from other problems, such as the tokens of a question, so that a run
+    /// does not go on with others than it began with. By default nothing does, and only the number
+    /// of problems is checked.
+    fn identity(&self) -> Vec<u32> {
+        Vec::new()
+    }
 }
 
 /// Grades an answer: the higher, the better.
@@ -117,6 +124,10 @@ impl Problem for Question {
 
     fn params(&self) -> SamplingParams {
         self.params.clone()
+    }
+
+    fn identity(&self) -> Vec<u32> {
+        self.prompt.to_vec()
     }
 }
 

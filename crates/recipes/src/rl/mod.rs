@@ -62,4 +62,4 @@ pub use config::{Config, PolicyLoss};
 pub use env::{Env, Grader, Judgement, Problem, Question, Turn};
 pub use episode::{Episode, Sequence};
 pub use rollout::{Group, play};
-pub use train::{train, train_towards};
+pub use train::{finished, train, train_towards};

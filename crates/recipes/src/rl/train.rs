@@ -18,6 +18,25 @@ use std::sync::Arc;
 use tinkrs::{AdamParams, SamplingClient, ServiceClient};
 use tokio::task::JoinSet;
 
+fn plan(config: &Config, problems: &[Arc<dyn Problem>]) -> Plan {
+    let identities = problems.iter().map(|problem| problem.identity());
+    let words = identities.flat_map(|words| run::counted(&words).collect::<Vec<_>>());
+    Plan::new(problems.len(), config.problems_per_step, config.seed).of_words(words)
+}
+
+/// Returns how the run in a folder ended, if it did: [`train`] then has nothing left to do.
+///
+/// # Errors
+/// If a setting makes no sense, or the folder belongs to another run.
+pub fn finished(
+    config: &Config,
+    problems: &[Arc<dyn Problem>],
+    folder: impl AsRef<Path>,
+) -> Result<Option<Outcome>, Error> {
+    config.check()?;
+    Run::already_finished(folder, &plan(config, problems), config.steps)
+}
+
 /// Trains a model on problems by trial and error, in a run folder.
 ///
 /// If the folder has a run already, goes on from its last checkpoint with the next problems; the
@@ -59,12 +78,11 @@ pub async fn train_towards(
     folder: impl AsRef<Path>,
     mut hooks: Hooks<'_>,
 ) -> Result<Outcome, Error> {
-    config.check()?;
-    let batches = Batches::new(problems.len(), config.problems_per_step, config.seed)?;
-    if let Some(outcome) = Run::already_finished(&folder, config.steps)? {
+    if let Some(outcome) = finished(config, problems, &folder)? {
         return Ok(outcome);
     }
-    let plan = Plan::new(problems.len(), config.problems_per_step, config.seed);
+    let batches = Batches::new(problems.len(), config.problems_per_step, config.seed)?;
+    let plan = plan(config, problems);
     let mut run = Run::open(service, &config.adapter, plan, config, folder).await?;
     let mut sampler = run.training.save_weights_and_get_sampling_client().await?;
     let mut playing: VecDeque<Playing> = VecDeque::new();

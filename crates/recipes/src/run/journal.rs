@@ -9,9 +9,10 @@
 //! batches: in the weights that survive, every batch is there once.
 
 use crate::Error;
+use crate::data::{open_to_add, parse_jsonl};
 use crate::renderer::Example;
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 use tinkrs::TinkerPath;
@@ -39,6 +40,11 @@ pub enum Entry {
         /// Where they are.
         path: TinkerPath,
     },
+    /// A teacher was asked for the examples of the run.
+    Asked {
+        /// A hash of the questions: its answers are of no use to a run with others.
+        data: u64,
+    },
     /// The run went on from a checkpoint, or from the start.
     Resumed {
         /// How many steps the weights had seen.
@@ -62,7 +68,7 @@ pub struct Plan {
     pub batch_size: usize,
     /// What they are shuffled with.
     pub seed: u64,
-    /// A hash of the examples, where they can be hashed: a run must not go on with other data.
+    /// A hash of the examples: a run must not go on with other data. 0 if it is not known.
     #[serde(default)]
     pub data: u64,
 }
@@ -78,8 +84,8 @@ impl Plan {
         }
     }
 
-    /// Says how another plan differs from this one.
-    pub(super) fn difference(&self, now: &Self) -> String {
+    /// Says how another plan differs from this one, if it does.
+    pub(super) fn difference(&self, now: &Self) -> Option<String> {
         let numbers = [
             ("examples", self.examples as u64, now.examples as u64),
             ("batch size", self.batch_size as u64, now.batch_size as u64),
@@ -89,31 +95,38 @@ impl Plan {
         let mut words: Vec<_> = changed
             .map(|(name, before, now)| format!("{name} {before}, now {now}"))
             .collect();
-        if words.is_empty() {
+        if words.is_empty() && self.data != now.data && self.data != 0 {
             words.push("other examples, though as many".to_owned());
         }
-        format!("it began with {}", words.join("; "))
+        (!words.is_empty()).then(|| format!("it began with {}", words.join("; ")))
     }
 
     /// Adds a hash of the examples.
     #[must_use]
-    pub fn of_examples<'e>(mut self, examples: impl IntoIterator<Item = &'e Example>) -> Self {
-        // FNV-1a: the same on every machine and in every version.
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        let mut add = |word: u32| {
-            hash = (hash ^ u64::from(word)).wrapping_mul(0x0000_0100_0000_01b3);
-        };
-        for example in examples {
-            add(example.tokens.len() as u32);
-            example.tokens.iter().for_each(|token| add(*token));
-            example
-                .weights
-                .iter()
-                .for_each(|weight| add(weight.to_bits()));
-        }
-        self.data = hash;
+    pub fn of_examples<'e>(self, examples: impl IntoIterator<Item = &'e Example>) -> Self {
+        self.of_words(examples.into_iter().flat_map(|example| {
+            let weights = example.weights.iter().map(|weight| weight.to_bits());
+            counted(&example.tokens).chain(weights)
+        }))
+    }
+
+    /// Adds a hash of whatever else the data are made of.
+    #[must_use]
+    pub(crate) fn of_words(mut self, words: impl IntoIterator<Item = u32>) -> Self {
+        self.data = hash(words);
         self
     }
+}
+
+/// Returns words behind their number, which keeps them apart from others in a [`hash`].
+pub(crate) fn counted(words: &[u32]) -> impl Iterator<Item = u32> {
+    std::iter::once(words.len() as u32).chain(words.iter().copied())
+}
+
+/// Hashes words: FNV-1a, the same on every machine and in every version.
+pub(crate) fn hash(words: impl IntoIterator<Item = u32>) -> u64 {
+    let add = |hash: u64, word| (hash ^ u64::from(word)).wrapping_mul(0x0000_0100_0000_01b3);
+    words.into_iter().fold(0xcbf2_9ce4_8422_2325, add)
 }
 
 /// A journal that is open for writing.
@@ -132,29 +145,12 @@ impl Journal {
     /// was cut short.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let open = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .open(path);
-        let file = open.map_err(Error::file("open", path))?;
-        let text = std::fs::read_to_string(path).map_err(Error::file("read", path))?;
-        // Only a line with its end is known to be whole.
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        let entries = crate::data::parse_jsonl(&text[..whole], path)?;
-        let mut journal = Self {
+        let (file, text) = open_to_add(path)?;
+        Ok(Self {
             file,
             path: path.to_owned(),
-            entries,
-        };
-        if whole < text.len() {
-            journal
-                .file
-                .set_len(whole as u64)
-                .map_err(Error::file("write", path))?;
-            journal.sync()?;
-        }
-        Ok(journal)
+            entries: parse_jsonl(&text, path)?,
+        })
     }
 
     /// Adds an entry. When this returns, the entry is on the disk.
@@ -193,6 +189,14 @@ impl Journal {
         })
     }
 
+    /// Returns what a teacher was asked last, as a hash.
+    pub(crate) fn asked(&self) -> Option<u64> {
+        self.entries.iter().rev().find_map(|entry| match entry {
+            Entry::Asked { data } => Some(*data),
+            _ => None,
+        })
+    }
+
     /// Returns the last checkpoint: how many steps it has seen, and where it is.
     pub fn last_checkpoint(&self) -> Option<(usize, &TinkerPath)> {
         self.entries.iter().rev().find_map(|entry| match entry {
@@ -216,16 +220,13 @@ impl Journal {
             match entry {
                 Entry::Step { step, examples } => steps.push((*step, examples.as_slice())),
                 Entry::Resumed { steps: kept } => steps.retain(|(step, _)| step < kept),
-                Entry::Started { .. } | Entry::Checkpoint { .. } | Entry::Finished { .. } => {}
+                Entry::Started { .. }
+                | Entry::Asked { .. }
+                | Entry::Checkpoint { .. }
+                | Entry::Finished { .. } => {}
             }
         }
         steps
-    }
-
-    fn sync(&mut self) -> Result<(), Error> {
-        self.file
-            .sync_data()
-            .map_err(Error::file("write", &self.path))
     }
 }
 
@@ -295,11 +296,14 @@ mod tests {
             "the mask counts too"
         );
         let difference = plan(&[1, 2], &[3]).difference(&plan(&[1], &[2, 3]));
-        assert_eq!(difference, "it began with other examples, though as many");
-        assert_eq!(
-            Plan::new(8, 4, 0).difference(&Plan::new(8, 2, 1)),
-            "it began with batch size 4, now 2; seed 0, now 1"
-        );
+        let words = "it began with other examples, though as many";
+        assert_eq!(difference.as_deref(), Some(words));
+        let difference = Plan::new(8, 4, 0).difference(&Plan::new(8, 2, 1));
+        let words = "it began with batch size 4, now 2; seed 0, now 1";
+        assert_eq!(difference.as_deref(), Some(words));
+        // A journal may be older than the hash.
+        let unknown = Plan::new(1, 1, 0);
+        assert_eq!(unknown.difference(&plan(&[1, 2], &[3])), None);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod samples;
 
 pub use hooks::{Hooks, Interrupt, StepReport};
 pub use journal::{Entry, Journal, Plan};
+pub(crate) use journal::{counted, hash};
 pub(crate) use metrics::prefixed;
 pub use metrics::{MetricsFile, Numbers, StepNumbers, read_metrics};
 pub use samples::{SampleRecord, read_samples, write_samples};
@@ -135,13 +136,10 @@ impl Run {
         let folder = folder.as_ref().to_owned();
         std::fs::create_dir_all(&folder).map_err(Error::file("create", &folder))?;
         let mut journal = Journal::open(folder.join("journal.jsonl"))?;
-        match journal.plan() {
-            Some(earlier) if *earlier != plan => {
-                let problem = earlier.difference(&plan);
-                return Err(Error::Resume { folder, problem });
-            }
-            Some(_) => {}
-            None => journal.write(Entry::Started { plan })?,
+        let goes_on = journal.plan().is_some();
+        match goes_on {
+            true => same_plan(&journal, &plan, &folder)?,
+            false => journal.write(Entry::Started { plan })?,
         }
         let path = folder.join("config.json");
         let text = serde_json::to_string_pretty(config).map_err(std::io::Error::from);
@@ -162,7 +160,7 @@ impl Run {
                 (0, create.rank(adapter.rank).seed(adapter.seed).await?)
             }
         };
-        if journal.entries().len() > 1 {
+        if goes_on {
             journal.write(Entry::Resumed { steps: steps_done })?;
         }
         Ok(Self {
@@ -180,18 +178,23 @@ impl Run {
     /// then nothing to resume.
     ///
     /// # Errors
-    /// If the folder's journal cannot be read.
+    /// If the folder's journal cannot be read, or the run had other batches.
     pub fn already_finished(
         folder: impl AsRef<Path>,
+        plan: &Plan,
         steps: usize,
     ) -> Result<Option<Outcome>, Error> {
-        let path = folder.as_ref().join("journal.jsonl");
+        let folder = folder.as_ref();
+        let path = folder.join("journal.jsonl");
         if !path.exists() {
             return Ok(None);
         }
         let journal = Journal::open(path)?;
-        let finished = journal.finished().filter(|(done, _)| *done >= steps);
-        Ok(finished.map(|(done, sampler)| Outcome {
+        let Some((done, sampler)) = journal.finished().filter(|(done, _)| *done >= steps) else {
+            return Ok(None);
+        };
+        same_plan(&journal, plan, folder)?;
+        Ok(Some(Outcome {
             steps: done,
             finished: true,
             sampler: Some(sampler.clone()),
@@ -286,5 +289,13 @@ impl Run {
             sampler,
             checkpoint: Some(checkpoint),
         })
+    }
+}
+
+/// Refuses to go on with a run that began with other batches.
+fn same_plan(journal: &Journal, plan: &Plan, folder: &Path) -> Result<(), Error> {
+    match journal.plan().and_then(|earlier| earlier.difference(plan)) {
+        Some(problem) => Err(Error::resume(folder, problem)),
+        None => Ok(()),
     }
 }

@@ -72,7 +72,7 @@ async fn the_student_comes_closer_to_its_teacher() -> Result<()> {
 }
 
 #[tokio::test]
-async fn instructions_are_asked_once_and_learned() -> Result<()> {
+async fn a_teacher_is_asked_once_and_its_answers_are_learned() -> Result<()> {
     let server = TestServer::start().await;
     let service = server.service();
     let teacher = service.create_sampling_client(MODEL).await?;
@@ -88,17 +88,17 @@ async fn instructions_are_asked_once_and_learned() -> Result<()> {
     config.sft.max_steps = Some(2);
     let questions = ["hello", "fine?"].map(|text| Conversation::from([Message::user(text)]));
     let folder = tempfile::tempdir()?;
-    let hooks = Hooks::default();
-    let outcome = distill::prompt(
-        &service,
-        &config,
-        &teacher,
-        &renderer,
-        &questions,
-        folder.path(),
-        hooks,
-    )
-    .await?;
+    let train = |config: PromptConfig, questions: [Conversation; 2]| {
+        let (service, teacher, renderer) = (&service, &teacher, &renderer);
+        let (folder, hooks) = (folder.path(), Hooks::default());
+        async move {
+            distill::prompt(
+                service, &config, teacher, renderer, &questions, folder, hooks,
+            )
+            .await
+        }
+    };
+    let outcome = train(config.clone(), questions.clone()).await?;
     assert_eq!(outcome.steps, 2);
     let taught = Record::read(folder.path().join("distilled.jsonl"))?;
     for record in &taught {
@@ -110,6 +110,21 @@ async fn instructions_are_asked_once_and_learned() -> Result<()> {
             2,
             "the student does not see the instructions"
         );
+    }
+    assert_eq!(train(config.clone(), questions.clone()).await?, outcome);
+
+    // Other questions or instructions have other answers than those that are kept.
+    let other_questions = [questions[0].clone(), questions[0].clone()];
+    let told_otherwise = PromptConfig {
+        instructions: "Answer in prose.".to_owned(),
+        ..config.clone()
+    };
+    for other in [
+        train(config.clone(), other_questions),
+        train(told_otherwise, questions.clone()),
+    ] {
+        let error = other.await.unwrap_err().to_string();
+        assert!(error.contains("cannot go on: its teacher"), "{error}");
     }
     Ok(())
 }

@@ -20,8 +20,12 @@ fn config() -> rl::Config {
     config
 }
 
-/// Short answers are good.
 fn questions() -> Vec<Arc<dyn Problem>> {
+    asking(["hello", "the weather", "what is fine?"])
+}
+
+/// Answers with many an `e` are good.
+fn asking(texts: [&str; 3]) -> Vec<Arc<dyn Problem>> {
     let renderer = renderer();
     let question = |text: &str| -> Arc<dyn Problem> {
         let chat = Conversation::from([Message::user(text)]);
@@ -31,9 +35,7 @@ fn questions() -> Vec<Arc<dyn Problem>> {
         };
         Arc::new(Question::new(&renderer, &chat, 12, grader).unwrap())
     };
-    ["hello", "the weather", "what is fine?"]
-        .map(question)
-        .into()
+    texts.map(question).into()
 }
 
 #[tokio::test]
@@ -132,6 +134,29 @@ async fn an_interrupted_run_resumes_where_it_stopped() -> Result<()> {
     )
     .await?;
     assert!(outcome.finished && outcome.steps == 3);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_run_does_not_go_on_with_other_questions() -> Result<()> {
+    let server = TestServer::start().await;
+    let folder = tempfile::tempdir()?;
+    let train = |steps, problems: Vec<Arc<dyn Problem>>| {
+        let (service, folder) = (server.service(), folder.path());
+        let config = rl::Config { steps, ..config() };
+        async move { rl::train(&service, &config, &problems, folder, Hooks::default()).await }
+    };
+    train(1, questions()).await?;
+    // Neither to do more steps, nor to hear that it is finished.
+    for steps in [1, 2] {
+        let others = asking(["hello", "the weather", "what is warm?"]);
+        let error = train(steps, others).await.unwrap_err().to_string();
+        assert!(
+            error.ends_with("it began with other examples, though as many"),
+            "{error}"
+        );
+    }
+    assert_eq!(train(2, questions()).await?.steps, 2);
     Ok(())
 }
 

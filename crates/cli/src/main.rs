@@ -48,23 +48,31 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Auth(auth::Args),
-    Billing(billing::Args),
+    #[command(subcommand)]
+    Auth(auth::Command),
+    #[command(subcommand)]
+    Billing(billing::Command),
     Chat(chat::Args),
-    Checkpoint(checkpoint::Args),
+    #[command(subcommand)]
+    Checkpoint(checkpoint::Command),
     Completions(completions::Args),
     Demo(demo::Args),
     Doctor(doctor::Args),
     Eval(eval::Args),
     Man(man::Args),
-    Model(model::Args),
-    Models(models::Args),
+    #[command(subcommand)]
+    Model(model::Command),
+    #[command(subcommand)]
+    Models(models::Command),
     Report(command::report::Args),
-    Run(run::Args),
+    #[command(subcommand)]
+    Run(run::Command),
     Sample(sample::Args),
     Serve(serve::Args),
-    Session(session::Args),
-    Train(Box<train::Args>),
+    #[command(subcommand)]
+    Session(session::Command),
+    #[command(subcommand)]
+    Train(Box<train::Command>),
     Version(version::Args),
 }
 

@@ -16,14 +16,8 @@ use crate::table::{Table, printable};
 use crate::{prompt, server, system};
 
 /// Log in, log out, and see who you are
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Store an API key on this machine
     ///
     /// Asks for the key, checks it with the server and keeps it in ~/.tinker/credentials.json.
@@ -38,8 +32,8 @@ enum Command {
     List,
 }
 
-pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
-    match args.command {
+pub(crate) async fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> {
+    match command {
         Command::Login => login(ctx).await,
         Command::Logout => logout(ctx).await,
         Command::Status => status(ctx).await,

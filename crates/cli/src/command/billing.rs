@@ -11,21 +11,15 @@ use crate::context::Context;
 use crate::human::counted;
 
 /// Show usage and storage, for administrators
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+pub(crate) enum Command {
     Usage(UsageArgs),
     CheckpointStorage(StorageArgs),
 }
 
 /// Show usage by the hour
 #[derive(Debug, clap::Args)]
-struct UsageArgs {
+pub(crate) struct UsageArgs {
     /// First hour, such as 2026-01-31T00:00:00Z
     starting_on: Timestamp,
 
@@ -43,7 +37,7 @@ struct UsageArgs {
 
 /// Show how much checkpoints take up now
 #[derive(Debug, clap::Args)]
-struct StorageArgs {
+pub(crate) struct StorageArgs {
     /// Only those of this project
     #[arg(long, value_name = "ID")]
     project_id: Option<String>,
@@ -53,8 +47,8 @@ struct StorageArgs {
     csv: Option<PathBuf>,
 }
 
-pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
-    match &args.command {
+pub(crate) async fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> {
+    match command {
         Command::Usage(args) => usage(ctx, args).await,
         Command::CheckpointStorage(args) => storage(ctx, args).await,
     }

@@ -12,20 +12,14 @@ use crate::table::Table;
 /// Show the models that the server offers
 ///
 /// The server may be elsewhere. `tinkrs models` is about the files on this machine.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+pub(crate) enum Command {
     List(ListArgs),
 }
 
 /// List the models that can be trained or sampled
 #[derive(Debug, clap::Args)]
-struct ListArgs {
+pub(crate) struct ListArgs {
     /// Only models whose name has this in it, in upper or lower case
     substring: Option<String>,
 }
@@ -35,8 +29,8 @@ struct Listing {
     models: Vec<SupportedModel>,
 }
 
-pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
-    match &args.command {
+pub(crate) async fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> {
+    match command {
         Command::List(args) => list(ctx, args).await,
     }
 }

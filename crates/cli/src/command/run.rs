@@ -14,21 +14,15 @@ use crate::table::Table;
 const PAGE: u64 = 100;
 
 /// Show training runs
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+pub(crate) enum Command {
     List(ListArgs),
     Info(InfoArgs),
 }
 
 /// List training runs, newest first
 #[derive(Debug, clap::Args)]
-struct ListArgs {
+pub(crate) struct ListArgs {
     #[command(flatten)]
     rows: LimitArgs,
 
@@ -46,7 +40,7 @@ struct ListArgs {
 
 /// Show one training run
 #[derive(Debug, clap::Args)]
-struct InfoArgs {
+pub(crate) struct InfoArgs {
     /// Id of the run
     run_id: String,
 }
@@ -111,8 +105,8 @@ struct Runs {
     runs: Vec<TrainingRun>,
 }
 
-pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
-    match &args.command {
+pub(crate) async fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> {
+    match command {
         Command::List(args) => list(ctx, args).await,
         Command::Info(args) => info(ctx, args).await,
     }

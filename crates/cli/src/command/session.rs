@@ -21,14 +21,8 @@ use crate::table::Table;
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// Show sessions and export their traces
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+pub(crate) enum Command {
     List(ListArgs),
     Info(InfoArgs),
     ExportTrace(ExportArgs),
@@ -36,7 +30,7 @@ enum Command {
 
 /// List sessions, newest first
 #[derive(Debug, clap::Args)]
-struct ListArgs {
+pub(crate) struct ListArgs {
     /// Only sessions whose name has these words
     #[arg(long, value_name = "WORDS")]
     name: Option<String>,
@@ -48,14 +42,14 @@ struct ListArgs {
 
 /// Show what a session holds
 #[derive(Debug, clap::Args)]
-struct InfoArgs {
+pub(crate) struct InfoArgs {
     /// Id of the session
     session_id: String,
 }
 
 /// Download a session's trace, for Perfetto
 #[derive(Debug, clap::Args)]
-struct ExportArgs {
+pub(crate) struct ExportArgs {
     /// Id of the session
     session_id: String,
 
@@ -68,8 +62,8 @@ struct ExportArgs {
     url_only: bool,
 }
 
-pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
-    match &args.command {
+pub(crate) async fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> {
+    match command {
         Command::List(args) => list(ctx, args).await,
         Command::Info(args) => info(ctx, args).await,
         Command::ExportTrace(args) => export_trace(ctx, args).await,

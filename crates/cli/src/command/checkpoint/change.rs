@@ -7,14 +7,14 @@ use crate::context::Context;
 
 /// Let everybody read a checkpoint
 #[derive(Debug, clap::Args)]
-pub(super) struct PublishArgs {
+pub(crate) struct PublishArgs {
     /// Path of the checkpoint, `tinker://...`
     path: String,
 }
 
 /// Take back that everybody may read a checkpoint
 #[derive(Debug, clap::Args)]
-pub(super) struct UnpublishArgs {
+pub(crate) struct UnpublishArgs {
     /// Path of the checkpoint, `tinker://...`
     path: String,
 }
@@ -22,7 +22,7 @@ pub(super) struct UnpublishArgs {
 /// Say how long a checkpoint is kept
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("time").required(true).args(["ttl", "remove"])))]
-pub(super) struct SetTtlArgs {
+pub(crate) struct SetTtlArgs {
     /// Path of the checkpoint, `tinker://...`
     path: String,
 

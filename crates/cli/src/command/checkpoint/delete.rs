@@ -25,7 +25,7 @@ const PARALLEL: usize = 32;
 /// not to.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("selection").required(true).args(["paths", "run_id"])))]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// Paths of checkpoints, `tinker://...`
     #[arg(value_name = "PATH")]
     paths: Vec<String>,

@@ -25,7 +25,7 @@ const RENEW: Duration = Duration::from_secs(1200);
 /// Takes training and external checkpoints. A training checkpoint is first exported by the
 /// server, which starts a session. The files are put in a folder named after the path.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// Path of the checkpoint, `tinker://...`
     path: String,
 

@@ -14,7 +14,7 @@ const FILES: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
 /// The adapter becomes a training run with two checkpoints: one to train on, one to sample from.
 /// Works with `tinkrs serve`; the hosted service takes no adapters.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// Folder with `adapter_config.json` and `adapter_model.safetensors`
     folder: PathBuf,
 

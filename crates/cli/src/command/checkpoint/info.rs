@@ -13,7 +13,7 @@ use crate::table::Table;
 
 /// Show one checkpoint
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// Path of the checkpoint, `tinker://...`
     path: String,
 }

@@ -16,7 +16,7 @@ const PAGE: u64 = 1000;
 ///
 /// Without `--run-id`, lists the checkpoints of all your runs.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// Only the checkpoints of this run, all of them
     #[arg(long, value_name = "ID")]
     run_id: Option<String>,

@@ -22,14 +22,8 @@ use crate::human::{age, or_unknown, size};
 use crate::report::Hint;
 
 /// List, download, share and delete saved weights
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+pub(crate) enum Command {
     List(list::Args),
     Info(info::Args),
     Download(download::Args),
@@ -41,8 +35,8 @@ enum Command {
     PushHf(push_hf::Args),
 }
 
-pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
-    match &args.command {
+pub(crate) async fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> {
+    match command {
         Command::List(args) => list::run(ctx, args).await,
         Command::Info(args) => info::run(ctx, args).await,
         Command::Download(args) => download::run(ctx, args).await,

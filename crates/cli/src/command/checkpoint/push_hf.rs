@@ -20,7 +20,7 @@ const CONFIG: &str = "adapter_config.json";
 ///
 /// Needs a Hub token with write access: in HF_TOKEN, or stored by the Hub's own tool.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// Path of the checkpoint, `tinker://...`
     path: String,
 

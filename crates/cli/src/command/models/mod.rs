@@ -23,14 +23,8 @@ use inspect::{Facts, inspect};
 /// A model that was added or downloaded here has a name that `--model` takes: in `serve`, `train`, `sample`
 /// and `chat`. These are files on this machine; `tinkrs model list` shows the models that a server
 /// offers. The names are kept in `~/.tinkrs/models.json` (or in the folder that TINKRS_HOME names).
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+pub(crate) enum Command {
     List(ListArgs),
     Add(AddArgs),
     Remove(RemoveArgs),
@@ -42,14 +36,14 @@ enum Command {
 /// Shows the built-in model, those that were added or pulled, and those that the Hugging Face Hub's own
 /// tool has downloaded; of the last, `tinkrs models add NAME` makes one known.
 #[derive(Debug, clap::Args)]
-struct ListArgs {}
+pub(crate) struct ListArgs {}
 
 /// Give a model a name
 ///
 /// Reads the model's configuration, the header of every file of weights and the tokenizer, and refuses what
 /// cannot be used. The files stay where they are.
 #[derive(Debug, clap::Args)]
-struct AddArgs {
+pub(crate) struct AddArgs {
     /// The name, such as my-org/my-model
     name: String,
 
@@ -61,7 +55,7 @@ struct AddArgs {
 ///
 /// Deletes no files, except for those that `tinkrs models pull` downloaded, with `--delete`.
 #[derive(Debug, clap::Args)]
-struct RemoveArgs {
+pub(crate) struct RemoveArgs {
     /// The name
     name: String,
 
@@ -89,8 +83,8 @@ struct Listing {
     models: Vec<Entry>,
 }
 
-pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
-    match &args.command {
+pub(crate) async fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> {
+    match command {
         Command::List(_) => list(ctx),
         Command::Add(args) => add(ctx, args),
         Command::Remove(args) => remove(ctx, args),

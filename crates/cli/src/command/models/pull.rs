@@ -21,7 +21,7 @@ use crate::system;
 /// that the Hub has. The model is known by the repository's name afterwards. HF_TOKEN is used if
 /// it is set, HF_ENDPOINT names another Hub.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// Repository, such as Qwen/Qwen3-0.6B
     repo: String,
 

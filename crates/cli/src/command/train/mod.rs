@@ -30,26 +30,20 @@ use crate::{cost, local_model};
 use options::RunArgs;
 
 /// Train a model
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    recipe: Recipe,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum Recipe {
+pub(crate) enum Command {
     Sft(sft::Args),
     Rl(rl::Args),
     Dpo(dpo::Args),
     Distill(distill::Args),
 }
 
-pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
-    match &args.recipe {
-        Recipe::Sft(args) => sft::run(ctx, args).await,
-        Recipe::Rl(args) => rl::run(ctx, args).await,
-        Recipe::Dpo(args) => dpo::run(ctx, args).await,
-        Recipe::Distill(args) => distill::run(ctx, args).await,
+pub(crate) async fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> {
+    match command {
+        Command::Sft(args) => sft::run(ctx, args).await,
+        Command::Rl(args) => rl::run(ctx, args).await,
+        Command::Dpo(args) => dpo::run(ctx, args).await,
+        Command::Distill(args) => distill::run(ctx, args).await,
     }
 }
 

@@ -91,7 +91,7 @@ impl Backend {
         match choose(args, wanted.is_some(), env_url, has_key) {
             Choice::Url(url) => {
                 let files = tempfile::tempdir().context("could not make a folder")?;
-                report::note(&format!("server: {url}, model {model}"));
+                report::note(format_args!("server: {url}, model {model}"));
                 Ok(Self {
                     service: ServiceClient::builder().base_url(&url).build(),
                     model,
@@ -106,7 +106,9 @@ impl Backend {
                 })
             }
             Choice::Hosted => {
-                report::note(&format!("hosted Tinker, billed to your key: model {model}"));
+                report::note(format_args!(
+                    "hosted Tinker, billed to your key: model {model}"
+                ));
                 Ok(Self {
                     service: ServiceClient::from_env(),
                     model,
@@ -133,7 +135,7 @@ impl Backend {
             ))
         })?;
         let named = wanted.place(&data)?;
-        report::note(&format!(
+        report::note(format_args!(
             "local: {} on this machine, free of charge",
             named.name
         ));

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::future::Future;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -11,6 +11,7 @@ use serde::Serialize;
 use tinkrs::{AdminClient, RestClient, ServiceClient};
 
 use crate::hint::explain;
+use crate::report;
 use crate::server;
 use crate::system;
 use crate::table::Table;
@@ -140,14 +141,12 @@ impl Context {
 
     /// Tells the user something that is not a result.
     pub(crate) fn note(&self, text: impl Display) {
-        // Nothing is lost if stderr is gone.
-        let _ = writeln!(std::io::stderr(), "{text}");
+        report::note(text);
     }
 
     /// Prints a line of results.
     pub(crate) fn line(&self, text: impl Display) -> anyhow::Result<()> {
-        writeln!(std::io::stdout(), "{text}")?;
-        Ok(())
+        report::say(text)
     }
 
     /// Prints a result: as JSON if that is asked for, else as a table.
@@ -159,12 +158,7 @@ impl Context {
         if self.is_json() {
             return self.line(ascii(&serde_json::to_string_pretty(value)?));
         }
-        write!(
-            std::io::stdout(),
-            "{}",
-            table().text(system::terminal_width())
-        )?;
-        Ok(())
+        report::print(&table().text(system::terminal_width()))
     }
 
     /// Confirms that something was done, in a sentence or as the object it was done to.

@@ -15,7 +15,7 @@ pub(crate) async fn confirm(backend: &Backend, tokens: &Tokens, yes: bool) -> an
     if !backend.is_hosted {
         return Ok(());
     }
-    note(&statement(&backend.model, tokens, &Prices::bundled()));
+    note(statement(&backend.model, tokens, &Prices::bundled()));
     if yes {
         return Ok(());
     }

@@ -126,7 +126,7 @@ fn main() -> ExitCode {
         // Whoever reads our output has enough of it, as `head` does.
         Err(error) if report::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.is::<report::Stopped>() => {
-            report::note(&error.to_string());
+            report::note(&error);
             ExitCode::from(130)
         }
         Err(error) => {

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::context::Context;
+use crate::report::harmless;
 
 /// How often the line is drawn again.
 const EVERY: Duration = Duration::from_millis(100);
@@ -30,7 +31,7 @@ impl Progress {
         if drawn.is_none_or(|last| last.elapsed() >= EVERY) {
             *drawn = Some(Instant::now());
             // Nothing is lost if stderr is gone.
-            let _ = write!(std::io::stderr(), "\r\x1b[K{}", text());
+            let _ = write!(std::io::stderr(), "\r\x1b[K{}", harmless(&text()));
             let _ = std::io::stderr().flush();
         }
     }

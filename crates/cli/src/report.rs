@@ -1,7 +1,8 @@
 //! How a failure is shown: what happened, every cause, and the next thing to try.
 
-use std::fmt;
-use std::io::Write;
+use std::borrow::Cow;
+use std::fmt::{self, Display};
+use std::io::{IsTerminal, Write};
 
 /// The next thing to try, attached to an error as its outermost context.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
         .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// Replaces what a terminal would act on, since a server's message may be part of the text.
+/// Replaces what a terminal would act on, since others wrote some of what we show: servers, models.
 pub(crate) fn harmless(text: &str) -> String {
     let shown = |c: char| {
         if c.is_control() && c != '\n' && c != '\t' {
@@ -53,14 +54,30 @@ pub(crate) fn harmless(text: &str) -> String {
 }
 
 /// Shows something that is not a result, on stderr.
-pub(crate) fn note(text: &str) {
+pub(crate) fn note(text: impl Display) {
     // Nothing is left to do if stderr is gone.
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(std::io::stderr(), "{}", harmless(&text.to_string()));
 }
 
 /// Shows a result, on stdout.
-pub(crate) fn say(text: &str) -> anyhow::Result<()> {
-    Ok(writeln!(std::io::stdout(), "{text}")?)
+pub(crate) fn say(text: impl Display) -> anyhow::Result<()> {
+    print(&format!("{text}\n"))
+}
+
+/// Shows a part of a result, on stdout.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout();
+    let text = as_shown(text, stdout.is_terminal());
+    stdout.write_all(text.as_bytes())?;
+    Ok(stdout.flush()?)
+}
+
+/// Files and other programs get a result as it is.
+fn as_shown(text: &str, on_terminal: bool) -> Cow<'_, str> {
+    match on_terminal {
+        true => harmless(text).into(),
+        false => text.into(),
+    }
 }
 
 fn text(error: &anyhow::Error) -> String {
@@ -86,7 +103,9 @@ mod tests {
 
     #[test]
     fn a_message_cannot_control_the_terminal() {
-        assert_eq!(harmless("a\n\u{1b}[2Jb"), "a\n\u{fffd}[2Jb");
+        let text = "a\n\u{1b}[2Jb";
+        assert_eq!(as_shown(text, true), "a\n\u{fffd}[2Jb");
+        assert_eq!(as_shown(text, false), text);
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
     let before = demo.base().await?;
     let pirate = demo.supervised(&before).await?;
     demo.reinforced(&before).await?;
-    say(&format!(
+    say(format_args!(
         "\nThe pirate is kept as {pirate}\nOpen the reports: {}, {}\nNext: `tinkrs train sft --help`, `tinkrs chat`",
         demo.folder.join("sft/report.html").display(),
         demo.folder.join("rl/report.html").display(),
@@ -117,7 +117,7 @@ impl Demo {
         let old = asked(before, 0).await?;
         let new = asked(&after, outcome.steps).await?;
         for (old, new) in old.iter().zip(&new) {
-            say(&format!(
+            say(format_args!(
                 "  {}\n    before: {}\n    after:  {}",
                 old.prompt, old.answer, new.answer
             ))?;
@@ -153,7 +153,7 @@ impl Demo {
             .filter_map(|numbers| numbers.get("reward").copied())
             .collect();
         if let (Some(first), Some(last)) = (rewards.first(), rewards.last()) {
-            say(&format!(
+            say(format_args!(
                 "  reward: {first:.2} at first, {last:.2} in the end"
             ))?;
         }
@@ -163,7 +163,7 @@ impl Demo {
         let asked = vec![question; 3];
         let said = answers(&after, &self.renderer, &asked, &params).await?;
         for answer in said {
-            say(&format!("    {}", answer.message.content))?;
+            say(format_args!("    {}", answer.message.content))?;
         }
         let likeliest = SamplingParams {
             temperature: 0.0,

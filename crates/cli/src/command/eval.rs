@@ -153,7 +153,7 @@ async fn likelihood(
         ..Tokens::default()
     };
     cost::confirm(backend, &tokens, args.yes).await?;
-    note(&format!("reading {examples_left} examples"));
+    note(format_args!("reading {examples_left} examples"));
     let sampler = sampler(args, backend).await?;
     let parts = surprise(&sampler, &examples.train).await?;
     let weight: f64 = parts.iter().map(|part| part.weight).sum();
@@ -203,7 +203,7 @@ async fn grades(
         ..Tokens::default()
     };
     cost::confirm(backend, &tokens, args.yes).await?;
-    note(&format!("asking {} questions", tasks.len()));
+    note(format_args!("asking {} questions", tasks.len()));
     let sampler = sampler(args, backend).await?;
     let params = SamplingParams {
         temperature: args.temperature,

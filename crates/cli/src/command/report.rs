@@ -13,5 +13,5 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let page = tinkrs_recipes::report::write(&args.run_dir)?;
-    say(&page.display().to_string())
+    say(page.display())
 }

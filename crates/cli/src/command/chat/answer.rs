@@ -1,7 +1,5 @@
 //! An answer, shown while it is written where that is possible.
 
-use std::io::{IsTerminal, Write};
-
 use anyhow::anyhow;
 use tinkrs::{SampleOutput, SamplingClient, StopReason};
 use tinkrs_recipes::renderer::{AnswerStream, Conversation, Message, Renderer};
@@ -13,7 +11,7 @@ use super::interrupts::Interrupts;
 use crate::backend::Backend;
 use crate::command::sample::SamplingArgs;
 use crate::context::Context;
-use crate::report::harmless;
+use crate::report;
 
 /// Why an answer has ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -135,18 +133,15 @@ struct Text {
     /// The request whose tokens are shown.
     request: Option<RequestId>,
     prints: bool,
-    is_terminal: bool,
 }
 
 impl Text {
     fn new(stream: AnswerStream, prints: bool) -> Self {
-        let is_terminal = std::io::stdout().is_terminal();
         Self {
             begin: stream.clone(),
             stream,
             request: None,
             prints,
-            is_terminal,
         }
     }
 
@@ -192,14 +187,9 @@ impl Text {
     }
 
     fn print(&self, text: &str) -> anyhow::Result<()> {
-        if !self.prints || text.is_empty() {
-            return Ok(());
+        match self.prints && !text.is_empty() {
+            true => report::print(text),
+            false => Ok(()),
         }
-        let mut stdout = std::io::stdout();
-        match self.is_terminal {
-            true => write!(stdout, "{}", harmless(text))?,
-            false => write!(stdout, "{text}")?,
-        }
-        Ok(stdout.flush()?)
     }
 }

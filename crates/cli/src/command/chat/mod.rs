@@ -74,11 +74,11 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
                 note("a new conversation");
             }
             Said::Save(path) => match talk.save(path) {
-                Ok(()) => note(&format!("added to {}", path.display())),
+                Ok(()) => note(format_args!("added to {}", path.display())),
                 Err(error) => report::error(&error),
             },
             Said::Help => note(COMMANDS),
-            Said::Unknown(problem) => note(&problem),
+            Said::Unknown(problem) => note(problem),
         }
     }
     backend.close().await
@@ -100,7 +100,7 @@ async fn answer_to(
                     "tokens": answer.tokens,
                     "stop_reason": answer.ended.name(),
                 });
-                say(&crate::context::ascii(&line.to_string()))?;
+                say(crate::context::ascii(&line.to_string()))?;
             }
             match answer.ended {
                 Ended::Interrupted => note("(stopped)"),

@@ -158,8 +158,8 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
 async fn one(ctx: &Context, oracle: &Oracle, ask: &Ask) -> anyhow::Result<()> {
     for (text, sequence) in oracle.answers(ask).await? {
         match ctx.is_json() {
-            true => say(&ascii(&object(&text, &sequence).to_string()))?,
-            false => say(&text)?,
+            true => say(ascii(&object(&text, &sequence).to_string()))?,
+            false => say(text)?,
         }
     }
     Ok(())
@@ -185,7 +185,7 @@ async fn many(oracle: &Oracle, asks: &[(usize, Ask)]) -> anyhow::Result<()> {
                 json!({"line": line, "error": format!("{error:#}")})
             }
         };
-        say(&ascii(&line.to_string()))?;
+        say(ascii(&line.to_string()))?;
     }
     match failed {
         0 => Ok(()),

@@ -149,7 +149,7 @@ async fn on_policy(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     };
     config.check().map_err(super::in_our_words)?;
     let prompts: Vec<_> = questions.into_iter().map(|(_, prompt)| prompt).collect();
-    note(&format!(
+    note(format_args!(
         "{} questions, {} in a step, {} answers to each: {}",
         prompts.len(),
         config.problems_per_step.min(prompts.len()),
@@ -184,7 +184,7 @@ async fn prompt(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         ..default
     };
     config.check().map_err(super::in_our_words)?;
-    note(&format!(
+    note(format_args!(
         "{} questions, {} answers of the teacher to each",
         questions.len(),
         config.answers

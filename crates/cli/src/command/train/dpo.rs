@@ -57,7 +57,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let config = settings(args, &training.backend.model)?;
     config.check().map_err(super::in_our_words)?;
     let steps = config.steps(pairs.len())?;
-    note(&format!(
+    note(format_args!(
         "{} pairs to learn from, {left_out} longer than {length} tokens: {}",
         pairs.len(),
         counted(steps as u64, "step")

@@ -223,7 +223,7 @@ fn stop_on_ctrl_c(interrupt: Interrupt) {
             } else {
                 ""
             };
-            note(&format!(
+            note(format_args!(
                 "{bar}stopping after this step, with a checkpoint; Ctrl-C again stops at once"
             ));
             interrupt.set();

@@ -146,7 +146,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         ..default
     };
     config.check().map_err(super::in_our_words)?;
-    note(&format!(
+    note(format_args!(
         "{} questions, {} in a step, {} answers to each: {}",
         tasks.len(),
         config.problems_per_step.min(tasks.len()),

@@ -131,7 +131,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let steps = config
         .steps(examples.train.len())
         .map_err(super::in_our_words)?;
-    note(&format!(
+    note(format_args!(
         "{records} examples to train on, {} to evaluate, {} longer than {length} tokens: {}",
         examples.eval.len(),
         examples.skipped,

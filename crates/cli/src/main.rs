@@ -121,6 +121,7 @@ fn main() -> ExitCode {
         Command::Train(args) => ctx.block_on_to_end(train::run(&ctx, args)),
         Command::Version(args) => version::run(args),
     };
+    judge::end_all();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads our output has enough of it, as `head` does.

@@ -11,14 +11,18 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tinkrs::BoxError;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot, watch};
+
+use super::group::Group;
 
 /// How many questions may wait to be written.
 const QUEUE: usize = 64;
 /// How much of the program's complaints is kept: the end, in bytes.
 const EXCERPT: usize = 2000;
+/// No number takes more bytes than this.
+const LONGEST_LINE: usize = 4096;
 
 /// A running program that judges answers. It is killed when this is dropped.
 pub(crate) struct JudgeCommand {
@@ -40,31 +44,34 @@ impl JudgeCommand {
         } else {
             ("sh", "-c")
         };
-        let mut child = Command::new(shell)
+        let mut program = Command::new(shell);
+        program
             .args([flag, command])
             // Python keeps its output to itself for a while otherwise.
             .env("PYTHONUNBUFFERED", "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("could not start `{command}`"))?;
+            .stderr(Stdio::piped());
+        let mut group =
+            Group::spawn(&mut program).with_context(|| format!("could not start `{command}`"))?;
         let missing = || anyhow::anyhow!("`{command}` has no pipes");
-        let stdin = child.stdin.take().with_context(missing)?;
-        let stdout = child.stdout.take().with_context(missing)?;
-        let stderr = child.stderr.take().with_context(missing)?;
+        let stdin = group.leader.stdin.take().with_context(missing)?;
+        let stdout = group.leader.stdout.take().with_context(missing)?;
+        let stderr = group.leader.stderr.take().with_context(missing)?;
 
         let (questions, asked) = mpsc::channel(QUEUE);
         let (replies, waiting) = mpsc::channel(QUEUE);
         let (failed, failure) = watch::channel(None);
         let complaints = Arc::new(Mutex::new(Vec::new()));
-        tokio::spawn(write(asked, replies, stdin));
+        let (breaks, broken) = watch::channel(false);
+        tokio::spawn(write(asked, replies, stdin, breaks));
         let listening = tokio::spawn(listen(stderr, Arc::clone(&complaints)));
         let reader = Reader {
             command: command.to_owned(),
-            child,
-            lines: BufReader::new(stdout).lines(),
+            group,
+            stdout: BufReader::new(stdout),
+            line: Vec::new(),
+            broken,
             patience,
         };
         tokio::spawn(async move {
@@ -94,14 +101,20 @@ impl JudgeCommand {
     }
 }
 
+/// Writes questions until nobody has any, or nobody reads them.
 async fn write(
     mut asked: mpsc::Receiver<Question>,
     replies: mpsc::Sender<oneshot::Sender<f64>>,
     mut stdin: ChildStdin,
+    breaks: watch::Sender<bool>,
 ) {
     while let Some(Question { line, reply }) = asked.recv().await {
-        // When either end is gone, the reader knows why.
-        if replies.send(reply).await.is_err() || stdin.write_all(line.as_bytes()).await.is_err() {
+        if replies.send(reply).await.is_err() {
+            // The reader knows why.
+            break;
+        }
+        if stdin.write_all(line.as_bytes()).await.is_err() {
+            breaks.send_replace(true);
             break;
         }
     }
@@ -109,55 +122,108 @@ async fn write(
 
 struct Reader {
     command: String,
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    group: Group,
+    stdout: BufReader<ChildStdout>,
+    /// What has come of the next line.
+    line: Vec<u8>,
+    /// Whether a question could not be written.
+    broken: watch::Receiver<bool>,
     patience: Duration,
 }
 
 impl Reader {
     /// Hands out numbers until something is wrong, and says what.
     async fn read(mut self, mut waiting: mpsc::Receiver<oneshot::Sender<f64>>) -> String {
-        let mut number = 0;
-        while let Some(reply) = waiting.recv().await {
-            number += 1;
-            let line = tokio::time::timeout(self.patience, self.lines.next_line()).await;
-            let problem = match line {
-                Ok(Ok(Some(line))) => match line.trim().parse::<f64>() {
-                    Ok(reward) if reward.is_finite() => {
-                        // Whoever asked may have gone.
-                        let _ = reply.send(reward);
-                        continue;
-                    }
-                    _ => format!(
-                        "line {number} of the output of `{}` is not a number: `{}`",
-                        self.command,
-                        short(&line)
-                    ),
-                },
-                Ok(Ok(None)) => self.ended(number).await,
-                Ok(Err(error)) => {
-                    format!("the output of `{}` cannot be read: {error}", self.command)
-                }
-                Err(_) => format!(
+        let mut number = 1;
+        let problem = loop {
+            match self.answer(number, &mut waiting).await {
+                Ok(true) => number += 1,
+                Ok(false) => break "nobody asks any more".to_owned(),
+                Err(problem) => break problem,
+            }
+        };
+        self.group.end().await;
+        problem
+    }
+
+    /// Hands out one number. Returns whether somebody waited for it.
+    async fn answer(
+        &mut self,
+        number: usize,
+        waiting: &mut mpsc::Receiver<oneshot::Sender<f64>>,
+    ) -> Result<bool, String> {
+        let reply = tokio::select! {
+            // Whoever asks is here before the question is written.
+            biased;
+            reply = waiting.recv() => reply,
+            line = self.next_line() => {
+                let Some(line) = line? else {
+                    return Err(self.gave_up(number, "closed its output").await);
+                };
+                return Err(format!(
+                    "`{}` wrote `{}` without being asked: it must write one line for each that it reads",
+                    self.command,
+                    short(line.trim_end())
+                ));
+            }
+        };
+        let Some(reply) = reply else { return Ok(false) };
+        let (mut broken, patience) = (self.broken.clone(), self.patience);
+        let breaks = async { broken.wait_for(|broken| *broken).await.is_ok() };
+        let line = tokio::select! {
+            biased;
+            line = self.next_line() => line?,
+            true = breaks => {
+                return Err(self.gave_up(number, "stopped reading its input").await);
+            }
+            () = tokio::time::sleep(patience) => {
+                return Err(format!(
                     "`{}` wrote no answer for {} s after {} answers: does it flush its output after \
                      each line?",
                     self.command,
-                    self.patience.as_secs(),
+                    patience.as_secs(),
                     number - 1
-                ),
-            };
-            // It may be gone already.
-            let _ = self.child.kill().await;
-            return problem;
+                ));
+            }
+        };
+        let Some(line) = line else {
+            return Err(self.gave_up(number, "closed its output").await);
+        };
+        match line.trim().parse::<f64>() {
+            Ok(reward) if reward.is_finite() => {
+                // Whoever asked may have gone.
+                let _ = reply.send(reward);
+                Ok(true)
+            }
+            _ => Err(format!(
+                "line {number} of the output of `{}` is not a number: `{}`",
+                self.command,
+                short(line.trim_end())
+            )),
         }
-        "nobody asks any more".to_owned()
     }
 
-    async fn ended(&mut self, number: usize) -> String {
-        let status = tokio::time::timeout(Duration::from_secs(1), self.child.wait()).await;
-        let how = match status {
+    /// Reads a line, or as much of it as no number has; `None` at the end. If this is dropped, the next
+    /// call goes on with the same line.
+    async fn next_line(&mut self) -> Result<Option<String>, String> {
+        let room = LONGEST_LINE.saturating_sub(self.line.len()) as u64;
+        let mut stdout = (&mut self.stdout).take(room);
+        let read = stdout.read_until(b'\n', &mut self.line).await;
+        read.map_err(|error| format!("the output of `{}` cannot be read: {error}", self.command))?;
+        let mut line = std::mem::take(&mut self.line);
+        if line.len() == LONGEST_LINE && !line.ends_with(b"\n") {
+            // The beginning of a number is another number.
+            line.extend("…".as_bytes());
+        }
+        Ok((!line.is_empty()).then(|| String::from_utf8_lossy(&line).into_owned()))
+    }
+
+    /// Says how the program has ended or, if it has not, what it did instead of answering.
+    async fn gave_up(&mut self, number: usize, otherwise: &str) -> String {
+        let ended = self.group.leader.wait();
+        let how = match tokio::time::timeout(Duration::from_secs(1), ended).await {
             Ok(Ok(status)) => format!("ended ({status})"),
-            _ => "closed its output".to_owned(),
+            _ => otherwise.to_owned(),
         };
         format!("`{}` {how} before answer {number}", self.command)
     }
@@ -253,6 +319,64 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn what_nobody_asked_for_is_nobodys_reward() {
+        // Two numbers for a question: the second must not become the next one's answer.
+        let judge = "while read -r line; do echo 1; echo 2; done";
+        let judge = JudgeCommand::start(judge, Duration::from_secs(20)).unwrap();
+        assert_eq!(judge.ask(&json!({})).await.unwrap(), 1.0);
+        let mut failure = judge.failure.clone();
+        let problem = failure.wait_for(Option::is_some).await.unwrap().clone();
+        let problem = problem.unwrap();
+        assert!(
+            problem.contains("wrote `2` without being asked"),
+            "{problem}"
+        );
+        let error = judge.ask(&json!({})).await.unwrap_err().to_string();
+        assert_eq!(error, problem);
+    }
+
+    #[tokio::test]
+    async fn a_program_that_stops_reading_is_told_from_one_that_ends() {
+        let script = "read -r line; exec <&-; echo 1; exec sleep 1000";
+        let judge = JudgeCommand::start(script, Duration::from_secs(20)).unwrap();
+        assert_eq!(judge.ask(&json!({})).await.unwrap(), 1.0);
+        let error = judge.ask(&json!({})).await.unwrap_err().to_string();
+        assert!(
+            error.ends_with("stopped reading its input before answer 2"),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_line_without_an_end_is_not_kept() {
+        let script = "read -r line; while :; do printf 0; done";
+        let answers = judged(script, 1).await;
+        let error = answers[0].as_ref().unwrap_err();
+        assert!(error.contains("is not a number: `000"), "{error}");
+        assert!(error.len() < 300, "{error}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn what_a_program_has_started_ends_with_it() {
+        // Its first answer is the id of the process; there is no second one.
+        let script = "read -r line; sleep 1000 & echo $!; wait";
+        let judge = JudgeCommand::start(script, Duration::from_millis(200)).unwrap();
+        let id = judge.ask(&json!({})).await.unwrap();
+        judge.ask(&json!({})).await.unwrap_err();
+        // Whoever should clean up after it may take a while.
+        let stat = format!("/proc/{id}/stat");
+        let runs = || std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+        let gone = async {
+            while runs() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let gone = tokio::time::timeout(Duration::from_secs(20), gone).await;
+        assert!(gone.is_ok(), "{id} still runs");
     }
 
     #[tokio::test]

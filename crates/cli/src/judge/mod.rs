@@ -1,6 +1,7 @@
 //! Who judges answers: a comparison with the right one, or a program of the user's.
 
 mod command;
+mod group;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use tinkrs_recipes::rl::{Env, Judgement, Problem, Turn};
 use crate::choice;
 use crate::report::Hint;
 use command::JudgeCommand;
+pub(crate) use group::end_all;
 
 const JUDGING: &str = "Judging answers";
 

@@ -139,3 +139,81 @@ fn a_run_stopped_by_ctrl_c_goes_on_without_repeating_or_skipping_a_batch() {
     let report = std::fs::read_to_string(here.path("parts/report.html")).unwrap();
     assert!(report.contains("<svg"));
 }
+
+/// Sends Ctrl-C as a terminal does: to a command, and to whatever else is in its group.
+#[cfg(unix)]
+fn press_ctrl_c(group: u32) {
+    let group = format!("-{group}");
+    let kill = std::process::Command::new("kill")
+        .args(["-INT", "--", &group])
+        .status();
+    assert!(kill.unwrap().success());
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_stops_a_run_and_not_the_program_that_judges_its_answers() {
+    use std::os::unix::process::CommandExt;
+    let here = Here::new().with_examples();
+    let judge = "while read -r line; do echo ${#line}; done";
+    let train = [
+        "train",
+        "rl",
+        "--data",
+        "examples/configs/rl.jsonl",
+        "--run-dir",
+        "run",
+        "--reward-command",
+        judge,
+        "--group-size",
+        "2",
+        "--max-tokens",
+        "4",
+        "--steps",
+        "40",
+    ];
+    let mut child = here.command(&train).process_group(0).spawn().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("/40") {
+        line.clear();
+        assert!(stderr.read_line(&mut line).unwrap() > 0, "it ended");
+    }
+    press_ctrl_c(child.id());
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest}");
+    assert!(
+        rest.contains("the same command goes on from there"),
+        "{rest}"
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_program_that_judges_does_not_outlive_a_command_that_is_stopped() {
+    use std::os::unix::process::CommandExt;
+    let here = Here::new().with_examples();
+    let made = std::process::Command::new("mkfifo")
+        .arg(here.path("id"))
+        .status();
+    assert!(made.unwrap().success());
+    let eval = [
+        "eval",
+        "--data",
+        "examples/configs/eval.jsonl",
+        "--reward-command",
+        "sleep 1000 & echo $! > id; wait",
+    ];
+    let mut child = here.command(&eval).process_group(0).spawn().unwrap();
+    let id = std::fs::read_to_string(here.path("id")).unwrap();
+    press_ctrl_c(child.id());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let stat = format!("/proc/{}/stat", id.trim());
+    // It is killed, but whoever cleans up after it may take a while.
+    let started = std::time::Instant::now();
+    while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+        assert!(started.elapsed().as_secs() < 20, "{id} still runs");
+        std::thread::yield_now();
+    }
+}

@@ -26,7 +26,7 @@ use crate::hint;
 use crate::human::counted;
 use crate::report::{Hint, Stopped, note};
 use crate::steps::Progress;
-use crate::{cost, local_model};
+use crate::{cost, judge, local_model};
 use options::RunArgs;
 
 /// Train a model
@@ -245,3 +245,4 @@ fn not_empty<T>(items: &[T], too_long: usize, file: &Path) -> anyhow::Result<()>
         )),
     }
 }
+            judge::end_all();

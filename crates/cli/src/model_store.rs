@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use serde::{Deserialize, Serialize};
 
-use crate::hub_home;
+use crate::hub_home::{self, escaped};
 use crate::local_model::NamedModel;
 use crate::report::Hint;
 
@@ -72,9 +72,14 @@ impl ModelStore {
         self.all().find(|model| model.name == name)
     }
 
-    /// Returns the folder that a model of the Hub is downloaded to.
-    pub(crate) fn download_folder(&self, repo: &str) -> PathBuf {
-        self.home.join("models").join(repo.replace('/', "--"))
+    /// Returns the folder that a model of the Hub is downloaded to. Revisions are kept apart.
+    pub(crate) fn download_folder(&self, repo: &str, revision: &str) -> PathBuf {
+        let mut name = repo.replace('/', "--");
+        if revision != "main" {
+            name.push('@');
+            name.push_str(&escaped(revision));
+        }
+        self.home.join("models").join(name)
     }
 
     /// Remembers a model. Returns what its name stood for before.
@@ -95,7 +100,9 @@ impl ModelStore {
 
     /// Whether we downloaded what is at a path.
     pub(crate) fn is_download(&self, path: &Path) -> bool {
-        path.starts_with(self.home.join("models"))
+        // What is remembered has no links in it.
+        let downloads = self.home.join("models").canonicalize();
+        downloads.is_ok_and(|downloads| path.parent() == Some(&downloads))
     }
 
     fn save(&self) -> anyhow::Result<()> {

@@ -145,6 +145,8 @@ struct Hub {
     cuts: usize,
     ranges: Vec<(String, Option<String>)>,
     lies: bool,
+    /// Where weights are sent from instead.
+    elsewhere: Option<String>,
 }
 
 type Shared = Arc<Mutex<Hub>>;
@@ -220,6 +222,14 @@ async fn file(
     assert_eq!(commit, "c0ffee");
     assert!(is_allowed(&headers));
     let mut hub = hub.lock().unwrap();
+    if let Some(url) = hub
+        .elsewhere
+        .as_ref()
+        .filter(|_| name == "model.safetensors")
+    {
+        let to = [("location", format!("{url}/{name}"))];
+        return (StatusCode::FOUND, to).into_response();
+    }
     let range = headers
         .get("range")
         .map(|range| range.to_str().unwrap().to_owned());
@@ -381,4 +391,104 @@ async fn a_repository_that_is_not_there_is_said_with_what_to_check() {
         nobody.contains("could not reach the Hub at http://127.0.0.1:9"),
         "{nobody}"
     );
+}
+
+#[tokio::test]
+async fn the_token_goes_to_the_hub_and_not_where_it_sends_us() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (hub, url) = hub(|_| {}).await;
+    let weights = hub.lock().unwrap().files["model.safetensors"].clone();
+    let store = get({
+        let seen = Arc::clone(&seen);
+        async move |headers: HeaderMap| {
+            let token = headers.get("authorization").cloned();
+            seen.lock().unwrap().push(token);
+            weights.clone()
+        }
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let elsewhere = format!("http://{}", listener.local_addr().unwrap());
+    let router = Router::new().route("/model.safetensors", store);
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    hub.lock().unwrap().elsewhere = Some(elsewhere);
+    let pull = ["models", "pull", "tinkrs-test/nano"];
+    puller(&url).run(&pull).await.ok();
+    assert_eq!(*seen.lock().unwrap(), [None]);
+}
+
+#[tokio::test]
+async fn a_file_that_another_pull_is_at_is_left_to_it() {
+    let (hub, url) = hub(|hub| {
+        hub.cut_after = 1_000_000;
+        hub.cuts = usize::MAX;
+    })
+    .await;
+    let user = puller(&url);
+    let pull = ["models", "pull", "tinkrs-test/nano"];
+    hub.lock().unwrap().cut_after = 0;
+    user.run(&pull).await.failed(1);
+    let folder = user.home().join(".tinkrs/models/tinkrs-test--nano");
+    let mut parts = crate::user::files(&folder).into_iter();
+    let part = parts.find(|path| path.extension().is_some_and(|end| end == "part"));
+    let part = std::fs::File::open(part.unwrap()).unwrap();
+    part.lock().unwrap();
+    hub.lock().unwrap().cuts = 0;
+    let refused = user.run(&pull).await.failed(1);
+    assert!(
+        refused.contains("another download of it is under way"),
+        "{refused}"
+    );
+    drop(part);
+    user.run(&pull).await.ok();
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn what_was_pulled_into_a_linked_folder_is_deleted_with_its_last_name() {
+    let (_, url) = hub(|_| {}).await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = elsewhere.path().join("link");
+    std::fs::create_dir(elsewhere.path().join("real")).unwrap();
+    std::os::unix::fs::symlink("real", &link).unwrap();
+    let user = puller(&url).variable("TINKRS_HOME", link.to_str().unwrap());
+    let pull = ["models", "pull", "tinkrs-test/nano", "--json"];
+    let pulled = user.run(&pull).await.json();
+    assert_eq!(pulled["source"], "pulled");
+    user.run(&[&pull[..], &["--name", "mine"]].concat())
+        .await
+        .json();
+    let remove = |name| ["models", "remove", name, "--delete"];
+    let refused = user.run(&remove("mine")).await.failed(1);
+    assert!(
+        refused.contains("has another name, `tinkrs-test/nano`"),
+        "{refused}"
+    );
+    user.run(&["models", "remove", "mine"]).await.ok();
+    user.run(&remove("tinkrs-test/nano")).await.ok();
+    assert!(!Path::new(pulled["path"].as_str().unwrap()).exists());
+}
+
+#[tokio::test]
+async fn a_pull_leaves_nothing_of_another_revision_in_the_folder() {
+    let (hub, url) = hub(|hub| {
+        let index = b"{\"weight_map\": {}}".to_vec();
+        let index = ("model.safetensors.index.json".to_owned(), index);
+        hub.files
+            .extend([index, ("model-1.safetensors".to_owned(), vec![1])]);
+    })
+    .await;
+    let user = puller(&url);
+    let pull = ["models", "pull", "tinkrs-test/nano", "--json"];
+    // Its weights are not what the index says.
+    user.run(&pull).await.failed(1);
+    hub.lock().unwrap().files.retain(|name, _| {
+        let is_of_parts = name.contains("index") || name.contains("-1");
+        !is_of_parts
+    });
+    let pulled = user.run(&pull).await.json();
+    assert_eq!(pulled["usable"], true);
+    let old = ["--revision", "v1/beta", "--name", "old"];
+    let old = user.run(&[&pull[..], &old].concat()).await.json();
+    assert_ne!(old["path"], pulled["path"]);
+    assert_eq!(old["source"], "pulled");
 }

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tinkrs::auth::Secret;
 use tokio::io::AsyncReadExt;
 
-use crate::hub_home;
+use crate::hub_home::{self, escaped};
 use crate::report::Hint;
 use crate::server;
 
@@ -332,19 +332,6 @@ fn api_path(to: &Commit<'_>, operation: &str) -> String {
     let pull_request = if to.create_pr { "?create_pr=1" } else { "" };
     let branch = escaped(to.branch);
     format!("/api/models/{}/{operation}/{branch}{pull_request}", to.repo)
-}
-
-/// Escapes what would end a branch's name in a URL.
-pub(crate) fn escaped(branch: &str) -> String {
-    let mut text = String::new();
-    for byte in branch.bytes() {
-        match byte {
-            b'-' | b'_' | b'.' | b'~' => text.push(byte.into()),
-            _ if byte.is_ascii_alphanumeric() => text.push(byte.into()),
-            _ => text.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    text
 }
 
 async fn send(request: RequestBuilder) -> anyhow::Result<reqwest::Response> {

@@ -10,7 +10,6 @@ mod list;
 mod model_card;
 mod push_hf;
 
-pub(crate) use hub::escaped;
 pub(crate) use push_hf::check_repo;
 
 use anyhow::Context as _;

@@ -7,7 +7,7 @@ mod transfer;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use serde::Serialize;
 
 use crate::context::Context;
@@ -245,6 +245,28 @@ fn check_name(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Deletes what was downloaded, if nothing else needs it.
+fn delete(store: &ModelStore, model: &NamedModel) -> anyhow::Result<()> {
+    let path = model.path.display();
+    ensure!(
+        store.is_download(&model.path),
+        "{path} was not downloaded by `tinkrs models pull`, and is left alone"
+    );
+    let mut others = store.all().filter(|other| other.name != model.name);
+    if let Some(other) = others.find(|other| other.path.starts_with(&model.path)) {
+        bail!(
+            "{path} has another name, `{}`, and is left alone",
+            other.name
+        );
+    }
+    match std::fs::remove_dir_all(&model.path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("could not delete {path}"))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn remove(ctx: &Context, args: &RemoveArgs) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct Removed<'a> {
@@ -261,19 +283,11 @@ fn remove(ctx: &Context, args: &RemoveArgs) -> anyhow::Result<()> {
         anyhow!("there is no model `{name}` to forget")
             .context(Hint("`tinkrs models list` shows what was added"))
     })?;
-    if args.delete && !store.is_download(&found.path) {
-        return Err(anyhow!(
-            "{} was not downloaded by `tinkrs models pull`, and is left alone",
-            found.path.display()
-        )
-        .context(Hint("without `--delete` only its name is forgotten")));
+    let path = found.path.as_path();
+    if args.delete {
+        delete(&store, &found).context(Hint("without `--delete` only the name is forgotten"))?;
     }
     store.remove(name)?;
-    if args.delete {
-        std::fs::remove_dir_all(&found.path)
-            .with_context(|| format!("could not delete {}", found.path.display()))?;
-    }
-    let path = found.path.as_path();
     let text = match args.delete {
         true => format!("deleted {}", path.display()),
         false => format!("forgot `{name}`; {} is still there", path.display()),

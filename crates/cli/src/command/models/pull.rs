@@ -39,7 +39,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let name = args.name.as_deref().unwrap_or(&args.repo);
     super::check_name(name)?;
     let repository = Repository::look_up(&args.repo, &args.revision).await?;
-    let folder = ModelStore::open()?.download_folder(&args.repo);
+    let folder = ModelStore::open()?.download_folder(&args.repo, &args.revision);
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("could not make {}", folder.display()))?;
 
@@ -78,7 +78,9 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
             let begin = first.get().unwrap_or(received);
             first.set(Some(begin));
             progress.say(|| {
-                let rate = (received - begin) as f64 / start.elapsed().as_secs_f64().max(0.001);
+                // Less has come than before if the Hub had to start over.
+                let new = received.saturating_sub(begin) as f64;
+                let rate = new / start.elapsed().as_secs_f64().max(0.001);
                 let of = size(file.size_bytes);
                 format!(
                     "{}: {} of {of}, {}/s",
@@ -92,5 +94,8 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         drop(progress);
         ctx.note(format_args!("{}: {}", file.name, size(file.size_bytes)));
     }
+    repository
+        .remove_others(&folder)
+        .with_context(|| format!("could not remove old files from {}", folder.display()))?;
     super::register(ctx, name, &folder)
 }

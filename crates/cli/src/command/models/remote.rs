@@ -1,6 +1,7 @@
 //! A model's repository on the Hugging Face Hub: which of its files are needed, and how to know them.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -8,8 +9,7 @@ use reqwest::{RequestBuilder, StatusCode};
 use serde::Deserialize;
 use tinkrs::auth::Secret;
 
-use crate::command::checkpoint::escaped;
-use crate::hub_home;
+use crate::hub_home::{self, escaped};
 use crate::report::Hint;
 use crate::server;
 
@@ -29,6 +29,9 @@ const SMALL: [&str; 10] = [
     "chat_template.jinja",
     "chat_template.json",
 ];
+
+/// Says which part of the weights is in which file.
+const INDEX: &str = "model.safetensors.index.json";
 
 /// A repository at one commit.
 #[derive(Debug)]
@@ -126,6 +129,20 @@ impl Repository {
         })
     }
 
+    /// Removes what an earlier commit of the repository has left in a folder: beside the files of this
+    /// one it could be taken for a part of the model.
+    pub(super) fn remove_others(&self, folder: &Path) -> std::io::Result<()> {
+        for entry in std::fs::read_dir(folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let is_known = self.files.iter().any(|file| *file.name == *name);
+            if !is_known && name.to_str().is_some_and(is_of_model) {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Prepares to get a file, from `start` on.
     pub(super) fn request(&self, file: &RemoteFile, start: u64) -> RequestBuilder {
         let endpoint = hub_home::endpoint();
@@ -147,6 +164,14 @@ fn with_token(request: RequestBuilder, token: Option<&Secret>) -> RequestBuilder
     }
 }
 
+fn is_weights(name: &str) -> bool {
+    name.starts_with("model") && name.ends_with(".safetensors")
+}
+
+fn is_of_model(name: &str) -> bool {
+    SMALL.contains(&name) || name == INDEX || is_weights(name)
+}
+
 /// Picks the files that a model is made of.
 fn needed(siblings: Vec<Sibling>) -> anyhow::Result<Vec<RemoteFile>> {
     // Only names without a folder: the same weights are often there in other forms, in folders.
@@ -158,16 +183,9 @@ fn needed(siblings: Vec<Sibling>) -> anyhow::Result<Vec<RemoteFile>> {
     if !known.contains_key("config.json") {
         bail!("it has no config.json, so it is not a model in the layout of Hugging Face");
     }
-    let is_weights = |name: &str| name.starts_with("model") && name.ends_with(".safetensors");
-    let has_index = known.contains_key("model.safetensors.index.json");
-    let mut names: Vec<&str> = SMALL
-        .iter()
-        .copied()
-        .filter(|name| known.contains_key(name))
-        .collect();
-    if has_index {
-        names.push("model.safetensors.index.json");
-    }
+    let has_index = known.contains_key(INDEX);
+    let small = SMALL.into_iter().chain([INDEX]);
+    let mut names: Vec<&str> = small.filter(|name| known.contains_key(name)).collect();
     // With an index, the weights are in parts, and a whole file beside them is the same again.
     let weights = known
         .keys()

@@ -4,7 +4,7 @@
 //! run of the program, asks only for the rest. The content is digested as it comes; a file gets its
 //! name when it is complete and is what the Hub says it is.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub(super) async fn fetch(
     let digest = &file.digest.text()[..16];
     let path = folder.join(format!(".{}.{digest}.part", file.name));
     let mut part = Part::open(path, file)
-        .with_context(|| format!("could not write to {}", folder.display()))?;
+        .with_context(|| format!("could not write {} to {}", file.name, folder.display()))?;
     let mut tries = 0;
     while part.received < file.size_bytes || tries == 0 && file.size_bytes == 0 {
         let before = part.received;
@@ -94,6 +94,10 @@ impl Part {
             .read(true)
             .write(true)
             .open(&path)?;
+        // Another one could start over while we are in the middle.
+        if let Err(TryLockError::WouldBlock) = opened.try_lock() {
+            return Err(std::io::Error::other("another download of it is under way"));
+        }
         let mut digest = begin(file);
         let received = feed(&opened, &mut digest)?;
         let mut part = Self {

@@ -72,11 +72,6 @@ impl Progress {
         }
     }
 
-    /// Returns whether there was a step.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.first_step.is_some()
-    }
-
     /// Ends the line, for whatever is shown next.
     pub(crate) fn end(&mut self) {
         if std::mem::take(&mut self.is_open) {

@@ -155,6 +155,13 @@ impl Problem for JudgedTask {
     fn params(&self) -> SamplingParams {
         self.params.clone()
     }
+
+    fn identity(&self) -> Vec<u32> {
+        let answer = self.task.answer.iter().flat_map(|answer| answer.bytes());
+        let length = self.prompt.len() as u32;
+        let prompt = std::iter::once(length).chain(self.prompt.iter().copied());
+        prompt.chain(answer.map(u32::from)).collect()
+    }
 }
 
 impl Env for JudgedTask {

@@ -295,3 +295,83 @@ fn nothing_is_billed_unless_somebody_agrees() {
     );
     assert!(!here.path("runs").exists(), "nothing began");
 }
+
+#[test]
+fn a_finished_run_costs_nothing_and_is_not_asked_about() {
+    let here = Here::new().with_examples();
+    // Nobody is asked anything there: it would fail, since tests have no network.
+    let hosted = |arguments: &[&str]| {
+        let url = "https://tinker.thinkingmachines.dev";
+        let mut command = here.command(&[arguments, &["--base-url", url]].concat());
+        let output = command.env("TINKER_API_KEY", "tml-test").output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), stderr)
+    };
+    let runs = [
+        ("sft", "sft", "--max-steps"),
+        ("rl", "rl", "--steps"),
+        ("dpo", "dpo", "--max-steps"),
+        ("distill", "distill_on_policy", "--steps"),
+        ("distill", "distill_prompt", "--max-steps"),
+    ];
+    for (recipe, file, steps) in runs {
+        let file = format!("examples/configs/{file}.toml");
+        let train = |steps_of_run| ["train", recipe, "--config", &file, steps, steps_of_run];
+        here.ok(&train("1"));
+        let (code, stderr) = hosted(&train("1"));
+        assert_eq!(code, Some(0), "{file}: {stderr}");
+        assert!(
+            stderr.contains("this run was finished before; nothing is left to do"),
+            "{file}: {stderr}"
+        );
+        let (code, stderr) = hosted(&train("2"));
+        assert_eq!(code, Some(1), "{file}: {stderr}");
+        assert!(
+            stderr.contains("nobody is here to agree to the cost"),
+            "{file}: {stderr}"
+        );
+    }
+}
+
+#[test]
+fn a_run_does_not_go_on_with_another_answer_to_a_question() {
+    let here = Here::new();
+    let questions = |right: &str| {
+        let line =
+            |prompt, answer| format!("{{\"prompt\": \"{prompt}\", \"answer\": \"{answer}\"}}\n");
+        here.write("questions.jsonl", &(line("a", "one") + &line("b", right)));
+    };
+    let train = [
+        "train",
+        "rl",
+        "--data",
+        "questions.jsonl",
+        "--grader",
+        "contains",
+        "--run-dir",
+        "run",
+        "--steps",
+        "1",
+        "--group-size",
+        "2",
+        "--max-tokens",
+        "4",
+    ];
+    questions("two");
+    here.ok(&train);
+    questions("three");
+    let error = here.refused(&train);
+    assert!(
+        error.contains("the run in run cannot go on: it began with other examples, though as many"),
+        "{error}"
+    );
+    assert!(error.contains("hint: go on with the data"), "{error}");
+}
+
+#[test]
+fn a_demo_is_never_billed() {
+    let here = Here::new();
+    let error = here.refused(&["demo", "--base-url", "https://tinker.thinkingmachines.dev"]);
+    assert!(error.contains("would charge for this"), "{error}");
+    assert!(!here.path("tinkrs-demo").exists());
+}

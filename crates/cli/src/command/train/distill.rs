@@ -159,15 +159,15 @@ async fn on_policy(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let answer_tokens = args.play.max_tokens();
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
     let tokens = Tokens::of_rl(&config, longest, answer_tokens);
-    training.confirm(&tokens).await?;
-    let teacher = training.sampler(source(teacher)?, OPEN_TEACHER).await?;
+    let teacher = source(teacher)?;
+    let params = training.renderer.sampling_params(answer_tokens);
+    let finished = distill::on_policy_finished(&config, &prompts, &params, &training.folder);
     let train = async |training: &Training<'_>, hooks: Hooks<'_>| {
-        let service = &training.backend.service;
-        let params = training.renderer.sampling_params(answer_tokens);
-        let folder = &training.folder;
-        distill::on_policy(service, &config, teacher, &prompts, &params, folder, hooks).await
+        let (service, folder) = (&training.backend.service, &training.folder);
+        let teacher = training.sampler(teacher, OPEN_TEACHER).await?;
+        Ok(distill::on_policy(service, &config, teacher, &prompts, &params, folder, hooks).await?)
     };
-    training.run("kl_reference", train).await
+    training.run("kl_reference", &tokens, finished, train).await
 }
 
 async fn prompt(ctx: &Context, args: &Args) -> anyhow::Result<()> {
@@ -190,12 +190,10 @@ async fn prompt(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         config.answers
     ));
     let tokens = Tokens::of_prompt_distillation(&config, &training.renderer, &questions)?;
-    training.confirm(&tokens).await?;
     let teacher = match &args.teacher {
         Some(teacher) => source(teacher)?,
         None => SampleFrom::BaseModel(model.clone()),
     };
-    let teacher = training.sampler(teacher, OPEN_TEACHER).await?;
     let questions: Vec<_> = questions
         .into_iter()
         .map(|(question, _)| question)
@@ -203,12 +201,13 @@ async fn prompt(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let train = async |training: &Training<'_>, hooks: Hooks<'_>| {
         let (service, renderer) = (&training.backend.service, &training.renderer);
         let folder = &training.folder;
-        distill::prompt(
+        let teacher = training.sampler(teacher, OPEN_TEACHER).await?;
+        let outcome = distill::prompt(
             service, &config, &teacher, renderer, &questions, folder, hooks,
-        )
-        .await
+        );
+        Ok(outcome.await?)
     };
-    training.run("loss", train).await
+    training.run("loss", &tokens, finished, train).await
 }
 
 /// Reads the questions, each with its tokens.
@@ -216,6 +215,8 @@ fn questions(
     args: &Args,
     training: &Training<'_>,
 ) -> anyhow::Result<Vec<(Conversation, Vec<u32>)>> {
+    let (renderer, folder) = (&training.renderer, &training.folder);
+    let finished = distill::prompt_finished(&config, renderer, &questions, folder);
     let file = args.run.data()?;
     let tasks = read_numbered::<Task>(file)?;
     super::not_empty(&tasks, 0, file)?;

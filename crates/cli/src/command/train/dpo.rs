@@ -62,10 +62,11 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         pairs.len(),
         counted(steps as u64, "step")
     ));
-    training.confirm(&Tokens::of_dpo(&config, &pairs)?).await?;
+    let tokens = Tokens::of_dpo(&config, &pairs)?;
+    let finished = dpo::finished(&config, &pairs, &training.folder);
     let train = async |training: &Training<'_>, hooks: Hooks<'_>| {
         let service = &training.backend.service;
-        dpo::train(service, &config, &pairs, &training.folder, hooks).await
+        Ok(dpo::train(service, &config, &pairs, &training.folder, hooks).await?)
     };
-    training.run("loss", train).await
+    training.run("loss", &tokens, finished, train).await
 }

@@ -80,33 +80,26 @@ impl<'a> Training<'a> {
         })
     }
 
-    /// On a server that charges, says what the run takes and asks whether to go on.
-    async fn confirm(&self, tokens: &Tokens) -> anyhow::Result<()> {
-        cost::confirm(&self.backend, tokens, self.args.yes).await
-    }
-
-    /// Trains, with samples before and after, and leaves a report. `number` is the one to watch.
+    /// Trains, unless the run is `finished`, and leaves a report. `number` is the one to watch.
+    ///
+    /// On a server that charges, says what `tokens` cost and asks whether to go on.
     async fn run(
         self,
         number: &'static str,
-        train: impl AsyncFnOnce(&Self, Hooks<'_>) -> Result<Outcome, Error>,
+        tokens: &Tokens,
+        finished: Result<Option<Outcome>, Error>,
+        train: impl AsyncFnOnce(&Self, Hooks<'_>) -> anyhow::Result<Outcome>,
     ) -> anyhow::Result<()> {
-        let hooks = Hooks::default();
-        stop_on_ctrl_c(hooks.interrupt.clone());
-        let base = SampleFrom::BaseModel(self.backend.model.clone());
-        self.sample(base, 0).await?;
-        let mut progress = Progress::of(number);
-        let hooks = hooks.on_step(|report| progress.step(report));
-        let outcome = train(&self, hooks).await;
-        let outcome = outcome.map_err(|error| explain(error, &self.folder))?;
-        progress.end();
-        if outcome.finished && !progress.has_begun() {
-            note("this run was finished before; nothing is left to do");
-        }
-        if let Some(path) = &outcome.sampler {
-            let tuned = SampleFrom::Checkpoint(path.clone());
-            self.sample(tuned, outcome.steps).await?;
-        }
+        let outcome = match finished.map_err(|error| explain(error, &self.folder))? {
+            Some(outcome) => {
+                note("this run was finished before; nothing is left to do");
+                outcome
+            }
+            None => {
+                cost::confirm(&self.backend, tokens, self.args.yes).await?;
+                self.train(number, train).await?
+            }
+        };
         let page = report::write(&self.folder)?;
         let checkpoint = outcome.checkpoint.as_ref().map(ToString::to_string);
         let result = json!({
@@ -133,6 +126,30 @@ impl<'a> Training<'a> {
             ))));
         }
         Ok(())
+    }
+
+    /// Trains, with samples before and after.
+    async fn train(
+        &self,
+        number: &'static str,
+        train: impl AsyncFnOnce(&Self, Hooks<'_>) -> anyhow::Result<Outcome>,
+    ) -> anyhow::Result<Outcome> {
+        let hooks = Hooks::default();
+        stop_on_ctrl_c(hooks.interrupt.clone());
+        let base = SampleFrom::BaseModel(self.backend.model.clone());
+        self.sample(base, 0).await?;
+        let mut progress = Progress::of(number);
+        let outcome = train(self, hooks.on_step(|report| progress.step(report))).await;
+        progress.end();
+        let outcome = outcome.map_err(|error| match error.downcast() {
+            Ok(error) => explain(error, &self.folder),
+            Err(error) => error,
+        })?;
+        if let Some(path) = &outcome.sampler {
+            let tuned = SampleFrom::Checkpoint(path.clone());
+            self.sample(tuned, outcome.steps).await?;
+        }
+        Ok(outcome)
     }
 
     /// Opens a sampler. `action` completes the sentence "could not …".
@@ -229,6 +246,7 @@ fn stop_on_ctrl_c(interrupt: Interrupt) {
             interrupt.set();
         }
         if tokio::signal::ctrl_c().await.is_ok() {
+            judge::end_all();
             std::process::exit(130);
         }
     });
@@ -245,4 +263,3 @@ fn not_empty<T>(items: &[T], too_long: usize, file: &Path) -> anyhow::Result<()>
         )),
     }
 }
-            judge::end_all();

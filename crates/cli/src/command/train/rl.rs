@@ -154,7 +154,6 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         counted(config.steps as u64, "step")
     ));
     let tokens = Tokens::of_rl(&config, longest.unwrap_or(0), answer_tokens);
-    training.confirm(&tokens).await?;
     let problems: Vec<Arc<dyn Problem>> = tasks
         .into_iter()
         .map(|task| Arc::new(task) as Arc<dyn Problem>)
@@ -163,5 +162,6 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         let service = &training.backend.service;
         rl::train(service, &config, &problems, &training.folder, hooks).await
     };
-    training.run("reward", train).await
+    training.run("reward", &tokens, finished, train).await
 }
+    let finished = rl::finished(&config, &problems, &training.folder);

@@ -138,10 +138,10 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         counted(steps as u64, "step")
     ));
     let tokens = Tokens::of_sft(&config, &examples.train, &examples.eval)?;
-    training.confirm(&tokens).await?;
+    let finished = sft::finished(&config, &examples, &training.folder);
     let train = async |training: &Training<'_>, hooks: Hooks<'_>| {
         let service = &training.backend.service;
         sft::train(service, &config, &examples, &training.folder, hooks).await
     };
-    training.run("loss", train).await
+    training.run("loss", &tokens, finished, train).await
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
+use tinkrs::auth::{AuthError, CredentialPolicy, resolve_from_env};
 use tinkrs::{SamplingClient, ServiceClient, TokenizerSource};
 use tinkrs_recipes::renderer::Renderer;
 use tinkrs_server::DrawnToken;
@@ -84,7 +85,9 @@ impl Backend {
     ) -> anyhow::Result<Self> {
         let env_url = std::env::var("TINKER_BASE_URL").ok();
         let env_url = env_url.filter(|url| !url.is_empty());
-        let has_key = std::env::var_os("TINKER_API_KEY").is_some();
+        // One that is no use is still meant to be used: the client says what is wrong with it.
+        let credential = resolve_from_env(None, CredentialPolicy::Any);
+        let has_key = !matches!(credential, Err(AuthError::Missing | AuthError::NoHome));
         let wanted = local_model::find(&args.model)?;
         let model = wanted.as_ref().map_or(args.model.as_str(), Wanted::name);
         let model = model.to_owned();

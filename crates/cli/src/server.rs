@@ -24,8 +24,9 @@ pub(crate) fn base_url() -> String {
 
 /// Returns whether a server is the hosted service, which charges for what it does.
 pub(crate) fn is_hosted(url: &str) -> bool {
-    let host = url.split("://").last().unwrap_or(url);
-    let host = host.split(['/', ':', '?']).next().unwrap_or(host);
+    let url = reqwest::Url::parse(url).ok();
+    let host = url.as_ref().and_then(reqwest::Url::host_str);
+    let host = host.unwrap_or_default().trim_end_matches('.');
     let domains = ["thinkingmachines.dev", "thinkingmachines.ai"];
     let ours = |domain: &&str| host == *domain || host.ends_with(&format!(".{domain}"));
     domains.iter().any(ours)
@@ -114,10 +115,18 @@ mod tests {
 
     #[test]
     fn only_the_hosted_service_charges() {
-        assert!(is_hosted(HOSTED) && is_hosted(CONSOLE));
+        for url in [
+            HOSTED,
+            CONSOLE,
+            "HTTPS://Tinker.ThinkingMachines.dev:443/x",
+            "https://me:secret@tinker.thinkingmachines.dev./",
+        ] {
+            assert!(is_hosted(url), "{url}");
+        }
         for url in [
             "http://127.0.0.1:8000",
             "https://thinkingmachines.dev.example.org/x",
+            "https://example.org/thinkingmachines.dev",
         ] {
             assert!(!is_hosted(url), "{url}");
         }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use anyhow::anyhow;
 use tinkrs::{SamplingClient, SamplingParams, TinkerPath};
 use tinkrs_recipes::data::{Examples, Record, TooLong};
 use tinkrs_recipes::evaluate::{answers, sample_records};
@@ -13,7 +14,7 @@ use tinkrs_recipes::run::{Hooks, Outcome, read_metrics, write_samples};
 use tinkrs_recipes::{Schedule, report, sft};
 
 use crate::backend::{Backend, BackendArgs};
-use crate::report::say;
+use crate::report::{Hint, say};
 use crate::steps::Progress;
 
 /// Watch a small model learn to talk like a pirate, and then to prefer some animals
@@ -43,6 +44,13 @@ const WANTED: [&str; 3] = ["owl", "bear", "fox"];
 
 pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
     let backend = Backend::open(&args.backend).await?;
+    if backend.is_hosted {
+        return Err(
+            anyhow!("the hosted service would charge for this").context(Hint(
+                "`--local` uses this machine; `tinkrs train` says what a run costs and asks first",
+            )),
+        );
+    }
     let demo = Demo {
         renderer: backend.renderer()?,
         backend,
@@ -180,7 +188,7 @@ impl Demo {
 
 fn sampler(outcome: &Outcome) -> anyhow::Result<TinkerPath> {
     let path = outcome.sampler.clone();
-    path.ok_or_else(|| anyhow::anyhow!("the run was stopped; the same command goes on with it"))
+    path.ok_or_else(|| anyhow!("the run was stopped; the same command goes on with it"))
 }
 
 /// Says the same as a pirate would.

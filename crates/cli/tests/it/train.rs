@@ -1,6 +1,7 @@
 //! `tinkrs train` on this machine: every recipe from its example file, and what users get wrong.
 
 use serde_json::Value;
+use tinkrs::auth::{CredentialStore, StoredCredentials, StoredKey};
 use tinkrs_recipes::run::{Entry, Journal, read_metrics};
 
 use crate::here::Here;
@@ -274,7 +275,12 @@ fn nothing_is_billed_unless_somebody_agrees() {
     for variable in ["HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"] {
         command.env_remove(variable);
     }
-    let output = command.env("TINKER_API_KEY", "tml-test").output().unwrap();
+    // As `tinkrs auth login` stores it.
+    let store = CredentialStore::in_directory(here.path(".tinker"));
+    let mut stored = StoredCredentials::default();
+    stored.insert_default("7", StoredKey::manual("tml-test", "laptop"));
+    store.save(&stored).unwrap();
+    let output = command.output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(

@@ -78,8 +78,8 @@ impl File<'_> {
     }
 
     fn wrong(&self, place: usize, problem: &str) -> anyhow::Error {
-        let before = &self.text[..place.min(self.text.len())];
-        let line = before.matches('\n').count() + 1;
+        let before = self.text.bytes().take(place);
+        let line = before.filter(|byte| *byte == b'\n').count() + 1;
         anyhow!("{}, line {line}: {problem}", self.path.display())
     }
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use serde_json::Value;
 use tinkrs_engine::weights::HuggingFaceFolder;
 use tinkrs_engine::{Model, Precision, Threads};
-use tinkrs_server::{BaseModel, Server, Settings};
-use tokio::net::TcpListener;
+use tinkrs_server::{BaseModel, Settings};
 
 use crate::local::local;
+use crate::user::serve;
 
 const SKY: &str = "What color is the sky?";
 
@@ -93,15 +93,7 @@ async fn stuck() -> (String, tempfile::TempDir) {
     let mut settings = Settings::new(data.path().join("data"));
     settings.faults = Some(faults);
     let base = BaseModel::new(tinkrs_nano::NAME, Arc::new(model));
-    let server = Server::start(vec![base], settings).unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(tinkrs_server::serve(
-        listener,
-        server,
-        std::future::pending(),
-    ));
-    (url, data)
+    (serve(base, settings).await, data)
 }
 
 fn interrupt(child: &Child) {

@@ -136,6 +136,16 @@ impl From<Output> for Ran {
     }
 }
 
+/// Serves a model for as long as the test lasts, and returns where.
+pub(crate) async fn serve(model: BaseModel, settings: Settings) -> String {
+    let server = Server::start(vec![model], settings).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let forever = std::future::pending();
+    tokio::spawn(tinkrs_server::serve(listener, server, forever));
+    url
+}
+
 /// A local server with a tiny model, for as long as the test lasts.
 pub(crate) struct Local {
     url: String,
@@ -155,14 +165,7 @@ impl Local {
         let mut settings = Settings::new(data.path());
         change(&mut settings);
         let base = BaseModel::new("tiny", Arc::new(model));
-        let server = Server::start(vec![base], settings).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(tinkrs_server::serve(
-            listener,
-            server,
-            std::future::pending(),
-        ));
+        let url = serve(base, settings).await;
         Self { url, _data: data }
     }
 

@@ -5,10 +5,12 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
+use tinkrs_recipes::data::read_numbered;
 use tinkrs_recipes::renderer::{Conversation, Json, Message, Role};
 
 /// Something to ask.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "Line")]
 pub(super) enum Ask {
     Text(String),
     Chat(Conversation),
@@ -32,15 +34,15 @@ impl Source {
                 text(bytes).context("stdin is not text")?
             }
             (Some(prompt), _) => prompt.to_owned(),
+            (None, Some(path)) if path.extension().is_some_and(|end| end == "jsonl") => {
+                let asks = read_numbered(path)?;
+                ensure!(!asks.is_empty(), "{} has no prompts", path.display());
+                return Ok(Self::Many(asks));
+            }
             (None, Some(path)) => {
                 let bytes = std::fs::read(path);
                 let bytes = bytes.with_context(|| format!("could not read {}", path.display()))?;
-                let text =
-                    text(bytes).with_context(|| format!("{} is not text", path.display()))?;
-                if path.extension().is_some_and(|end| end == "jsonl") {
-                    return lines(&text, path).map(Self::Many);
-                }
-                text
+                text(bytes).with_context(|| format!("{} is not text", path.display()))?
             }
             (None, None) => bail!("there is nothing to ask"),
         };
@@ -62,42 +64,26 @@ struct Line {
     tools: Vec<Json>,
 }
 
-fn lines(text: &str, path: &Path) -> anyhow::Result<Vec<(usize, Ask)>> {
-    // Some editors begin a file with a mark of its encoding, which is not part of the first line.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let lines = text.lines().enumerate();
-    let lines = lines.filter(|(_, line)| !line.trim().is_empty());
-    let asks = lines.map(|(index, line)| {
-        let number = index + 1;
-        let ask = ask(line).with_context(|| format!("{}, line {number}", path.display()))?;
-        Ok((number, ask))
-    });
-    let asks = asks.collect::<anyhow::Result<Vec<_>>>()?;
-    ensure!(!asks.is_empty(), "{} has no prompts", path.display());
-    Ok(asks)
-}
+impl TryFrom<Line> for Ask {
+    type Error = &'static str;
 
-fn ask(line: &str) -> anyhow::Result<Ask> {
-    let line: Line = serde_json::from_str(line)?;
-    match (line.prompt, line.messages) {
-        (Some(prompt), None) => {
-            ensure!(!prompt.trim().is_empty(), "the prompt is empty");
-            Ok(Ask::Text(prompt))
+    fn try_from(line: Line) -> Result<Self, Self::Error> {
+        match (line.prompt, line.messages) {
+            (Some(prompt), None) if prompt.trim().is_empty() => Err("the prompt is empty"),
+            (Some(prompt), None) => Ok(Self::Text(prompt)),
+            (None, Some(messages)) => match messages.last().map(|message| message.role) {
+                None => Err("there are no messages"),
+                Some(Role::Assistant) => {
+                    Err("the last message is the assistant's, and leaves nothing to answer")
+                }
+                Some(_) => Ok(Self::Chat(Conversation {
+                    messages,
+                    tools: line.tools,
+                })),
+            },
+            (None, None) => Err("there are neither `messages` nor a `prompt`"),
+            (Some(_), Some(_)) => Err("there are both `messages` and a `prompt`"),
         }
-        (None, Some(messages)) => {
-            let last = messages.last().map(|message| message.role);
-            ensure!(last.is_some(), "there are no messages");
-            ensure!(
-                last != Some(Role::Assistant),
-                "the last message is the assistant's, and leaves nothing to answer"
-            );
-            Ok(Ask::Chat(Conversation {
-                messages,
-                tools: line.tools,
-            }))
-        }
-        (None, None) => bail!("there are neither `messages` nor a `prompt`"),
-        (Some(_), Some(_)) => bail!("there are both `messages` and a `prompt`"),
     }
 }
 

@@ -22,11 +22,12 @@ pub(crate) struct BackendArgs {
     #[arg(long, value_name = "MODEL", default_value = tinkrs_nano::NAME)]
     model: String,
 
-    /// Use a server inside this process
+    /// Use a server inside this process, even if TINKER_BASE_URL or a key is set
     #[arg(long, conflicts_with = "base_url")]
     local: bool,
 
-    /// Use the server at this URL
+    /// Use the server at this URL. Default TINKER_BASE_URL; without that, the hosted service if there is
+    /// a key and the model is not on this machine, else a server inside this process
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
 

@@ -23,7 +23,7 @@ const MAX_SKEW_SECONDS: i64 = 60;
 /// Less room than this is used up by a few checkpoints.
 const LOW_DISK_BYTES: u64 = 2 << 30;
 
-/// Check the set-up and say what to do about what is wrong
+/// Check the setup and say what to do about what is wrong
 ///
 /// Looks at the version, the URL, the credential, the server, the clock, the models and the disk.
 #[derive(Debug, clap::Args)]

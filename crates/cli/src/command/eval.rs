@@ -41,7 +41,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     judge: JudgeArgs,
 
-    /// The most tokens of an answer, 128 unless given; without a judge the longest example, 1024
+    /// The most tokens of an answer. Default 128. Without a judge: of an example, since longer ones are
+    /// left out. Default 1024
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: Option<u32>,
 
@@ -53,7 +54,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     seed: Option<i64>,
 
-    /// Which tokens of a chat count: last-assistant-message, all-assistant-messages or all-tokens
+    /// Which tokens of a chat count without a judge: last-assistant-message, all-assistant-messages or
+    /// all-tokens. Default the first
     #[arg(long, value_name = "WHICH", value_parser = choice::read::<TrainOn>)]
     train_on: Option<TrainOn>,
 
@@ -61,7 +63,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 
-    /// Do not ask before using a hosted server
+    /// Do not ask before using the hosted service, which charges for it
     #[arg(long)]
     yes: bool,
 }

@@ -25,7 +25,7 @@ const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHO
 ///
 /// Clients find the server through TINKER_BASE_URL; any TINKER_API_KEY that starts with `tml-`
 /// will do, unless there is a key file. The first line on stdout has the address, and appears when
-/// the server is ready. What it has acknowledged survives its end, whatever that is.
+/// the server is ready. What it has acknowledged is not lost, however it ends.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Model to serve: a name that `tinkrs models list` has, or NAME=PATH with the name that clients use
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
 
-    /// Threads that compute; one for each core unless given
+    /// Threads that compute. Default one for each core
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 

@@ -62,7 +62,7 @@ fn files_and_judges_that_do_not_fit_are_refused() {
         ),
         (
             &["--data", "broken.jsonl", "--grader", "exact"],
-            "broken.jsonl, line 3: EOF",
+            "broken.jsonl, line 3: not JSON: EOF",
         ),
         (
             &["--data", QUESTIONS],

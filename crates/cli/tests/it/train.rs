@@ -242,6 +242,10 @@ fn wrong_values_and_modes_are_refused_before_a_model_is_loaded() {
         foreign.contains("`--steps` belongs to the other mode"),
         "{foreign}"
     );
+    let foreign = distill(&["--mode", "prompt", "--instructions", "a", "--clip-low", "0"]);
+    assert!(foreign.contains("`--clip-low` belongs"), "{foreign}");
+    let weight = distill(&["--mode", "on-policy", "--teacher", "a", "--kl-weight", "0"]);
+    assert!(weight.contains("kl_weight: 0, expected"), "{weight}");
 }
 
 #[test]

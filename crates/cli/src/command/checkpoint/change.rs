@@ -12,7 +12,7 @@ pub(crate) struct PublishArgs {
     path: String,
 }
 
-/// Take back that everybody may read a checkpoint
+/// Make a published checkpoint private again
 #[derive(Debug, clap::Args)]
 pub(crate) struct UnpublishArgs {
     /// Path of the checkpoint, `tinker://...`

@@ -20,8 +20,8 @@ use inspect::{Facts, inspect};
 
 /// Manage the models on this machine
 ///
-/// A model that was added or downloaded here has a name that `--model` takes: in `serve`, `train`, `sample`
-/// and `chat`. These are files on this machine; `tinkrs model list` shows the models that a server
+/// A model that was added or downloaded here has a name that `--model` takes: in `serve`, `train`, `eval`,
+/// `sample` and `chat`. These are files on this machine; `tinkrs model list` shows the models that a server
 /// offers. The names are kept in `~/.tinkrs/models.json` (or in the folder that TINKRS_HOME names).
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {

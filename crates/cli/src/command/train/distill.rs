@@ -12,13 +12,15 @@ use tinkrs_recipes::run::Hooks;
 
 use super::Training;
 use super::options::RunArgs;
-use super::rl::PlayArgs;
+use super::rl::{AnswerArgs, PlayArgs};
 use super::sft::{self, PassArgs};
 use crate::context::Context;
 use crate::human::counted;
 use crate::local_model::{self, Wanted};
 use crate::report::{Hint, note};
 
+const ON_POLICY: &str = "Only with --mode on-policy";
+const PROMPT: &str = "Only with --mode prompt";
 const OPEN_TEACHER: &str = "open the teacher";
 
 /// Learn from a teacher, or to follow instructions without being given them
@@ -33,7 +35,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     run: RunArgs,
 
-    /// What is learned from the teacher
+    /// What is learned from the teacher. Required, here or in `--config`
     #[arg(long, value_name = "MODE", value_enum)]
     mode: Option<Mode>,
 
@@ -43,29 +45,37 @@ pub(crate) struct Args {
     teacher: Option<String>,
 
     #[command(flatten)]
+    answer: AnswerArgs,
+
+    #[command(flatten, next_help_heading = ON_POLICY)]
     play: PlayArgs,
 
-    /// How much each nat of distance from the teacher counts, for `on-policy`. Default 1
-    #[arg(long, value_name = "X")]
+    /// How much each nat of distance from the teacher counts. Default 1
+    #[arg(long, value_name = "X", help_heading = ON_POLICY)]
     kl_weight: Option<f64>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = PROMPT)]
     passes: PassArgs,
 
-    /// What the teacher is told, for `prompt`
-    #[arg(long, value_name = "TEXT", conflicts_with = "instructions_file")]
+    /// What the teacher is told
+    #[arg(long, value_name = "TEXT", conflicts_with = "instructions_file", help_heading = PROMPT)]
     instructions: Option<String>,
 
-    /// File with what the teacher is told, for `prompt`
-    #[arg(long, value_name = "FILE")]
+    /// File with what the teacher is told
+    #[arg(long, value_name = "FILE", help_heading = PROMPT)]
     instructions_file: Option<PathBuf>,
 
-    /// The teacher's answers to each question, for `prompt`. Default 1
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// The teacher's answers to each question. Default 1
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = PROMPT
+    )]
     answers: Option<u32>,
 
-    /// The teacher's temperature, for `prompt`. Default 1
-    #[arg(long, value_name = "T")]
+    /// The teacher's temperature. Default 1
+    #[arg(long, value_name = "T", help_heading = PROMPT)]
     temperature: Option<f64>,
 }
 
@@ -85,8 +95,8 @@ impl Args {
                 .context(Hint("choose `--mode on-policy` or `--mode prompt`"))
         })?;
         let (play, passes) = (&self.play, &self.passes);
-        let foreign = match mode {
-            Mode::OnPolicy => [
+        let foreign: &[_] = match mode {
+            Mode::OnPolicy => &[
                 ("epochs", passes.epochs.is_some()),
                 ("batch-size", passes.batch_size.is_some()),
                 ("max-steps", passes.max_steps.is_some()),
@@ -95,14 +105,15 @@ impl Args {
                 ("answers", self.answers.is_some()),
                 ("temperature", self.temperature.is_some()),
             ],
-            Mode::Prompt => [
+            Mode::Prompt => &[
                 ("steps", play.steps.is_some()),
                 ("problems-per-step", play.problems_per_step.is_some()),
                 ("group-size", play.group_size.is_some()),
                 ("max-staleness", play.max_staleness.is_some()),
                 ("loss", play.loss.is_some()),
+                ("clip-low", play.clip_low.is_some()),
+                ("clip-high", play.clip_high.is_some()),
                 ("kl-weight", self.kl_weight.is_some()),
-                ("", false),
             ],
         };
         match foreign.iter().find(|(_, given)| *given) {
@@ -140,11 +151,16 @@ async fn on_policy(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         anyhow!("there is no teacher")
             .context(Hint("name a model or a checkpoint with `--teacher`"))
     })?;
+    let weight = args.kl_weight.unwrap_or(1.0);
+    ensure!(
+        weight > 0.0 && weight.is_finite(),
+        "kl_weight: {weight}, expected a positive number"
+    );
     let training = Training::open(ctx, &args.run, Some(teacher)).await?;
     let questions = questions(args, &training)?;
     let config = args.play.settings(&args.run, &training.backend.model)?;
     let config = tinkrs_recipes::rl::Config {
-        kl_penalty: args.kl_weight.unwrap_or(1.0),
+        kl_penalty: weight,
         ..config
     };
     config.check().map_err(super::in_our_words)?;
@@ -156,7 +172,7 @@ async fn on_policy(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         config.group_size,
         counted(config.steps as u64, "step")
     ));
-    let answer_tokens = args.play.max_tokens();
+    let answer_tokens = args.answer.max_tokens();
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
     let tokens = Tokens::of_rl(&config, longest, answer_tokens);
     let teacher = source(teacher)?;
@@ -179,7 +195,7 @@ async fn prompt(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let config = PromptConfig {
         sft: sft::settings(&args.run, &args.passes, model)?,
         answers: args.answers.unwrap_or(default.answers),
-        max_tokens: args.play.max_tokens(),
+        max_tokens: args.answer.max_tokens(),
         temperature: args.temperature.unwrap_or(default.temperature),
         ..default
     };
@@ -198,6 +214,8 @@ async fn prompt(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         .into_iter()
         .map(|(question, _)| question)
         .collect();
+    let (renderer, folder) = (&training.renderer, &training.folder);
+    let finished = distill::prompt_finished(&config, renderer, &questions, folder);
     let train = async |training: &Training<'_>, hooks: Hooks<'_>| {
         let (service, renderer) = (&training.backend.service, &training.renderer);
         let folder = &training.folder;
@@ -215,8 +233,6 @@ fn questions(
     args: &Args,
     training: &Training<'_>,
 ) -> anyhow::Result<Vec<(Conversation, Vec<u32>)>> {
-    let (renderer, folder) = (&training.renderer, &training.folder);
-    let finished = distill::prompt_finished(&config, renderer, &questions, folder);
     let file = args.run.data()?;
     let tasks = read_numbered::<Task>(file)?;
     super::not_empty(&tasks, 0, file)?;

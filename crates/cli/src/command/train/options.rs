@@ -16,11 +16,11 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(super) backend: BackendArgs,
 
-    /// File with one JSON object a line, as described above
+    /// File with one JSON object a line, as described above. Required, here or in `--config`
     #[arg(long, value_name = "FILE", help_heading = "Run")]
     pub(super) data: Option<PathBuf>,
 
-    /// Folder for the run: settings, journal, metrics, samples and report
+    /// Folder for the run: settings, journal, metrics, samples and report. Required, here or in `--config`
     #[arg(long, value_name = "DIR", help_heading = "Run")]
     pub(super) run_dir: Option<PathBuf>,
 
@@ -40,11 +40,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Run")]
     pub(super) seed: Option<u64>,
 
-    /// Ask this before and after, for the report; may be repeated
+    /// Ask the model this before and after training, for the report; may be repeated
     #[arg(long, value_name = "TEXT", help_heading = "Run")]
     pub(super) ask: Vec<String>,
 
-    /// Do not ask before training on a hosted server
+    /// Do not ask before training on the hosted service, which charges for it
     #[arg(long, help_heading = "Run")]
     pub(super) yes: bool,
 
@@ -65,11 +65,12 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Optimizer")]
     warmup_steps: Option<usize>,
 
-    /// How it goes on then: constant, linear or cosine. Default cosine for examples, else linear
+    /// How the learning rate goes on after that: constant, linear or cosine. Default cosine for examples,
+    /// else linear
     #[arg(long, value_name = "NAME", value_parser = choice::read::<Decay>, help_heading = "Optimizer")]
     decay: Option<Decay>,
 
-    /// Part of the highest rate that it falls to, from 0 to 1. Default 0
+    /// Part of the highest learning rate that it falls to, from 0 to 1. Default 0
     #[arg(long, value_name = "PART", help_heading = "Optimizer")]
     decay_floor: Option<f64>,
 

@@ -31,6 +31,9 @@ pub(crate) struct Args {
     judge: JudgeArgs,
 
     #[command(flatten)]
+    answer: AnswerArgs,
+
+    #[command(flatten)]
     play: PlayArgs,
 
     /// How rewards become advantages: group-mean, group-normalized or none. Default the first
@@ -61,21 +64,31 @@ pub(super) struct PlayArgs {
     #[arg(long, value_name = "N")]
     pub(super) max_staleness: Option<usize>,
 
-    /// The most tokens of an answer. Default 128
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) max_tokens: Option<u32>,
-
     /// Which policy gradient. Default importance-sampling
     #[arg(long, value_name = "NAME", value_enum)]
     pub(super) loss: Option<Loss>,
 
     /// The lowest ratio that counts, for `--loss ppo` and `cispo`. Default 0.8
     #[arg(long, value_name = "X")]
-    clip_low: Option<f64>,
+    pub(super) clip_low: Option<f64>,
 
     /// The highest ratio that counts, for `--loss ppo` and `cispo`. Default 1.2
     #[arg(long, value_name = "X")]
-    clip_high: Option<f64>,
+    pub(super) clip_high: Option<f64>,
+}
+
+/// How long answers may be
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct AnswerArgs {
+    /// The most tokens of an answer. Default 128
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_tokens: Option<u32>,
+}
+
+impl AnswerArgs {
+    pub(super) fn max_tokens(self) -> u32 {
+        self.max_tokens.unwrap_or(128)
+    }
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -89,10 +102,6 @@ pub(super) enum Loss {
 }
 
 impl PlayArgs {
-    pub(super) fn max_tokens(&self) -> u32 {
-        self.max_tokens.unwrap_or(128)
-    }
-
     fn loss(&self) -> anyhow::Result<PolicyLoss> {
         let low = self.clip_low.unwrap_or(0.8);
         let high = self.clip_high.unwrap_or(1.2);
@@ -132,7 +141,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let file = args.run.data()?;
     let tasks = read_numbered::<Task>(file)?;
     super::not_empty(&tasks, 0, file)?;
-    let answer_tokens = args.play.max_tokens();
+    let answer_tokens = args.answer.max_tokens();
     let judged = |(line, task)| {
         JudgedTask::new(&training.renderer, task, answer_tokens, &judge)
             .with_context(|| format!("{}, line {line}", file.display()))
@@ -158,10 +167,10 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         .into_iter()
         .map(|task| Arc::new(task) as Arc<dyn Problem>)
         .collect();
+    let finished = rl::finished(&config, &problems, &training.folder);
     let train = async |training: &Training<'_>, hooks: Hooks<'_>| {
         let service = &training.backend.service;
-        rl::train(service, &config, &problems, &training.folder, hooks).await
+        Ok(rl::train(service, &config, &problems, &training.folder, hooks).await?)
     };
     training.run("reward", &tokens, finished, train).await
 }
-    let finished = rl::finished(&config, &problems, &training.folder);

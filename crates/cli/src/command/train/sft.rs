@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pack: bool,
 
-    /// Examples to set aside for evaluation; one in twenty unless given
+    /// Examples to set aside for evaluation. Default one in twenty
     #[arg(long, value_name = "N")]
     eval: Option<usize>,
 
@@ -52,7 +52,7 @@ pub(super) struct LengthArgs {
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
 
-    /// What to do with longer ones: skip, truncate or refuse. Default skip
+    /// What to do with longer examples: skip, truncate or refuse. Default skip
     #[arg(long, value_name = "HOW", value_parser = choice::read::<TooLong>)]
     too_long: Option<TooLong>,
 }
@@ -141,7 +141,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let finished = sft::finished(&config, &examples, &training.folder);
     let train = async |training: &Training<'_>, hooks: Hooks<'_>| {
         let service = &training.backend.service;
-        sft::train(service, &config, &examples, &training.folder, hooks).await
+        Ok(sft::train(service, &config, &examples, &training.folder, hooks).await?)
     };
     training.run("loss", &tokens, finished, train).await
 }

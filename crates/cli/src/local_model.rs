@@ -140,10 +140,12 @@ pub(crate) fn load(named: &NamedModel, threads: &Threads) -> anyhow::Result<Base
     })
 }
 
-/// Returns the folder if clients can load a tokenizer from it.
+/// Returns the folder if clients can load a tokenizer from it. Python's needs to be told which kind it is: by
+/// its own settings or, in folders without them, by those of the model.
 fn tokenizer(folder: &Path) -> Option<String> {
     let folder = folder.canonicalize().ok()?;
-    let has_one = folder.join("tokenizer_config.json").exists();
+    let settings = ["tokenizer_config.json", "config.json"];
+    let has_one = settings.iter().any(|name| folder.join(name).exists());
     has_one.then(|| folder.to_str().map(str::to_owned))?
 }
 
@@ -158,6 +160,17 @@ mod tests {
         assert_eq!(model.path, Path::new("/models/a=b"));
         for wrong in ["", "tiny", "=folder", "tiny="] {
             assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn clients_are_sent_to_a_folder_that_says_which_tokenizer_it_has() {
+        for settings in ["tokenizer_config.json", "config.json"] {
+            let folder = tempfile::tempdir().unwrap();
+            assert_eq!(tokenizer(folder.path()), None);
+            std::fs::write(folder.path().join(settings), "{}").unwrap();
+            let path = folder.path().canonicalize().unwrap();
+            assert_eq!(tokenizer(&path).as_deref(), path.to_str());
         }
     }
 }

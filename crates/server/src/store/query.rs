@@ -176,14 +176,20 @@ impl Store {
         self.remember(owner, event, details.into_iter().collect());
     }
 
-    /// Remembers what somebody did.
+    /// Remembers what somebody did. Where that cannot be written, it is not kept: reading goes on
+    /// while the disk is full, and may go on for long.
     pub(crate) fn remember(&self, owner: Owner, event: &'static str, details: Map<String, Value>) {
-        self.note(super::Change::Audit(AuditEntry {
+        let entry = AuditEntry {
             time: Timestamp::now(),
             owner,
             event,
             details,
-        }));
+        };
+        self.send(super::Change::Audit(entry), move |written| {
+            if let Err(error) = written {
+                tracing::error!(%error, event, "lost a line of the audit log");
+            }
+        });
     }
 }
 

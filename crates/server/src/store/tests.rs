@@ -211,6 +211,8 @@ fn what_the_disk_refuses_is_kept_until_it_is_taken_and_nothing_overtakes_it() {
     store.note(Change::Snapshot { run, number });
     assert_eq!(news.recv(), Ok((1, false)));
     assert_eq!(news.recv(), Ok((2, false)));
+    let me = Owner::of_key(b"me");
+    store.remember(me, "checkpoint_read", Default::default());
     let refused = store.write_blocking(Change::Nothing).unwrap_err();
     assert!(refused.to_string().contains("results"), "{refused}");
     let seen = store.run(&record_id).unwrap().unwrap();
@@ -223,6 +225,8 @@ fn what_the_disk_refuses_is_kept_until_it_is_taken_and_nothing_overtakes_it() {
     store.write_blocking(Change::Nothing).unwrap();
     assert_eq!(count(&results), 2);
     assert_eq!(count(&root.path().join("bodies")), 0, "a snapshot saw them");
+    let audit = store.audit(me, Timestamp::MIN..Timestamp::MAX).unwrap();
+    assert!(audit.is_empty(), "what readers do is not kept: {audit:?}");
 }
 
 #[test]

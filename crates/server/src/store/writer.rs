@@ -5,7 +5,8 @@
 //! it; until then nothing overtakes it, and whoever waits for a later change is refused. So the
 //! folder is at every moment what it was after some change, whatever is lost with the process.
 //!
-//! What is kept is bounded by what was accepted before: while anything is kept, no request is.
+//! What is kept is bounded by what is in memory: requests that were accepted before, for none is while
+//! anything is kept, and sessions, results and checkpoints that end.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -80,7 +81,7 @@ pub(super) fn write_all(connection: &mut Connection, files: &Files, inbox: &Rece
         };
         let is_last = matches!(first, Err(RecvTimeoutError::Disconnected));
         queue.extend(first);
-        queue.extend(inbox.try_iter().take(BATCH));
+        queue.extend(inbox.try_iter().take(BATCH - 1));
         write(connection, files, &mut queue);
         if is_last {
             break;

@@ -99,8 +99,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             Source::read(None, Some(&path))
         };
-        let text =
-            "\u{feff}{\"prompt\": \"a\"}\n\n{\"messages\": [{\"role\": \"user\", \"content\": \"b\"}]}\n";
+        let text = "\u{feff}{\"prompt\": \"a\"}\n\n{\"messages\": [{\"role\": \"user\", \"content\": \"b\"}]}\n";
         let chat = Ask::Chat(Conversation::from([Message::user("b")]));
         assert_eq!(
             read("x.jsonl", text).unwrap(),

@@ -43,6 +43,7 @@ impl<T: Body, S: Send + Sync> FromRequest<S> for Decoded<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
+        refuse_encoded(&request)?;
         read_json(&read(request.into_body()).await?).map(Self)
     }
 }
@@ -82,6 +83,7 @@ impl<S: Send + Sync> FromRequest<S> for Json {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
+        refuse_encoded(&request)?;
         read(request.into_body()).await.map(Self)
     }
 }
@@ -121,6 +123,16 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
             }
         };
         Ok(Self { bytes, is_message })
+    }
+}
+
+/// Refuses a compressed body where none is read, instead of taking it for broken JSON.
+fn refuse_encoded(request: &Request) -> Result<(), Refusal> {
+    match text(request, header::CONTENT_ENCODING).as_deref() {
+        None | Some("identity" | "") => Ok(()),
+        Some(other) => Err(Refusal::bad_request(format!(
+            "`Content-Encoding`: found {other}, expected none"
+        ))),
     }
 }
 

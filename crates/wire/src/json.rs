@@ -42,9 +42,12 @@ pub trait Body: Serialize + DeserializeOwned {
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
     match serde_json::from_slice(bytes) {
         Ok(body) => Ok(body),
-        // Only older clients write nulls, so only they pay for the second reading. The first
-        // error is the one to report: it has a line and a column.
-        Err(error) => without_nulls(bytes)
+        // Only older clients write nulls, so only they pay for the second reading, and only they get it:
+        // it would pass over a member that is there twice. The first error is the one to report: it
+        // has a line and a column.
+        Err(error) => Some(bytes)
+            .filter(|bytes| bytes.windows(4).any(|word| word == b"null"))
+            .and_then(without_nulls)
             .and_then(|value| serde_json::from_value(value).ok())
             .ok_or_else(|| DecodeError::json(bytes, error)),
     }
@@ -120,6 +123,13 @@ mod tests {
         let body = Sample::decode(br#"{"count": null, "user_metadata": {"mine": null}}"#).unwrap();
         assert_eq!(body.count, 0);
         assert_eq!(body.user_metadata["mine"], Value::Null);
+    }
+
+    #[test]
+    fn a_member_that_is_there_twice_is_refused() {
+        let error = Sample::decode(br#"{"count": 2, "count": 3}"#).unwrap_err();
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert!(source.contains("duplicate field `count`"), "{source}");
     }
 
     #[test]

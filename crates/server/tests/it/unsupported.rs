@@ -351,3 +351,20 @@ async fn what_does_not_fit_a_loss_is_refused_by_datum_and_name() {
     let next = server.forward_backward(&model, 7).await;
     server.loss(&next).await;
 }
+
+#[tokio::test]
+async fn bodies_that_are_compressed_or_say_a_thing_twice_are_refused_for_that() {
+    let server = TestServer::start().await;
+    let session = r#"{"tags": [], "sdk_version": "0.36.0", "tags": ["a"]}"#;
+    for (encoding, expected) in [
+        ("gzip", "`Content-Encoding`: found gzip"),
+        ("identity", "duplicate field `tags`"),
+    ] {
+        let headers = [("content-encoding", encoding)];
+        let answer = server
+            .send(Method::POST, "/create_session", &headers, session)
+            .await;
+        assert_eq!(answer.status, 400);
+        assert!(answer.detail().contains(expected), "{}", answer.detail());
+    }
+}

@@ -1,12 +1,15 @@
 //! A connection to one server with one credential: what every client stands on.
 
+mod attempt;
 pub(crate) mod billing;
 pub(crate) mod call;
 pub(crate) mod credential;
+pub(crate) mod fault;
 pub(crate) mod older;
 mod request;
 pub(crate) mod retry;
 pub(crate) mod stats;
+mod submit;
 pub(crate) mod transport;
 
 use crate::auth::claims;

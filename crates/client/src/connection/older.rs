@@ -7,7 +7,8 @@
 //! [`objection`] is strict, since a server of today may have begun to work on what it then fails to answer:
 //! the other form counts as another request.
 
-use super::call::{Call, Fault, Payload};
+use super::call::{Call, Payload};
+use super::fault::Fault;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde_json::Value;

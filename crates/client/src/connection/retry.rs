@@ -5,7 +5,7 @@
 //! that matters is retried for five minutes, others ten times, with the same delays: the
 //! server's own wish if it states one, else exponential with jitter.
 //!
-//! [`decide`] is pure; the loop around it is in [`call`](super::call).
+//! [`decide`] is pure; the loop around it is in [`submit`](super::submit).
 
 use http::StatusCode;
 use http::header::HeaderMap;

@@ -3,7 +3,8 @@
 use super::poll::{Patience, Wanted};
 use crate::Error;
 use crate::connection::Connection;
-use crate::connection::call::{Call, Fault};
+use crate::connection::call::Call;
+use crate::connection::fault::Fault;
 use crate::telemetry::named::{Exchange, PollFailed, PollKind, RequestFailed, ResultUnreadable};
 use crate::telemetry::{error_type, redact};
 use tokio::time::Instant;

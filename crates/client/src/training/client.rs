@@ -1,7 +1,8 @@
 //! The client of one model under training.
 
 use super::queue::{Queue, Submitted};
-use crate::connection::call::{Call, Failed};
+use crate::connection::call::Call;
+use crate::connection::fault::Failed;
 use crate::future::poll::{self, Fetched, Wanted};
 use crate::future::{Pending, QueueObserver};
 use crate::session::Session;

@@ -5,8 +5,8 @@ usage: client_python.py sample N PROMPT_TOKENS [IN_FLIGHT]
        client_python.py rl MODEL GROUP TOKENS
        client_python.py wire DATUMS TOKENS TURNS
 
-Needs the SDK and, except for `wire`, a server at TINKER_BASE_URL; but for `rl` it offers `null/model`. Prints one line of
-JSON, like `load`. `rl` warms up, then takes a step for each line of stdin.
+Needs the SDK and, except for `wire`, a server at TINKER_BASE_URL; for `sample` and `train` it offers `null/model`. Prints one
+line of JSON, like `load`. `rl` warms up, then takes a step for each line of stdin.
 """
 
 import collections

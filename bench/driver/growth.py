@@ -11,7 +11,7 @@ from .client import PROMPT, sides as client_sides
 from .compare import Metric, alternate, spread
 from .engine import workers
 from .process import Server
-from .server import bench_side
+from .server import SERVER_MEMORY, bench_side, serve, worker
 from .setup import MINIMIND, QUICK, ROUNDS, STORIES
 
 TIME = Metric("wall_s", "time", "s", "wall")
@@ -63,6 +63,17 @@ def of_polls(tools):
     return growth("server: polls that wait", "in flight", sizes, sides, results, [memory])
 
 
+def of_adapters(tools):
+    """Through the server: what is sampled stays the same, and is shared by more adapters."""
+    sizes, (samples, tokens) = (2, 2 * TEN), (4, 2) if QUICK else (20, 24)
+    with ExitStack() as stack:
+        sides = [worker(stack, "tinkrs serve", *serve(stack, tools, MODEL), tools.programs["load"], "adapters", MODEL, size,
+                        samples, tokens) for size in sizes]
+        results = alternate("adapters of the server, growing", sides, ROUNDS)
+        what = f"{MODEL}, through the server: {samples} samples of {tokens} tokens"
+        return growth(what, "adapters", sizes, sides, results, [TIME, SERVER_MEMORY])
+
+
 def run(tools):
     rows = []
     length, tokens, few = (8, 4, 2) if QUICK else (64, 40, 24)
@@ -76,4 +87,4 @@ def run(tools):
     # One of each kind shows that it works.
     for what, variable, start, work in pieces[::4] if QUICK else pieces:
         rows += of_engine(tools, what, variable, (start, start * TEN), work)
-    return rows + of_client(tools) + of_polls(tools)
+    return rows + of_adapters(tools) + of_client(tools) + of_polls(tools)

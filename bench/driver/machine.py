@@ -35,7 +35,8 @@ def versions(tools):
     found = {"commit": output("git", "describe", "--always", "--dirty", "--exclude=*"), "rustc": output("rustc", "--version"),
              "python": platform.python_version()}
     script = "import sys, importlib.metadata as m; print(' '.join(m.version(name) for name in sys.argv[1:]))"
-    for python, names in [(tools.tinker, ["tinker"]), (tools.torch, ["torch", "transformers", "peft"])]:
+    for python, names in [(tools.tinker, ["tinker"]), (tools.torch, ["torch", "transformers", "peft"]),
+                          (tools.skyrl and tools.skyrl / "bin/python", ["skyrl", "jax"])]:
         if python:
             found.update(zip(names, output(str(python), "-c", script, *names).split()))
     return found

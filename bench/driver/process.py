@@ -74,12 +74,31 @@ class Background:
         return line.strip()
 
 
+def status(process, name):
+    """A number of /proc/PROCESS/status, or 0 if the process is gone."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), 0)
+
+
 class Server(Background):
     """A server that prints its URL when it is ready."""
 
     def __init__(self, command, **env):
         super().__init__(command, **env)
         self.url = self.line().removeprefix("listening on ")
+
+    def peak_mib(self):
+        """The most memory that its processes ever had, summed up."""
+        children = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            children.setdefault(status(folder.name, "PPid"), []).append(int(folder.name))
+        family = [self.process.pid]
+        for process in family:
+            family += children.get(process, [])
+        return sum(status(process, "VmHWM") for process in family) / 1024
 
 
 class Worker(Background):

@@ -7,7 +7,8 @@ SECTIONS = {
     "engine": ("Engine", "Both sides in f32, on all cores, with the same shapes. Sampling includes reading a prompt of 16 "
                "tokens, and draws at temperature 1 with log-probabilities."),
     "server": ("Server", "An RL step samples a group, computes importance-sampling gradients, updates, saves the weights and "
-               "opens them for sampling. The server computes the same on both sides, and most of the time."),
+               "opens them for sampling. With two clients, the server computes the same on both sides, and most of the time. SkyRL "
+               "is measured on the CPU, where it runs on JAX; it is made for GPUs. Memory is that of all processes of a server."),
     "growth": ("Growth", "The exponent of cost when one thing grows tenfold: 1 is proportional, 0 does not grow, 2 is quadratic."),
 }
 

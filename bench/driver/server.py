@@ -1,18 +1,22 @@
-"""The server: what it adds to the engine, and steps of reinforcement learning through it, from both SDKs."""
+"""The server: what it adds to the engine, and steps of reinforcement learning through it, beside other clients and servers."""
 
 import tempfile
 from contextlib import ExitStack
+from pathlib import Path
 
 from .compare import Metric, Side, alternate, compare, single
 from .process import ROOT, Server, Worker, lines_of, shown
 from .progress import say
-from .setup import QUICK, ROUNDS, STORIES
+from .setup import QUICK, ROUNDS, STORIES, call
 
 OPERATIONS, POLLS = (50, 100) if QUICK else (500, 2_000)
+NANO = "tinkrs/nano"
 # Model: sequences in a group, and tokens of each.
-STEPS = {"tinkrs/nano": (4, 8)} if QUICK else {"tinkrs/nano": (16, 32), STORIES: (16, 64)}
+STEPS = {NANO: (4, 8)} if QUICK else {NANO: (16, 32), STORIES: (16, 64)}
+NEW = "<new folder>"
 
 STEP = Metric("wall_s", "time of a step", "s", "wall")
+SERVER_MEMORY = Metric("server_mib", "peak memory of the server", "MiB", "memory")
 CLIENT_CPU = Metric("cpu_s", "CPU of the client in a step", "s", "CPU")
 
 
@@ -35,30 +39,67 @@ def overhead(tools):
     ]
 
 
+def folder_of(tools, model):
+    return ROOT / "crates/nano/model" if model == NANO else tools.models / model
+
+
+def serve(stack, tools, model):
+    """Starts our server for a model. Returns it, and the command that does the same."""
+    data = stack.enter_context(tempfile.TemporaryDirectory(prefix="tinkrs-bench-"))
+    command = [tools.programs["tinkrs"], "serve", "--addr", "127.0.0.1:0"]
+    if model != NANO:
+        command += ["--model", f"{model}={folder_of(tools, model)}"]
+    return stack.enter_context(Server([*command, "--data-dir", data])), shown([*command, "--data-dir", NEW])
+
+
+def serve_skyrl(stack, tools, model):
+    """Starts SkyRL's server for a model. Returns it, the commands that do the same, and its name of the model."""
+    scripts, folder = ROOT / "conformance/skyrl", folder_of(tools, model)
+    scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tinkrs-bench-")))
+    copy, data = scratch / "model", scratch / "data"
+    call([scripts / "model", folder, copy])
+    data.mkdir()
+    server = stack.enter_context(Server([scripts / "serve", copy, data]))
+    commands = [[scripts / "model", folder, "<model>"], [scripts / "serve", "<model>", NEW]]
+    return server, "; ".join(map(shown, commands)), copy
+
+
+def worker(stack, name, server, server_command, *command):
+    """A side whose rounds are those of a program that talks to a server."""
+    say(f"starting {name}: {shown(command)}")
+    program = stack.enter_context(Worker(command, TINKER_BASE_URL=server.url))
+    program.wait_until_ready()
+    prefix = f"{server_command} &  echo | TINKER_API_KEY=tml-bench TINKER_BASE_URL=<its URL> "
+    return Side(name, shown(command, prefix), lambda: {**program.round(), "server_mib": server.peak_mib()})
+
+
 def reinforcement(tools, model, group, tokens):
     """Steps of both SDKs on one server, each with a training run of its own. Seeds are equal, so the work is too."""
     with ExitStack() as stack:
-        data = stack.enter_context(tempfile.TemporaryDirectory(prefix="tinkrs-bench-"))
-        command = [tools.programs["tinkrs"], "serve", "--addr", "127.0.0.1:0"]
-        if model == STORIES:
-            command += ["--model", f"{model}={tools.models / model}"]
-        server = stack.enter_context(Server([*command, "--data-dir", data]))
-        prefix = f"{shown([*command, '--data-dir', '<new folder>'])} &  echo | TINKER_API_KEY=tml-bench TINKER_BASE_URL=<its URL> "
+        server = serve(stack, tools, model)
         programs = {"tinkrs": [tools.programs["load"]], "tinker (Python)": [tools.tinker, ROOT / "bench/client_python.py"]}
-        sides = []
-        for name, program in programs.items():
-            say(f"starting {name}: rl on {model}")
-            command = [*program, "rl", model, group, tokens]
-            worker = stack.enter_context(Worker(command, TINKER_BASE_URL=server.url))
-            worker.wait_until_ready()
-            sides.append(Side(name, shown(command, prefix), worker.round))
+        sides = [worker(stack, name, *server, *program, "rl", model, group, tokens) for name, program in programs.items()]
         what = f"RL step through tinkrs serve, {model}: {group} × {tokens} tokens sampled, trained on, saved"
         # Small steps vary more, and cost little.
         return compare(what, sides, [STEP, CLIENT_CPU], ROUNDS if QUICK else 2 * ROUNDS)
+
+
+def servers(tools, model, group, tokens):
+    """The same steps of our client on our server, and on SkyRL's."""
+    with ExitStack() as stack:
+        load = tools.programs["load"]
+        ours = worker(stack, "tinkrs serve", *serve(stack, tools, model), load, "rl", model, group, tokens)
+        server, command, name = serve_skyrl(stack, tools, model)
+        theirs = worker(stack, "SkyRL", server, command, load, "rl", name, group, tokens)
+        what = f"RL step of our client, {model}: {group} × {tokens} tokens sampled, trained on, saved"
+        return compare(what, [ours, theirs], [STEP, SERVER_MEMORY], ROUNDS)
 
 
 def run(tools):
     rows = overhead(tools)
     for model, (group, tokens) in STEPS.items():
         rows += reinforcement(tools, model, group, tokens)
+    if tools.skyrl:
+        for model, (group, tokens) in STEPS.items():
+            rows += servers(tools, model, group, tokens)
     return rows

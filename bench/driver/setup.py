@@ -1,7 +1,8 @@
 """What has to be there before anything is measured: programs, Python environments, models.
 
 Everything that is installed is kept under ${TINKRS_CACHE:-.cache}. What is there already may be named instead:
-TINKRS_BENCH_TINKER and TINKRS_BENCH_TORCH (an interpreter that has the packages), TINKRS_MODELS (a folder).
+TINKRS_BENCH_TINKER and TINKRS_BENCH_TORCH (an interpreter that has the packages), TINKRS_SKYRL (an environment),
+TINKRS_MODELS (a folder).
 """
 
 import json
@@ -28,9 +29,9 @@ PROGRAMS = {
     "engine": [("tinkrs-engine", "--example", "measure")],
     "server": [("tinkrs-server", "--bench", "server"), ("tinkrs-cli", "--bin", "tinkrs"), ("tinkrs", "--example", "load")],
     "growth": [("tinkrs", "--example", "load"), ("tinkrs-testkit", "--example", "null_server"),
-               ("tinkrs-engine", "--example", "measure"), ("tinkrs-server", "--bench", "server")],
+               ("tinkrs-engine", "--example", "measure"), ("tinkrs-server", "--bench", "server"), ("tinkrs-cli", "--bin", "tinkrs")],
 }
-NEEDS = {"client": ["tinker"], "wire": ["tinker"], "engine": ["torch", "models"], "server": ["tinker", "models"],
+NEEDS = {"client": ["tinker"], "wire": ["tinker"], "engine": ["torch", "models"], "server": ["tinker", "skyrl", "models"],
          "growth": ["tinker", "torch", "models"]}
 
 
@@ -56,6 +57,16 @@ def interpreter(name):
         stamp.write_text(wanted)  # Last, so that an interrupted installation starts over.
         say(f"installed {name}")
     return venv / "bin/python"
+
+
+def skyrl():
+    """Returns the environment of SkyRL, or nothing where it cannot be installed: few machines have to have it."""
+    say("installing skyrl unless it is there")
+    try:
+        return Path(call([ROOT / "conformance/skyrl/install"]).strip())
+    except Failed as failure:
+        say(f"goes on without SkyRL, since it does not install here: {failure}")
+        return None
 
 
 def models():
@@ -106,3 +117,4 @@ class Tools:
         self.tinker = interpreter("tinker") if "tinker" in needs else None
         self.torch = interpreter("torch") if "torch" in needs else None
         self.models = models() if "models" in needs else None
+        self.skyrl = skyrl() if "skyrl" in needs else None

@@ -4,13 +4,16 @@
 //! load sample N PROMPT_TOKENS [IN_FLIGHT]  N samples of 128 tokens, so many at once, or all
 //! load train STEPS DATUMS TOKENS           pipelined forward_backward and optim_step
 //! load raw N PROMPT_TOKENS [IN_FLIGHT]     what `sample` sends, from a bare loop over hyper
-//! load rl MODEL GROUP TOKENS               steps of reinforcement learning, one a line of stdin
+//! load rl MODEL GROUP TOKENS               steps of reinforcement learning
+//! load adapters MODEL ADAPTERS N TOKENS    N samples in turns with so many adapters
 //! ```
 //!
-//! The server is at `TINKER_BASE_URL`. But for `rl` it offers `null/model`, as the example
-//! `null_server` of `tinkrs-testkit` does. Each run, or step, prints one line of JSON. `bench/run`
-//! compares them with the same work of the official SDK (`bench/client_python.py`).
+//! The server is at `TINKER_BASE_URL`. The first three need `null/model`, which the example
+//! `null_server` of `tinkrs-testkit` offers, and run once; the others warm up, then take a round for
+//! each line of stdin. A run, or round, prints one line of JSON. `bench/run` compares them with the
+//! same work of the official SDK (`bench/client_python.py`).
 
+mod adapters;
 mod measure;
 mod raw;
 mod rl;
@@ -27,7 +30,8 @@ const MAX_TOKENS: u32 = 128;
 const KEY: &str = "tml-bench";
 
 const USAGE: &str = "usage: load sample N PROMPT_TOKENS [IN_FLIGHT] | train STEPS DATUMS TOKENS | \
-                     raw N PROMPT_TOKENS [IN_FLIGHT] | rl MODEL GROUP TOKENS";
+                     raw N PROMPT_TOKENS [IN_FLIGHT] | rl MODEL GROUP TOKENS | \
+                     adapters MODEL ADAPTERS N TOKENS";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
@@ -46,6 +50,9 @@ async fn main() -> Result<()> {
             train::run(number(steps)?, number(datums)?, number(tokens)?).await
         }
         ["rl", model, group, tokens] => rl::run(model, number(group)?, number(tokens)?).await,
+        ["adapters", model, adapters, n, tokens] => {
+            adapters::run(model, number(adapters)?, number(n)?, number(tokens)?).await
+        }
         _ => bail!(USAGE),
     }
 }

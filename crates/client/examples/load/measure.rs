@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+use std::io::BufRead;
 use std::time::{Duration, Instant};
 
 /// The moment at which the measured work starts.
@@ -49,10 +50,25 @@ fn peak_rss_mib() -> Result<f64> {
     Ok(kib / 1024.0)
 }
 
-/// Prints that the warm-up is over.
+/// Takes a round to warm up and says that it is ready, then takes one for each line of the input and
+/// prints what it took. A round returns how many tokens it sampled.
 #[expect(clippy::print_stdout, reason = "whoever asks for rounds waits for it")]
-pub(crate) fn ready() {
+pub(crate) async fn rounds(
+    mode: &str,
+    n: usize,
+    mut round: impl AsyncFnMut() -> Result<usize>,
+) -> Result<()> {
+    round().await?;
     println!("{}", json!({"ready": true}));
+    for line in std::io::stdin().lock().lines() {
+        line?;
+        let start = Start::now();
+        let tokens = round().await?;
+        let measured = start.stop();
+        let rate = tokens as f64 / measured.wall.as_secs_f64();
+        print("tinkrs", mode, n, &measured, &[("tokens_per_s", rate)])?;
+    }
+    Ok(())
 }
 
 /// Prints the line of JSON: what all modes have, and what this mode has besides.

@@ -1,40 +1,35 @@
 //! Steps of reinforcement learning, from the first sample to a sampler of the new weights.
 
-use crate::measure::{Start, print};
+use crate::measure::rounds;
 use crate::{service, tokens};
 use anyhow::{Context, Result, ensure};
-use std::io::BufRead;
 use tinkrs::{
     AdamParams, Datum, LossFn, ModelInput, SampledSequence, SamplingClient, SamplingParams, Stop,
     TrainingClient,
 };
 
-const RANK: u32 = 16;
+pub(crate) const RANK: u32 = 16;
 const PROMPT: usize = 16;
 const SEED: i64 = 1;
 
-/// Warms up with a step, then takes one for each line of the input and prints what it took.
+/// Takes steps, each with the weights of the one before it.
 pub(crate) async fn run(model: &str, group: usize, length: usize) -> Result<()> {
     let training = service()
         .create_lora_training_client(model)
         .rank(RANK)
         .seed(SEED)
         .await?;
-    let sampler = training.save_weights_and_get_sampling_client().await?;
-    let mut sampler = step(&training, &sampler, group, length).await?;
-    crate::measure::ready();
-    for line in std::io::stdin().lock().lines() {
-        line?;
-        let start = Start::now();
+    let mut sampler = training.save_weights_and_get_sampling_client().await?;
+    rounds("rl", group, async || {
         sampler = step(&training, &sampler, group, length).await?;
-        let measured = start.stop();
-        let tokens = (
-            "tokens_per_s",
-            (group * length) as f64 / measured.wall.as_secs_f64(),
-        );
-        print("tinkrs", "rl", group, &measured, &[tokens])?;
-    }
-    Ok(())
+        Ok(group * length)
+    })
+    .await
+}
+
+/// Returns a prompt of tokens that even a small model has.
+pub(crate) fn prompt() -> Vec<u32> {
+    tokens(PROMPT).iter().map(|token| token % 500).collect()
 }
 
 /// Samples a group, rewards it, learns from it, and opens the new weights.
@@ -44,7 +39,7 @@ async fn step(
     group: usize,
     length: usize,
 ) -> Result<SamplingClient> {
-    let prompt: Vec<u32> = tokens(PROMPT).iter().map(|token| token % 500).collect();
+    let prompt = prompt();
     let params = SamplingParams {
         seed: Some(SEED),
         stop: Some(Stop::Never),

@@ -61,11 +61,12 @@ pub(crate) fn end_all() {
 
 #[cfg(unix)]
 fn kill(group: u32) {
-    // The shell is there: it is what started the program.
-    let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", &format!("kill -s KILL -- -{group}")]);
-    // All of them may have ended by themselves, which the shell complains about.
-    let _ = shell.stderr(std::process::Stdio::null()).status();
+    use rustix::process::{Pid, Signal, kill_process_group};
+
+    if let Some(group) = i32::try_from(group).ok().and_then(Pid::from_raw) {
+        // All of them may have ended by themselves.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
 }
 
 #[cfg(not(unix))]

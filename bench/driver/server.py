@@ -91,6 +91,7 @@ def servers(tools, model, group, tokens):
         ours = worker(stack, "tinkrs serve", *serve(stack, tools, model), load, "rl", model, group, tokens)
         server, command, name = serve_skyrl(stack, tools, model)
         theirs = worker(stack, "SkyRL", server, command, load, "rl", name, group, tokens)
+        theirs.command = theirs.command.replace(str(name), "'<model>'")
         what = f"RL step of our client, {model}: {group} × {tokens} tokens sampled, trained on, saved"
         return compare(what, [ours, theirs], [STEP, SERVER_MEMORY], ROUNDS)
 

@@ -9,7 +9,8 @@
 //! `start` is zero, or what the output holds (a bias, a residual, a first product). Work is cut into
 //! rectangles of the output, never along the sum, so threads and tiles do not change a bit. Because
 //! [`outer`] continues the sum that its output holds, the gradient of two batches in one call equals
-//! that of one batch after the other.
+//! that of one batch after the other. The sums of [`project_back`] are as long as a vocabulary, so it
+//! adds them up in parts: one long sum would lose digits.
 //!
 //! Many rows follow the classic blocking: 256 steps of `k` at a time, a block of `A` packed into
 //! strips of six rows (it stays in L2) and one widened panel of `B` (it stays in L1). Few rows, as in
@@ -18,7 +19,7 @@
 mod tasks;
 
 use super::matrix::{Mat, MatMut};
-use super::micro::{LANES, TILE_ROWS};
+use super::micro::{Held, LANES, TILE_ROWS};
 use super::panels::{BLOCK, Panels};
 use super::shared::Shared;
 use tasks::{Cut, FEW_ROWS, few_rows, many_rows, pack_rows, strips};
@@ -31,6 +32,15 @@ const FEW_PANELS: usize = 3;
 pub(crate) enum Start {
     Zero,
     Keep,
+}
+
+impl From<Start> for Held {
+    fn from(start: Start) -> Self {
+        match start {
+            Start::Zero => Self::Dropped,
+            Start::Keep => Self::Continued,
+        }
+    }
 }
 
 /// Multiplies rows by several matrices with the same inputs: `Y = start + X · [W₀; W₁; …]ᵀ`, the
@@ -69,7 +79,7 @@ pub(crate) fn project(x: Mat<'_>, weights: &[&Panels], mut y: MatMut<'_>, start:
                 row_range,
                 panel_range,
                 y,
-                start,
+                (start.into(), Held::Continued),
                 &pack_rows(x),
                 |panel, k0, depth, buffer| {
                     let column = panel_at(panel);
@@ -96,6 +106,10 @@ pub(crate) fn project_back(dy: Mat<'_>, weight: &Panels, mut dx: MatMut<'_>, sta
         return;
     }
     let dx = Shared::new(&mut dx);
+    let first = match start {
+        Start::Zero => Held::Dropped,
+        Start::Keep => Held::Added,
+    };
     let cut = Cut::of(rows, inputs.div_ceil(LANES), rows * inputs * outputs);
     cut.run(|row_range, panel_range| {
         many_rows(
@@ -103,7 +117,7 @@ pub(crate) fn project_back(dy: Mat<'_>, weight: &Panels, mut dx: MatMut<'_>, sta
             row_range,
             panel_range,
             dx,
-            start,
+            (first, Held::Added),
             &pack_rows(dy),
             |q, k0, depth, buffer| {
                 for (block, to) in buffer[..depth.next_multiple_of(LANES) * LANES]
@@ -152,7 +166,7 @@ pub(crate) fn outer(p: Mat<'_>, q: Mat<'_>, mut g: MatMut<'_>) {
             row_range,
             panel_range,
             g,
-            Start::Keep,
+            (Held::Continued, Held::Continued),
             &pack,
             |panel, k0, depth, buffer| {
                 let (from, len) = (panel * LANES, LANES.min(cols - panel * LANES));

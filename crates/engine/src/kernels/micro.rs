@@ -1,8 +1,8 @@
 //! The register tile under every matrix product.
 //!
-//! `C[i][j] ← start + Σ_k A[i][k] · B[k][j]` for a few rows `i` and 16 columns `j` a panel, where `start`
-//! is zero or what `C` holds. The sum runs over `k` in ascending order, one fused multiply-add a step:
-//! every tile shape gives the same bits for the same element. Strides are free, so one kernel serves
+//! `C[i][j] ← Σ_k A[i][k] · B[k][j]` for a few rows `i` and 16 columns `j` a panel, with or without what
+//! `C` [holds](Held). The sum runs over `k` in ascending order, one fused multiply-add a step: every
+//! tile shape gives the same bits for the same element. Strides are free, so one kernel serves
 //! weights in panels, transposed operands and the small products of attention.
 
 #![expect(
@@ -17,6 +17,17 @@ use crate::weights::Dtype;
 pub(crate) const LANES: usize = 16;
 /// Rows of the largest tile: with two registers a row, twelve accumulators fill the register file.
 pub(crate) const TILE_ROWS: usize = 6;
+
+/// What becomes of what `C` holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// It is forgotten: the sum starts from zero.
+    Dropped,
+    /// The sum starts from it. Several tiles make one long sum this way, with its bits.
+    Continued,
+    /// The sum starts from zero and is added to it. Of a long sum in parts, less is lost this way.
+    Added,
+}
 
 /// One tile's operands. Strides count elements.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +46,7 @@ pub(crate) struct Tile {
     pub(crate) c: *mut f32,
     /// From `C[i][0]` to `C[i + 1][0]`; panels follow each other within a row.
     pub(crate) c_row: usize,
-    /// Start from what `C` holds instead of zero.
-    pub(crate) keep: bool,
+    pub(crate) held: Held,
 }
 
 /// Runs a tile of `rows` rows (1 to 6) and `panels` panels (4 at one row, 2 at two or three, else 1).
@@ -66,7 +76,7 @@ pub(crate) unsafe fn portable(storage: Dtype, rows: usize, panels: usize, tile: 
             unsafe {
                 let c = tile.c.add(i * tile.c_row + panel * LANES);
                 let mut sum = [0.0f32; LANES];
-                if tile.keep {
+                if tile.held == Held::Continued {
                     std::ptr::copy_nonoverlapping(c, sum.as_mut_ptr(), LANES);
                 }
                 for k in 0..tile.k {
@@ -79,6 +89,11 @@ pub(crate) unsafe fn portable(storage: Dtype, rows: usize, panels: usize, tile: 
                             Dtype::F16 => widen_f16(*tile.b.cast::<u16>().add(at + lane)),
                         };
                         *sum = a.mul_add(b, *sum);
+                    }
+                }
+                if tile.held == Held::Added {
+                    for (lane, sum) in sum.iter_mut().enumerate() {
+                        *sum += *c.add(lane);
                     }
                 }
                 std::ptr::copy_nonoverlapping(sum.as_ptr(), c, LANES);
@@ -131,7 +146,7 @@ mod tests {
         ];
         for storage in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
             for (rows, panels) in shapes {
-                for keep in [false, true] {
+                for held in [Held::Dropped, Held::Continued, Held::Added] {
                     let b = match storage {
                         Dtype::F32 => b32.as_ptr().cast(),
                         Dtype::Bf16 => bf.as_ptr().cast(),
@@ -149,7 +164,7 @@ mod tests {
                         b_panel: k * LANES,
                         c: fast.as_mut_ptr(),
                         c_row: 64,
-                        keep,
+                        held,
                     };
                     // SAFETY: the buffers above have exactly the extents the tile reaches.
                     unsafe {
@@ -157,7 +172,7 @@ mod tests {
                         tile.c = slow.as_mut_ptr();
                         portable(storage, rows, panels, &tile);
                     }
-                    assert_eq!(fast, slow, "{storage:?} {rows}x{panels} keep {keep}");
+                    assert_eq!(fast, slow, "{storage:?} {rows}x{panels} {held:?}");
                 }
             }
         }

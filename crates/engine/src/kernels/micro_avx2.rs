@@ -11,7 +11,7 @@
 
 use std::arch::x86_64::*;
 
-use super::micro::Tile;
+use super::micro::{Held, Tile};
 use crate::weights::Dtype;
 
 const F32: u8 = 0;
@@ -68,7 +68,7 @@ unsafe fn run_tile<const STORAGE: u8, const ROWS: usize, const PANELS: usize>(ti
     }
     // SAFETY: every offset lies within the extents the caller vouched for.
     unsafe {
-        if tile.keep {
+        if tile.held == Held::Continued {
             for (i, row) in sums.iter_mut().enumerate() {
                 for (p, sum) in row.iter_mut().enumerate() {
                     let c = tile.c.wrapping_add(i * tile.c_row + p * 16);
@@ -97,8 +97,13 @@ unsafe fn run_tile<const STORAGE: u8, const ROWS: usize, const PANELS: usize>(ti
         for (i, row) in sums.iter().enumerate() {
             for (p, sum) in row.iter().enumerate() {
                 let c = tile.c.wrapping_add(i * tile.c_row + p * 16);
-                _mm256_storeu_ps(c, sum[0]);
-                _mm256_storeu_ps(c.wrapping_add(8), sum[1]);
+                let [mut low, mut high] = *sum;
+                if tile.held == Held::Added {
+                    low = _mm256_add_ps(low, _mm256_loadu_ps(c));
+                    high = _mm256_add_ps(high, _mm256_loadu_ps(c.wrapping_add(8)));
+                }
+                _mm256_storeu_ps(c, low);
+                _mm256_storeu_ps(c.wrapping_add(8), high);
             }
         }
     }

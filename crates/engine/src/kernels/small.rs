@@ -78,7 +78,7 @@ pub(crate) fn product(
                 b_panel: b.panel,
                 c: c[i0 * c_row + panel * LANES..].as_mut_ptr(),
                 c_row,
-                keep: start == Start::Keep,
+                held: start.into(),
             };
             // SAFETY: the largest offsets of all three operands were checked above.
             unsafe { micro::run(Dtype::F32, height, wide, &tile) };

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::{Column, Rows, Start};
 use crate::kernels::matrix::Mat;
-use crate::kernels::micro::{self, LANES, TILE_ROWS, Tile};
+use crate::kernels::micro::{self, Held, LANES, TILE_ROWS, Tile};
 use crate::kernels::shared::Shared;
 use crate::weights::Dtype;
 
@@ -136,14 +136,15 @@ pub(super) fn strips(
         })
 }
 
-/// One task of a product with many rows. `pack` fills the block of `A`; `fill` writes a panel of `B`
-/// for some steps of `k` and tells which columns of the output it stands for.
+/// One task of a product with many rows. `first` says what becomes of what the output holds, `later` the
+/// same of what the first steps of `k` have left there. `pack` fills the block of `A`; `fill` writes
+/// a panel of `B` for some steps of `k` and tells which columns of the output it stands for.
 pub(super) fn many_rows(
     depth: usize,
     rows: Rows,
     panels: Rows,
     y: Shared,
-    start: Start,
+    (first, later): (Held, Held),
     pack: &impl Fn(&Rows, usize, usize, &mut [f32]),
     fill: impl Fn(usize, usize, usize, &mut [f32]) -> (usize, usize),
 ) {
@@ -168,7 +169,7 @@ pub(super) fn many_rows(
                         // SAFETY: this task owns the rectangle of its rows and panels.
                         c: unsafe { y.at(i0, column) },
                         c_row: y.stride(),
-                        keep: k0 > 0 || start == Start::Keep,
+                        held: if k0 == 0 { first } else { later },
                     };
                     // SAFETY: the strip and the panel hold `steps` steps; the output has `len` columns here.
                     unsafe { clipped(Dtype::F32, height, 1, len, tile) };
@@ -220,7 +221,7 @@ pub(super) fn few_rows<'w>(
                 // SAFETY: this task owns the rectangle of its rows and panels.
                 c: unsafe { y.at(i0, column.start) },
                 c_row: y.stride(),
-                keep: start == Start::Keep,
+                held: start.into(),
             };
             // SAFETY: `x` has these rows, the weight these panels, and the output these columns.
             unsafe { clipped(weight.dtype(), height, wide, column.len, tile) };

@@ -134,3 +134,32 @@ fn a_gradient_continues_where_the_previous_call_stopped() {
     assert_eq!(once, in_pool(2, || run(&[(0, 100), (100, rows)])));
     assert_eq!(once, in_pool(3, || run(&[(0, 7), (7, 263), (263, rows)])));
 }
+
+#[test]
+fn sums_over_a_vocabulary_keep_their_digits() {
+    let (rows, inputs, outputs) = (7, 19, 50_000);
+    let positive = |count, seed| -> Vec<f32> {
+        let values = values(count, seed).into_iter();
+        values.map(f32::abs).collect()
+    };
+    let dy = positive(rows * outputs, 9);
+    let (packed, w) = panels(&positive(outputs * inputs, 10), outputs, inputs, Dtype::F32);
+    for start in [Start::Zero, Start::Keep] {
+        let mut dx = vec![1.0; rows * inputs];
+        project_back(
+            Mat::new(&dy, rows, outputs),
+            &packed,
+            MatMut::new(&mut dx, rows, inputs),
+            start,
+        );
+        for (at, &got) in dx.iter().enumerate() {
+            let (m, i) = (at / inputs, at % inputs);
+            let products =
+                (0..outputs).map(|o| f64::from(dy[m * outputs + o]) * f64::from(w[o * inputs + i]));
+            let held = if start == Start::Keep { 1.0 } else { 0.0 };
+            let expected = held + products.sum::<f64>();
+            let error = (f64::from(got) - expected).abs() / expected;
+            assert!(error < 1e-6, "{got} instead of {expected}, off by {error}");
+        }
+    }
+}

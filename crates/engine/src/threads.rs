@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use crate::Error;
 
+/// More would only wait for each other, and the system may not have them.
+const MOST: usize = 1024;
+
 /// A pool of threads, shared by the models that are given it.
 ///
 /// The number of threads changes how fast a result comes, never a bit of it.
@@ -18,10 +21,11 @@ impl Threads {
     ///
     /// # Errors
     ///
-    /// When `count` is zero or the system refuses a thread.
+    /// When `count` is not from 1 to 1024, or the system refuses a thread.
     pub fn new(count: usize) -> Result<Self, Error> {
-        if count == 0 {
-            return Err(Error::invalid("threads", "0 is not a number of threads"));
+        if !(1..=MOST).contains(&count) {
+            let problem = format!("found {count}, expected 1 to {MOST}");
+            return Err(Error::invalid("threads", problem));
         }
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(count)
@@ -39,7 +43,11 @@ impl Threads {
     ///
     /// When the system refuses a thread.
     pub fn all_cores() -> Result<Self, Error> {
-        Self::new(std::thread::available_parallelism().map_or(1, usize::from))
+        Self::new(
+            std::thread::available_parallelism()
+                .map_or(1, usize::from)
+                .min(MOST),
+        )
     }
 
     /// Returns the number of threads.
@@ -59,5 +67,19 @@ impl fmt::Debug for Threads {
         f.debug_struct("Threads")
             .field("count", &self.count())
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_threads_and_far_too_many_are_refused() {
+        for count in [0, 100_000] {
+            let error = Threads::new(count).unwrap_err().to_string();
+            let expected = format!("found {count}, expected 1 to 1024");
+            assert!(error.contains(&expected), "{error}");
+        }
     }
 }

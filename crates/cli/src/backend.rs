@@ -79,6 +79,17 @@ impl Backend {
         Self::open_with(args, None).await
     }
 
+    /// Opens a server inside this process with the built-in model, whatever the environment says.
+    pub(crate) async fn open_here(data_dir: PathBuf) -> anyhow::Result<Self> {
+        let args = BackendArgs {
+            model: tinkrs_nano::NAME.to_owned(),
+            local: true,
+            base_url: None,
+            data_dir: Some(data_dir),
+        };
+        Self::open(&args).await
+    }
+
     /// Opens the server as [`open`](Self::open) does. One in this process has another model besides.
     pub(crate) async fn open_with(
         args: &BackendArgs,

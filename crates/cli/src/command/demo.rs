@@ -13,8 +13,8 @@ use tinkrs_recipes::rl::{self, Problem, Question};
 use tinkrs_recipes::run::{Hooks, Outcome, read_metrics, write_samples};
 use tinkrs_recipes::{Schedule, report, sft};
 
-use crate::backend::{Backend, BackendArgs};
-use crate::report::{Hint, say};
+use crate::backend::Backend;
+use crate::report::say;
 use crate::steps::Progress;
 
 /// Watch a small model learn to talk like a pirate, and then to prefer some animals
@@ -24,12 +24,13 @@ use crate::steps::Progress;
 /// a browser.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    backend: BackendArgs,
-
     /// Folder for the two runs
     #[arg(long, value_name = "DIR", default_value = "tinkrs-demo")]
     run_dir: PathBuf,
+
+    /// Folder for what the server inside this process keeps
+    #[arg(long, value_name = "DIR", default_value = "tinkrs-data")]
+    data_dir: PathBuf,
 }
 
 const QUESTIONS: [&str; 4] = [
@@ -43,14 +44,7 @@ const QUESTIONS: [&str; 4] = [
 const WANTED: [&str; 3] = ["owl", "bear", "fox"];
 
 pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
-    let backend = Backend::open(&args.backend).await?;
-    if backend.is_hosted {
-        return Err(
-            anyhow!("the hosted service would charge for this").context(Hint(
-                "`--local` uses this machine; `tinkrs train` says what a run costs and asks first",
-            )),
-        );
-    }
+    let backend = Backend::open_here(args.data_dir.clone()).await?;
     let demo = Demo {
         renderer: backend.renderer()?,
         backend,

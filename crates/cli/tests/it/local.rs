@@ -128,8 +128,17 @@ fn a_file_of_chats_is_learned_and_a_finished_run_is_not_repeated() {
 #[test]
 fn the_demo_teaches_a_pirate_and_raises_a_reward() {
     let folder = tempfile::tempdir().unwrap();
-    let output = local(folder.path(), &["demo"], "");
+    // Whatever server and account there are besides.
+    let output = Command::new(env!("CARGO_BIN_EXE_tinkrs"))
+        .arg("demo")
+        .current_dir(&folder)
+        .env("TINKER_BASE_URL", "http://tinker.invalid")
+        .env("TINKER_API_KEY", "tml-billed")
+        .env("HOME", folder.path())
+        .output()
+        .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     assert!(stderr.starts_with("local: tinkrs/nano"), "{stderr}");
     let stdout = String::from_utf8(output.stdout).unwrap();
     let lines = |start: &str| -> Vec<String> {

@@ -377,11 +377,3 @@ fn a_run_does_not_go_on_with_another_answer_to_a_question() {
     );
     assert!(error.contains("hint: go on with the data"), "{error}");
 }
-
-#[test]
-fn a_demo_is_never_billed() {
-    let here = Here::new();
-    let error = here.refused(&["demo", "--base-url", "https://tinker.thinkingmachines.dev"]);
-    assert!(error.contains("would charge for this"), "{error}");
-    assert!(!here.path("tinkrs-demo").exists());
-}

@@ -27,7 +27,7 @@ pub(crate) async fn copy(
 ) -> Result<Plain<CopiedWeights>, Refusal> {
     if headers.contains_key("x-tinker-weights-access-token") {
         return Err(Refusal::bad_request(
-            "`X-Tinker-Weights-Access-Token`: this server has no accounts; publish the checkpoint \
+            "`X-Tinker-Weights-Access-Token`: this server makes no such tokens; publish the checkpoint \
              instead",
         ));
     }
@@ -59,7 +59,7 @@ impl Server {
         }
         if request.weights_access_token.is_some() {
             return Err(Refusal::bad_request(
-                "`weights_access_token`: this server has no accounts; publish the checkpoint instead",
+                "`weights_access_token`: this server makes no such tokens; publish the checkpoint instead",
             ));
         }
         request.ttl_seconds.map(check_ttl).transpose()?;

@@ -125,6 +125,14 @@ impl Server {
                 "`display_name`: expected a text that is not empty",
             ));
         }
+        if let SearchOwner::User { owner_urns } = &search.owner
+            && !(1..=10).contains(&owner_urns.len())
+        {
+            return Err(Refusal::bad_request(format!(
+                "`owner.owner_urns`: found {}, expected 1 to 10",
+                owner_urns.len()
+            )));
+        }
         for project in search.project_ids.iter().flatten() {
             check_project(project.as_str())?;
         }

@@ -281,7 +281,7 @@ impl Server {
 fn check_load(request: &LoadWeightsRequest) -> Result<TinkerPath, Refusal> {
     if request.weights_access_token.is_some() {
         return Err(Refusal::bad_request(
-            "`weights_access_token`: this server has no accounts; publish the checkpoint instead",
+            "`weights_access_token`: this server makes no such tokens; publish the checkpoint instead",
         ));
     }
     let path: TinkerPath = request.path.parse()?;

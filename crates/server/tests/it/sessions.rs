@@ -142,6 +142,14 @@ async fn a_search_finds_by_name_labels_and_status() {
         (json!({"limit": 201}), "limit"),
         (json!({"statuses": []}), "statuses"),
         (json!({"display_name": ""}), "display_name"),
+        (
+            json!({"owner": {"type": "user", "owner_urns": []}}),
+            "owner_urns",
+        ),
+        (
+            json!({"owner": {"type": "user", "owner_urns": vec!["x"; 11]}}),
+            "owner_urns",
+        ),
         (json!({"project_ids": ["other"]}), "other"),
         (json!({"tags": ["t"]}), "tags"),
         (json!({"statuses": [{"type": "sleeping"}]}), "sleeping"),

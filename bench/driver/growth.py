@@ -12,13 +12,13 @@ from .compare import Metric, alternate, spread
 from .engine import workers
 from .process import Server
 from .server import SERVER_MEMORY, bench_side, serve, worker
-from .setup import QUICK, ROUNDS, STORIES
+from .setup import MINIMIND, QUICK, ROUNDS, STORIES
 
 TIME = Metric("wall_s", "time", "s", "wall")
 CPU = Metric("cpu_s", "CPU", "s", "CPU")
 MEMORY = Metric("rss_mib", "peak memory of the process", "MiB", "memory")
 TEN = 2 if QUICK else 10
-MODEL = STORIES
+MODEL = STORIES if QUICK else MINIMIND
 
 
 def growth(what, variable, sizes, sides, results, metrics):

@@ -4,9 +4,11 @@
 //! defaults, and write nulls for what they leave out.
 
 use crate::DecodeError;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde::de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+use std::collections::HashSet;
+use std::fmt;
 
 /// A request body in JSON.
 pub trait Body: Serialize + DeserializeOwned {
@@ -42,37 +44,85 @@ pub trait Body: Serialize + DeserializeOwned {
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
     match serde_json::from_slice(bytes) {
         Ok(body) => Ok(body),
-        // Only older clients write nulls, so only they pay for the second reading, and only they get it:
-        // it would pass over a member that is there twice. The first error is the one to report: it
-        // has a line and a column.
-        Err(error) => Some(bytes)
-            .filter(|bytes| bytes.windows(4).any(|word| word == b"null"))
-            .and_then(without_nulls)
-            .and_then(|value| serde_json::from_value(value).ok())
-            .ok_or_else(|| DecodeError::json(bytes, error)),
+        // Only older clients write nulls, so only they pay for the second reading. The first
+        // error is the one to report: it has a line and a column.
+        Err(error) => serde_json::from_slice(bytes)
+            .and_then(|WithoutNulls(value)| serde_json::from_value(value))
+            .map_err(|_| DecodeError::json(bytes, error)),
     }
 }
 
 /// Members whose nulls are the user's own.
 const FREE_FORM: [&str; 4] = ["user_metadata", "event_data", "args", "kwargs"];
 
-fn without_nulls(bytes: &[u8]) -> Option<Value> {
-    fn strip(value: &mut Value) {
-        match value {
-            Value::Object(members) => {
-                members.retain(|_, member| !member.is_null());
-                let typed = members
-                    .iter_mut()
-                    .filter(|(name, _)| !FREE_FORM.contains(&name.as_str()));
-                typed.for_each(|(_, member)| strip(member));
-            }
-            Value::Array(items) => items.iter_mut().for_each(strip),
-            _ => {}
-        }
+/// A value whose members are there once each, and are not null.
+struct WithoutNulls(Value);
+
+impl<'de> Deserialize<'de> for WithoutNulls {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Reader).map(Self)
     }
-    let mut value = serde_json::from_slice(bytes).ok()?;
-    strip(&mut value);
-    Some(value)
+}
+
+struct Reader;
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+        let mut names = HashSet::new();
+        let mut members = Map::new();
+        while let Some(name) = from.next_key::<String>()? {
+            let member = if FREE_FORM.contains(&name.as_str()) {
+                from.next_value()?
+            } else {
+                from.next_value::<WithoutNulls>()?.0
+            };
+            if !names.insert(name.clone()) {
+                return Err(A::Error::custom(format_args!("duplicate field `{name}`")));
+            }
+            if !member.is_null() {
+                members.insert(name, member);
+            }
+        }
+        Ok(members.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(WithoutNulls(item)) = from.next_element()? {
+            items.push(item);
+        }
+        Ok(items.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
 }
 
 /// Implements [`Body`] for a type, with its tag.
@@ -93,7 +143,6 @@ pub(crate) use body;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde::Deserialize;
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Sample {
@@ -130,6 +179,9 @@ mod tests {
         let error = Sample::decode(br#"{"count": 2, "count": 3}"#).unwrap_err();
         let source = std::error::Error::source(&error).unwrap().to_string();
         assert!(source.contains("duplicate field `count`"), "{source}");
+        // Nor where older clients write nulls.
+        let with_null = br#"{"count": null, "user_metadata": {}, "count": 3}"#;
+        assert!(Sample::decode(with_null).is_err());
     }
 
     #[test]

@@ -81,6 +81,22 @@ impl RunRecord {
         }
     }
 
+    /// Describes a run for tests: the first of session `s`.
+    #[cfg(test)]
+    pub(crate) fn example() -> Self {
+        Self {
+            id: ModelId::new("s:train:0"),
+            owner: Owner::of_key(b"me"),
+            session: "s".into(),
+            base_model: "tiny".to_owned(),
+            lora: LoraConfig::new(4),
+            user_metadata: None,
+            created_at: Timestamp::now(),
+            closed: None,
+            corrupted: false,
+        }
+    }
+
     /// Describes the weights that the run trains.
     pub(crate) fn weights_info(&self) -> WeightsInfo {
         WeightsInfo {

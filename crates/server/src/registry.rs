@@ -295,21 +295,9 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tinkrs_types::LoraConfig;
 
     fn run() -> Run {
-        let record = RunRecord {
-            id: ModelId::new("s:train:0"),
-            owner: Owner::of_key(b"me"),
-            session: "s".into(),
-            base_model: "tiny".to_owned(),
-            lora: LoraConfig::new(4),
-            user_metadata: None,
-            created_at: Timestamp::now(),
-            closed: None,
-            corrupted: false,
-        };
-        Run::new(record, 1)
+        Run::new(RunRecord::example(), 1)
     }
 
     fn long_ago() -> Instant {

@@ -4,33 +4,19 @@ use std::path::Path;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use tinkrs_types::{LoraConfig, ModelId, RequestId};
+use tinkrs_types::RequestId;
 
 use super::*;
 use crate::auth::Owner;
 use crate::outcome::{Outcome, OutcomeKind};
 use crate::record::RunRecord;
 
-fn run() -> RunRecord {
-    RunRecord {
-        id: ModelId::new("s:train:0"),
-        owner: Owner::of_key(b"me"),
-        session: "s".into(),
-        base_model: "tiny".to_owned(),
-        lora: LoraConfig::new(4),
-        user_metadata: None,
-        created_at: Timestamp::now(),
-        closed: None,
-        corrupted: false,
-    }
-}
-
 fn request(number: i64) -> Change {
     Change::Request(Box::new(NewRequest {
         id: id(number),
         owner: Owner::of_key(b"me"),
         kind: "optim_step",
-        subject: run().id.to_string(),
+        subject: RunRecord::example().id.to_string(),
         number: Some(number),
         digest: [7; 32],
         seed: u64::MAX,
@@ -45,7 +31,7 @@ fn ended(number: i64, with_snapshot: bool) -> Change {
     Change::Ended {
         id: id(number),
         ending: Box::new(Ending {
-            of_run: Some((run().id, number)),
+            of_run: Some((RunRecord::example().id, number)),
             with_snapshot,
             ..Outcome::json(&number).into()
         }),
@@ -65,7 +51,7 @@ fn requests_and_their_results_survive_and_a_snapshot_frees_their_bodies() {
     let root = tempfile::tempdir().unwrap();
     let (store, loaded) = Store::open(root.path()).unwrap();
     assert_eq!(loaded.epoch, 1);
-    let record = run();
+    let record = RunRecord::example();
     let is_new = true;
     store.note(Change::Run { record, is_new });
     for number in 1..=3 {
@@ -86,11 +72,11 @@ fn requests_and_their_results_survive_and_a_snapshot_frees_their_bodies() {
     assert_eq!(count(&root.path().join("bodies")), 3);
     assert_eq!(std::fs::read(store.files().result(&id(2))).unwrap(), b"2");
 
-    let snapshot = store.files().snapshot(&run().id, 1);
+    let snapshot = store.files().snapshot(&RunRecord::example().id, 1);
     std::fs::create_dir_all(snapshot.parent().unwrap()).unwrap();
     std::fs::write(&snapshot, "state").unwrap();
     let change = Change::Snapshot {
-        run: run().id,
+        run: RunRecord::example().id,
         number: 1,
     };
     store.write_blocking(change).unwrap();
@@ -105,7 +91,7 @@ fn requests_and_their_results_survive_and_a_snapshot_frees_their_bodies() {
 fn an_operation_whose_result_is_dropped_stays_until_a_snapshot_has_seen_it() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
-    let (record, is_new) = (run(), true);
+    let (record, is_new) = (RunRecord::example(), true);
     store.note(Change::Run { record, is_new });
     for number in 1..=2 {
         store.note(request(number));
@@ -120,7 +106,7 @@ fn an_operation_whose_result_is_dropped_stays_until_a_snapshot_has_seen_it() {
     let outcomes: Vec<_> = loaded.requests.iter().map(|r| r.outcome).collect();
     assert_eq!(outcomes, [Some((OutcomeKind::Json, None)); 2]);
     assert!(loaded.requests.iter().all(|request| request.has_body));
-    let (run, number) = (run().id, 1);
+    let (run, number) = (RunRecord::example().id, 1);
     let change = Change::Snapshot { run, number };
     store.write_blocking(change).unwrap();
     drop(store);
@@ -135,7 +121,7 @@ fn an_operation_whose_result_is_dropped_stays_until_a_snapshot_has_seen_it() {
 fn nothing_is_kept_of_an_operation_of_a_closed_run_whose_result_is_dropped() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
-    let (mut record, is_new) = (run(), true);
+    let (mut record, is_new) = (RunRecord::example(), true);
     store.note(Change::Run {
         record: record.clone(),
         is_new,
@@ -157,11 +143,11 @@ fn an_older_snapshot_that_comes_late_changes_nothing() {
     let (store, _) = Store::open(root.path()).unwrap();
     let is_new = true;
     store.note(Change::Run {
-        record: run(),
+        record: RunRecord::example(),
         is_new,
     });
     for number in [5, 4] {
-        let run = run().id;
+        let run = RunRecord::example().id;
         store
             .write_blocking(Change::Snapshot { run, number })
             .unwrap();
@@ -191,7 +177,7 @@ fn a_change_that_cannot_be_made_fails_alone() {
 fn what_the_disk_refuses_is_kept_until_it_is_taken_and_nothing_overtakes_it() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
-    let (record, is_new) = (run(), true);
+    let (record, is_new) = (RunRecord::example(), true);
     store.note(Change::Run { record, is_new });
     for number in 1..=2 {
         store.write_blocking(request(number)).unwrap();
@@ -206,7 +192,7 @@ fn what_the_disk_refuses_is_kept_until_it_is_taken_and_nothing_overtakes_it() {
             told.send((number, result.is_ok())).unwrap();
         });
     }
-    let (run, number) = (run().id, 2);
+    let (run, number) = (RunRecord::example().id, 2);
     let record_id = run.clone();
     store.note(Change::Snapshot { run, number });
     assert_eq!(news.recv(), Ok((1, false)));

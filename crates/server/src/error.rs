@@ -11,12 +11,12 @@ use crate::store::WriteError;
 ///
 /// Operations that were taken and then fail are not refusals: their failure is a result.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct ApiError {
     status: StatusCode,
     detail: String,
 }
 
-impl Refusal {
+impl ApiError {
     fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         Self { status, detail }
@@ -85,7 +85,7 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         tracing::debug!(status = self.status.as_u16(), detail = %self.detail, "refused a request");
         let body = serde_json::to_vec(&ErrorBody::new(self.detail))
@@ -109,25 +109,25 @@ impl IntoResponse for Refusal {
     }
 }
 
-impl From<InvalidInput> for Refusal {
+impl From<InvalidInput> for ApiError {
     fn from(error: InvalidInput) -> Self {
         Self::bad_request(error.to_string())
     }
 }
 
-impl From<WriteError> for Refusal {
+impl From<WriteError> for ApiError {
     fn from(error: WriteError) -> Self {
         Self::unavailable(error.to_string())
     }
 }
 
-impl From<rusqlite::Error> for Refusal {
+impl From<rusqlite::Error> for ApiError {
     fn from(error: rusqlite::Error) -> Self {
         Self::unavailable(format!("could not read the database: {error}"))
     }
 }
 
-impl From<DecodeError> for Refusal {
+impl From<DecodeError> for ApiError {
     fn from(error: DecodeError) -> Self {
         let detail = chain(&error);
         match error {

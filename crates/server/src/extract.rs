@@ -15,7 +15,7 @@ use tinkrs_wire::{Body, compress, header as names};
 
 use crate::Server;
 use crate::auth::Owner;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::request::{Kind, read_json};
 
 /// The largest body that is read, as sent.
@@ -28,11 +28,11 @@ const PLAIN_BYTES: usize = 256 << 20;
 pub(crate) struct Caller(pub(crate) Owner);
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller {
-    type Rejection = Refusal;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let caller = parts.extensions.get::<Self>().cloned();
-        caller.ok_or_else(|| Refusal::unauthorized("`X-API-Key` is missing"))
+        caller.ok_or_else(|| ApiError::unauthorized("`X-API-Key` is missing"))
     }
 }
 
@@ -40,9 +40,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 pub(crate) struct Decoded<T>(pub(crate) T);
 
 impl<T: Body, S: Send + Sync> FromRequest<S> for Decoded<T> {
-    type Rejection = Refusal;
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         refuse_encoded(&request)?;
         read_json(&read(request.into_body()).await?).map(Self)
     }
@@ -52,12 +52,12 @@ impl<T: Body, S: Send + Sync> FromRequest<S> for Decoded<T> {
 pub(crate) struct Parameters<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
-    type Rejection = Refusal;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         match Query::<T>::from_request_parts(parts, state).await {
             Ok(Query(parameters)) => Ok(Self(parameters)),
-            Err(rejection) => Err(Refusal::bad_request(rejection.body_text())),
+            Err(rejection) => Err(ApiError::bad_request(rejection.body_text())),
         }
     }
 }
@@ -66,12 +66,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> 
 pub(crate) struct InPath<T>(pub(crate) T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for InPath<T> {
-    type Rejection = Refusal;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         match Path::<T>::from_request_parts(parts, state).await {
             Ok(Path(ids)) => Ok(Self(ids)),
-            Err(rejection) => Err(Refusal::bad_request(rejection.body_text())),
+            Err(rejection) => Err(ApiError::bad_request(rejection.body_text())),
         }
     }
 }
@@ -80,9 +80,9 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for InPath<
 pub(crate) struct Json(pub(crate) Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for Json {
-    type Rejection = Refusal;
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         refuse_encoded(&request)?;
         read(request.into_body()).await.map(Self)
     }
@@ -91,7 +91,7 @@ impl<S: Send + Sync> FromRequest<S> for Json {
 impl Json {
     /// Returns the body's place in a model's order, whatever else is wrong with it. If it has none,
     /// the refusal tells what is wrong with a body of this kind.
-    pub(crate) fn address(&self, kind: Kind) -> Result<Address, Refusal> {
+    pub(crate) fn address(&self, kind: Kind) -> Result<Address, ApiError> {
         Address::of_json(&self.0).map_err(|error| match kind.read(&self.0) {
             Err(refusal) => refusal,
             Ok(_) => error.into(),
@@ -106,9 +106,9 @@ pub(crate) struct Raw {
 }
 
 impl<S: Send + Sync> FromRequest<S> for Raw {
-    type Rejection = Refusal;
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let encoding = text(&request, header::CONTENT_ENCODING);
         let content_type = text(&request, header::CONTENT_TYPE).unwrap_or_default();
         let is_message = content_type.starts_with(names::PROTOBUF);
@@ -117,7 +117,7 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
             None | Some("identity" | "") => bytes,
             Some("zstd") => compress::decompress(&bytes, PLAIN_BYTES)?,
             Some(other) => {
-                return Err(Refusal::bad_request(format!(
+                return Err(ApiError::bad_request(format!(
                     "`Content-Encoding`: found {other}, expected zstd or none"
                 )));
             }
@@ -127,10 +127,10 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
 }
 
 /// Refuses a compressed body where none is read, instead of taking it for broken JSON.
-fn refuse_encoded(request: &Request) -> Result<(), Refusal> {
+fn refuse_encoded(request: &Request) -> Result<(), ApiError> {
     match text(request, header::CONTENT_ENCODING).as_deref() {
         None | Some("identity" | "") => Ok(()),
-        Some(other) => Err(Refusal::bad_request(format!(
+        Some(other) => Err(ApiError::bad_request(format!(
             "`Content-Encoding`: found {other}, expected none"
         ))),
     }
@@ -141,14 +141,14 @@ fn text(request: &Request, name: header::HeaderName) -> Option<String> {
     Some(value.to_str().unwrap_or("?").trim().to_ascii_lowercase())
 }
 
-async fn read(body: HttpBody) -> Result<Bytes, Refusal> {
+async fn read(body: HttpBody) -> Result<Bytes, ApiError> {
     axum::body::to_bytes(body, BODY_BYTES)
         .await
         .map_err(|error| match std::error::Error::source(&error) {
             Some(source) if source.is::<LengthLimitError>() => {
-                Refusal::too_large(format!("the body has more than {BODY_BYTES} bytes"))
+                ApiError::too_large(format!("the body has more than {BODY_BYTES} bytes"))
             }
-            _ => Refusal::bad_request("the body could not be read to its end"),
+            _ => ApiError::bad_request("the body could not be read to its end"),
         })
 }
 
@@ -163,7 +163,7 @@ pub(crate) async fn refuse_unread_query(
     let query = request.uri().query().unwrap_or_default();
     if is_unread && !query.is_empty() {
         let name = query.split(['=', '&']).next().unwrap_or_default();
-        return Refusal::unknown(name).into_response();
+        return ApiError::unknown(name).into_response();
     }
     next.run(request).await
 }
@@ -175,14 +175,14 @@ pub(crate) async fn require_key(
     next: Next,
 ) -> Response {
     let Some(key) = request.headers().get(names::API_KEY) else {
-        return Refusal::unauthorized("`X-API-Key` is missing").into_response();
+        return ApiError::unauthorized("`X-API-Key` is missing").into_response();
     };
     match server.auth().admit(key.as_bytes(), Timestamp::now()) {
         Ok(owner) => {
             request.extensions_mut().insert(Caller(owner));
             next.run(request).await
         }
-        Err(denied) => Refusal::unauthorized(denied.to_string()).into_response(),
+        Err(denied) => ApiError::unauthorized(denied.to_string()).into_response(),
     }
 }
 

@@ -85,9 +85,9 @@ impl Feeds {
         &self,
         feed: &Feed,
         cursor: u64,
-        patience: Duration,
+        timeout: Duration,
     ) -> (Vec<Completion>, u64) {
-        let deadline = tokio::time::Instant::now() + patience;
+        let deadline = tokio::time::Instant::now() + timeout;
         loop {
             let news = {
                 let mut lines = lock(&self.lines);

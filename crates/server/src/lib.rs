@@ -11,7 +11,7 @@
 //! 5. `results`, `feed`: results between the promise and the poll; `watch`: tokens before that;
 //! 6. `worker`: the thread that owns a model and computes;
 //! 7. `store`, `checkpoints`, `recovery`: what is on the disk, and how it comes back;
-//! 8. `housekeeping`, `faults`: what happens by itself, and what happens on purpose.
+//! 8. `maintenance`, `faults`: what happens by itself, and what happens on purpose.
 //!
 //! What was acknowledged is in the data folder, and a server that is killed at any moment and
 //! started again goes on where it was: see `store` and `recovery`. Every key is an owner of its
@@ -58,8 +58,8 @@ mod error;
 mod extract;
 mod faults;
 mod feed;
-mod housekeeping;
 mod lock;
+mod maintenance;
 mod metrics;
 mod order;
 mod outcome;

@@ -20,7 +20,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::Server;
 use crate::api::{training, weights};
 use crate::auth::Owner;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::order::Place;
 use crate::outcome::Outcome;
 use crate::registry::{Promised, Registry, in_milliseconds};
@@ -54,7 +54,7 @@ pub(crate) enum Taken {
 pub(crate) struct NewOperation {
     pub(crate) answer: Answer,
     /// What is to be done, or why it cannot be done.
-    pub(crate) operation: Result<Operation, Refusal>,
+    pub(crate) operation: Result<Operation, ApiError>,
     pub(crate) permit: Option<OwnedSemaphorePermit>,
     /// What comes into being with the request.
     pub(crate) also: Vec<Change>,
@@ -71,7 +71,7 @@ impl Server {
         kind: Kind,
         address: &Address,
         body: Bytes,
-    ) -> Result<Promise, Refusal> {
+    ) -> Result<Promise, ApiError> {
         let request = kind.read(&body);
         let model_id = ModelId::new(address.model_id.as_str());
         let mut numbered = Numbered {
@@ -90,8 +90,8 @@ impl Server {
     fn take_number(
         &self,
         numbered: &mut Numbered,
-        request: Result<Request, Refusal>,
-    ) -> Result<Taken, Refusal> {
+        request: Result<Request, ApiError>,
+    ) -> Result<Taken, ApiError> {
         let mut registry = self.registry();
         let run = registry.open_run(numbered.owner, &numbered.model_id)?;
         run.last_request = numbered.accepted;
@@ -104,13 +104,13 @@ impl Server {
             return same(known, numbered).map(Taken::Before);
         }
         if number < 1 {
-            return Err(Refusal::bad_request(format!(
+            return Err(ApiError::bad_request(format!(
                 "`seq_id`: found {number}, expected 1 or more"
             )));
         }
         let place = run.order.place(number);
         if place == Place::Past {
-            return Err(Refusal::bad_request(format!(
+            return Err(ApiError::bad_request(format!(
                 "`seq_id`: {number} came too late: the model is at {}",
                 run.order.next()
             )));
@@ -146,7 +146,7 @@ impl Server {
         owner: Owner,
         model_id: &ModelId,
         request: Request,
-    ) -> Result<Operation, Refusal> {
+    ) -> Result<Operation, ApiError> {
         match request {
             Request::Pass(request) => training::prepare_pass(request, self, owner),
             Request::OptimStep(request) => training::prepare_step(&request),
@@ -177,7 +177,7 @@ impl Server {
         &self,
         numbered: Numbered,
         taken: Taken,
-    ) -> Result<Promise, Refusal> {
+    ) -> Result<Promise, ApiError> {
         let server = self.clone();
         let model_id = numbered.model_id.clone();
         let accepting = async move {
@@ -188,7 +188,7 @@ impl Server {
         };
         let id = tokio::spawn(accepting)
             .await
-            .map_err(|_| Refusal::unavailable("the server is stopping"))??;
+            .map_err(|_| ApiError::unavailable("the server is stopping"))??;
         Ok(promise(id, &model_id))
     }
 
@@ -196,7 +196,7 @@ impl Server {
         &self,
         numbered: Numbered,
         new: NewOperation,
-    ) -> Result<RequestId, Refusal> {
+    ) -> Result<RequestId, ApiError> {
         let id = new.answer.id().clone();
         let failed = new.operation.as_ref().err();
         let failed = failed.map(|refusal| Outcome::user_error(refusal.detail()));
@@ -222,7 +222,7 @@ impl Server {
             if numbered.number == 0 {
                 registry.runs.remove(&numbered.model_id);
             }
-            return Err(Refusal::unavailable(error.to_string()));
+            return Err(ApiError::unavailable(error.to_string()));
         }
         let is_late = run.order.place(numbered.number) == Place::Past;
         let job = match (new.operation, failed) {
@@ -264,14 +264,14 @@ impl Server {
     }
 
     /// Waits until the first request of this number is durable.
-    async fn confirm(&self, numbered: Numbered, id: RequestId) -> Result<RequestId, Refusal> {
+    async fn confirm(&self, numbered: Numbered, id: RequestId) -> Result<RequestId, ApiError> {
         let written = self.shared().store.write(Change::Nothing).await;
-        written.map_err(|error| Refusal::unavailable(error.to_string()))?;
+        written.map_err(|error| ApiError::unavailable(error.to_string()))?;
         let mut registry = self.registry();
         let run = registry.run(numbered.owner, &numbered.model_id)?;
         match run.requests.get(&numbered.number) {
             Some(known) if known.id == id => Ok(id),
-            _ => Err(Refusal::unavailable(
+            _ => Err(ApiError::unavailable(
                 "the first request of this number could not be stored",
             )),
         }
@@ -279,10 +279,10 @@ impl Server {
 
     /// Gives up on operations that have not come in time, and on those that wait for them.
     pub(crate) fn abandon_gaps(&self) {
-        let patience = self.shared().settings.gap_patience;
+        let timeout = self.shared().settings.gap_timeout;
         let mut registry = self.registry();
         for run in registry.runs.values_mut() {
-            if run.gap_since.is_none_or(|since| since.elapsed() < patience) {
+            if run.gap_since.is_none_or(|since| since.elapsed() < timeout) {
                 continue;
             }
             run.gap_since = None;
@@ -296,7 +296,7 @@ impl Server {
                 answer.finish(Outcome::user_error(format!(
                     "seq_id {missing} did not arrive within {} s, and later operations must not \
                      run without it",
-                    patience.as_secs_f64()
+                    timeout.as_secs_f64()
                 )));
             }
         }
@@ -304,12 +304,12 @@ impl Server {
 }
 
 /// Returns the id of a request that has this number, if it is the same request.
-pub(crate) fn same(known: &Promised, numbered: &Numbered) -> Result<RequestId, Refusal> {
+pub(crate) fn same(known: &Promised, numbered: &Numbered) -> Result<RequestId, ApiError> {
     if known.digest == numbered.digest || numbered.kind.may_vary() {
         return Ok(known.id.clone());
     }
     // Not 409: the official client repeats that for minutes, and no repeat can help.
-    Err(Refusal::bad_request(format!(
+    Err(ApiError::bad_request(format!(
         "`seq_id`: {} was used for a request with another body",
         numbered.number
     )))

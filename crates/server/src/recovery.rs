@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tinkrs_types::{ModelId, SamplingSessionId, SessionId, SessionStatus};
 
 use crate::Server;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::feed::Feed;
 use crate::outcome::{Outcome, OutcomeKind};
 use crate::registry::{Promised, Run, Sampler, Session};
@@ -107,7 +107,7 @@ impl Server {
             let operation = match (&base, kind) {
                 _ if ended && !repeats => None,
                 (None, _) => None,
-                (_, None) => Some(Err(Refusal::bad_request("an unknown kind of request"))),
+                (_, None) => Some(Err(ApiError::bad_request("an unknown kind of request"))),
                 (Some(_), Some(kind)) => Some(
                     self.read_again(&request, kind)
                         .and_then(|read| self.prepare(&mut self.registry(), owner, &id, read)),
@@ -192,7 +192,7 @@ impl Server {
         };
         let kind = Kind::from_name(&request.kind);
         let read = kind
-            .ok_or_else(|| Refusal::bad_request("an unknown kind of request"))
+            .ok_or_else(|| ApiError::bad_request("an unknown kind of request"))
             .and_then(|kind| self.read_again(&request, kind));
         match read {
             Ok(Request::Sample(sample)) => {
@@ -218,14 +218,14 @@ impl Server {
         }
     }
 
-    fn read_again(&self, request: &LoadedRequest, kind: Kind) -> Result<Request, Refusal> {
+    fn read_again(&self, request: &LoadedRequest, kind: Kind) -> Result<Request, ApiError> {
         let path = self.shared().store.files().body(&request.id);
         let body = std::fs::read(&path).map(Bytes::from);
         let body = body.map_err(|error| {
-            Refusal::unavailable(format!("could not read the request again: {error}"))
+            ApiError::unavailable(format!("could not read the request again: {error}"))
         })?;
         if crate::queue::digest(&body) != request.digest {
-            return Err(Refusal::unavailable("the request was damaged on the disk"));
+            return Err(ApiError::unavailable("the request was damaged on the disk"));
         }
         kind.read(&body)
     }

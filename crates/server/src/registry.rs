@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use tinkrs_types::{ModelId, RequestId, SamplingSessionId, SessionId, SessionStatus};
 
 use crate::auth::Owner;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::order::Order;
 use crate::recent::Recent;
 use crate::record::{RunRecord, SamplerRecord, SessionRecord};
@@ -161,12 +161,12 @@ impl Registry {
     }
 
     /// Whether there is or was such a session, whoever owns it.
-    pub(crate) fn has_session(&mut self, id: &SessionId) -> Result<bool, Refusal> {
+    pub(crate) fn has_session(&mut self, id: &SessionId) -> Result<bool, ApiError> {
         self.recall_session(id)?;
         Ok(self.sessions.contains_key(id))
     }
 
-    fn recall_session(&mut self, id: &SessionId) -> Result<(), Refusal> {
+    fn recall_session(&mut self, id: &SessionId) -> Result<(), ApiError> {
         if !self.sessions.contains_key(id)
             && let Some(record) = self.store.session(id)?
         {
@@ -175,7 +175,7 @@ impl Registry {
         Ok(())
     }
 
-    fn recall_run(&mut self, id: &ModelId) -> Result<(), Refusal> {
+    fn recall_run(&mut self, id: &ModelId) -> Result<(), ApiError> {
         if self.runs.contains_key(id) {
             return Ok(());
         }
@@ -191,7 +191,7 @@ impl Registry {
         Ok(())
     }
 
-    fn recall_sampler(&mut self, id: &SamplingSessionId) -> Result<(), Refusal> {
+    fn recall_sampler(&mut self, id: &SamplingSessionId) -> Result<(), ApiError> {
         if !self.samplers.contains_key(id)
             && let Some(record) = self.store.sampler(id)?
         {
@@ -207,12 +207,12 @@ impl Registry {
         &mut self,
         owner: Owner,
         id: &SessionId,
-    ) -> Result<&mut Session, Refusal> {
+    ) -> Result<&mut Session, ApiError> {
         self.recall_session(id)?;
         let session = self.sessions.get_mut(id);
         session
             .filter(|session| session.record.owner == owner)
-            .ok_or_else(|| Refusal::not_found(format!("there is no session `{id}`")))
+            .ok_or_else(|| ApiError::not_found(format!("there is no session `{id}`")))
     }
 
     /// Finds a session in which things can still be done, and notes that its client is there.
@@ -220,10 +220,10 @@ impl Registry {
         &mut self,
         owner: Owner,
         id: &SessionId,
-    ) -> Result<&mut Session, Refusal> {
+    ) -> Result<&mut Session, ApiError> {
         let session = self.session(owner, id)?;
         if !session.is_open() {
-            return Err(Refusal::bad_request(format!("session `{id}` is finished")));
+            return Err(ApiError::bad_request(format!("session `{id}` is finished")));
         }
         session.seen = Instant::now();
         Ok(session)
@@ -234,26 +234,26 @@ impl Registry {
         &mut self,
         owner: Owner,
         id: &ModelId,
-    ) -> Result<Option<&mut Run>, Refusal> {
+    ) -> Result<Option<&mut Run>, ApiError> {
         self.recall_run(id)?;
         let run = self.runs.get_mut(id);
         Ok(run.filter(|run| run.record.owner == owner))
     }
 
     /// Finds a model.
-    pub(crate) fn run(&mut self, owner: Owner, id: &ModelId) -> Result<&mut Run, Refusal> {
+    pub(crate) fn run(&mut self, owner: Owner, id: &ModelId) -> Result<&mut Run, ApiError> {
         self.find_run(owner, id)?
-            .ok_or_else(|| Refusal::not_found(format!("there is no model `{id}`")))
+            .ok_or_else(|| ApiError::not_found(format!("there is no model `{id}`")))
     }
 
     /// Finds a model that can be trained.
-    pub(crate) fn open_run(&mut self, owner: Owner, id: &ModelId) -> Result<&mut Run, Refusal> {
+    pub(crate) fn open_run(&mut self, owner: Owner, id: &ModelId) -> Result<&mut Run, ApiError> {
         let session = self.run(owner, id)?.record.session.clone();
         self.open_session(owner, &session)?;
         let run = self.run(owner, id)?;
         match &run.record.closed {
             None => Ok(run),
-            Some(why) => Err(Refusal::bad_request(format!(
+            Some(why) => Err(ApiError::bad_request(format!(
                 "model `{id}` cannot be trained: {why}"
             ))),
         }
@@ -264,7 +264,7 @@ impl Registry {
         &mut self,
         owner: Owner,
         id: &SamplingSessionId,
-    ) -> Result<Option<&mut Sampler>, Refusal> {
+    ) -> Result<Option<&mut Sampler>, ApiError> {
         self.recall_sampler(id)?;
         let sampler = self.samplers.get_mut(id);
         Ok(sampler.filter(|sampler| sampler.record.owner == owner))
@@ -275,9 +275,9 @@ impl Registry {
         &mut self,
         owner: Owner,
         id: &SamplingSessionId,
-    ) -> Result<&mut Sampler, Refusal> {
+    ) -> Result<&mut Sampler, ApiError> {
         self.find_sampler(owner, id)?
-            .ok_or_else(|| Refusal::not_found(format!("there is no sampling session `{id}`")))
+            .ok_or_else(|| ApiError::not_found(format!("there is no sampling session `{id}`")))
     }
 
     /// Finds a sampling session whose session is not finished.
@@ -285,7 +285,7 @@ impl Registry {
         &mut self,
         owner: Owner,
         id: &SamplingSessionId,
-    ) -> Result<&mut Sampler, Refusal> {
+    ) -> Result<&mut Sampler, ApiError> {
         let session = self.sampler(owner, id)?.record.session.clone();
         self.open_session(owner, &session)?;
         self.sampler(owner, id)

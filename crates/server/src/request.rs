@@ -17,7 +17,7 @@ use tinkrs_wire::op::save_weights_for_sampler::SaveWeightsForSamplerRequest;
 use tinkrs_wire::op::unload_model::UnloadModelRequest;
 use tinkrs_wire::{Body, DecodeError};
 
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::unknown;
 
 /// What a journaled request is.
@@ -103,7 +103,7 @@ impl Kind {
     }
 
     /// Reads a request, every part of it.
-    pub(crate) fn read(self, body: &Bytes) -> Result<Request, Refusal> {
+    pub(crate) fn read(self, body: &Bytes) -> Result<Request, ApiError> {
         Ok(match self {
             Self::CreateModel => {
                 read_json::<CreateModelRequest>(body).map(|_| Request::CreateModel)?
@@ -148,23 +148,23 @@ pub(crate) enum Request {
 const JSON_VALUES: usize = 4 << 20;
 
 /// Reads a JSON body whose every member is known.
-pub(crate) fn read_json<T: Body>(bytes: &[u8]) -> Result<T, Refusal> {
+pub(crate) fn read_json<T: Body>(bytes: &[u8]) -> Result<T, ApiError> {
     check_values(bytes)?;
     let body = T::decode(bytes)?;
     let sent: Value = serde_json::from_slice(bytes).unwrap_or_default();
     let known = serde_json::to_value(&body).unwrap_or_default();
     match unknown::member(&sent, &known) {
         None => Ok(body),
-        Some(name) => Err(Refusal::unknown(&name)),
+        Some(name) => Err(ApiError::unknown(&name)),
     }
 }
 
 /// Counts what separates values, before memory is set aside for each of them.
-pub(crate) fn check_values(bytes: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn check_values(bytes: &[u8]) -> Result<(), ApiError> {
     let separators = bytes.iter().filter(|byte| b",[{".contains(byte));
     match separators.count() {
         0..=JSON_VALUES => Ok(()),
-        _ => Err(Refusal::too_large(format!(
+        _ => Err(ApiError::too_large(format!(
             "the body has more than {JSON_VALUES} values"
         ))),
     }
@@ -174,13 +174,13 @@ pub(crate) fn check_values(bytes: &[u8]) -> Result<(), Refusal> {
 fn read_pass(
     body: &[u8],
     read: impl FnOnce(&[u8]) -> Result<ForwardBackwardRequest, DecodeError>,
-) -> Result<ForwardBackwardRequest, Refusal> {
+) -> Result<ForwardBackwardRequest, ApiError> {
     check_values(body)?;
     let request = read(body)?;
     let sent = serde_json::from_slice(body).unwrap_or_default();
     match unknown::pass_member(&sent) {
         None => Ok(request),
-        Some(name) => Err(Refusal::unknown(&name)),
+        Some(name) => Err(ApiError::unknown(&name)),
     }
 }
 

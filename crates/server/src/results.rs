@@ -204,13 +204,13 @@ impl Results {
         }
     }
 
-    /// Waits for a result, but not longer than `patience`. One of more than `inline` bytes is only
+    /// Waits for a result, but not longer than `timeout`. One of more than `inline` bytes is only
     /// announced.
     pub(crate) async fn wait(
         &self,
         owner: Owner,
         id: &RequestId,
-        patience: Duration,
+        timeout: Duration,
         inline: u64,
     ) -> Lookup {
         let entry = {
@@ -223,7 +223,7 @@ impl Results {
         };
         let mut news = entry.state.subscribe();
         let is_done = |state: &State| matches!(state, State::Done { .. });
-        let state = match tokio::time::timeout(patience, news.wait_for(is_done)).await {
+        let state = match tokio::time::timeout(timeout, news.wait_for(is_done)).await {
             Ok(Ok(state)) => state.clone(),
             Ok(Err(_)) | Err(_) => State::Pending,
         };

@@ -10,7 +10,7 @@ use crate::api::{
     admin, checkpoints, console, copies, downloads, futures, imports, keys, listings, losses,
     models, sampling, service, session_listings, sessions, traces, training, weights,
 };
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::{Server, extract, faults, metrics};
 
 /// The routes that read a query. Others refuse one.
@@ -123,7 +123,7 @@ pub fn router(server: Server) -> Router {
         .layer(middleware::from_fn_with_state(metrics, metrics::observe))
 }
 
-async fn not_found(request: Request) -> Refusal {
+async fn not_found(request: Request) -> ApiError {
     let (method, path) = (request.method(), request.uri().path());
-    Refusal::not_found(format!("{method} {path} is not implemented by this server"))
+    ApiError::not_found(format!("{method} {path} is not implemented by this server"))
 }

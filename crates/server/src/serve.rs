@@ -22,7 +22,7 @@ pub async fn serve(
     server: Server,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    server.keep_house();
+    server.run_maintenance();
     let stopping = server.clone();
     let shutdown = async move {
         shutdown.await;

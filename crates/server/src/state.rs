@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::auth::Auth;
 use crate::checkpoints::Checkpoints;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::faults::Faults;
 use crate::lock::lock;
 use crate::registry::Registry;
@@ -60,11 +60,11 @@ pub struct Settings {
     pub queued_samples: usize,
     /// How long operations wait for one with a lower number while nothing comes. Default five and a half
     /// minutes: clients try for five to submit one.
-    pub gap_patience: Duration,
+    pub gap_timeout: Duration,
     /// How long a poll waits for a result. Default 30 seconds; clients hang up after 45.
-    pub poll_patience: Duration,
+    pub poll_timeout: Duration,
     /// How long a session lives without a sign of its client. Default five minutes.
-    pub session_patience: Duration,
+    pub session_timeout: Duration,
     /// How long a result is kept after it was fetched. Default five minutes.
     pub keep_fetched: Duration,
     /// How long a result is kept that nobody fetches. Default a day.
@@ -92,9 +92,9 @@ impl Settings {
             data: data.as_ref().to_owned(),
             queued_operations: 1024,
             queued_samples: 4096,
-            gap_patience: Duration::from_secs(330),
-            poll_patience: Duration::from_secs(30),
-            session_patience: Duration::from_secs(300),
+            gap_timeout: Duration::from_secs(330),
+            poll_timeout: Duration::from_secs(30),
+            session_timeout: Duration::from_secs(300),
             keep_fetched: Duration::from_secs(300),
             keep_unfetched: Duration::from_secs(24 * 3600),
             inline_bytes: 1 << 20,
@@ -170,17 +170,17 @@ pub(crate) struct Base {
 
 impl Base {
     /// Takes a place in the queue of training operations.
-    pub(crate) fn operation_permit(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+    pub(crate) fn operation_permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         Arc::clone(&self.operations)
             .try_acquire_owned()
-            .map_err(|_| Refusal::busy("too many training operations are waiting"))
+            .map_err(|_| ApiError::busy("too many training operations are waiting"))
     }
 
     /// Takes a place in the queue of samples.
-    pub(crate) fn sample_permit(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+    pub(crate) fn sample_permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         Arc::clone(&self.samples)
             .try_acquire_owned()
-            .map_err(|_| Refusal::busy("too many samples are waiting"))
+            .map_err(|_| ApiError::busy("too many samples are waiting"))
     }
 
     /// Hands something to the thread. If that is gone, so is the server.
@@ -313,10 +313,10 @@ impl Server {
     }
 
     /// Finds a base model by its name.
-    pub(crate) fn base(&self, name: &str) -> Result<&Arc<Base>, Refusal> {
+    pub(crate) fn base(&self, name: &str) -> Result<&Arc<Base>, ApiError> {
         self.inner.bases.get(name).ok_or_else(|| {
             let names: Vec<_> = self.inner.bases.keys().map(String::as_str).collect();
-            Refusal::bad_request(format!(
+            ApiError::bad_request(format!(
                 "`base_model`: found `{name}`, expected one of: {}",
                 names.join(", ")
             ))

@@ -15,7 +15,7 @@ use tinkrs_types::{
 use super::{PROJECT, Plain, check_project};
 use crate::Server;
 use crate::auth::Owner;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::extract::{Caller, Parameters};
 use crate::store::{Change, UsageKind, UsageRow};
 
@@ -46,7 +46,7 @@ pub(crate) async fn audit(
     State(server): State<Server>,
     Caller(owner): Caller,
     Parameters(query): Parameters<AuditQuery>,
-) -> Result<Plain<AuditLog>, Refusal> {
+) -> Result<Plain<AuditLog>, ApiError> {
     // What was done before the question is in the answer.
     server.shared().store.write(Change::Nothing).await?;
     server.audit_log(owner, &query).map(Plain)
@@ -56,7 +56,7 @@ pub(crate) async fn usage(
     State(server): State<Server>,
     Caller(owner): Caller,
     Parameters(query): Parameters<UsageQuery>,
-) -> Result<Plain<BillingUsage>, Refusal> {
+) -> Result<Plain<BillingUsage>, ApiError> {
     server.usage(owner, &query).map(Plain)
 }
 
@@ -64,18 +64,18 @@ pub(crate) async fn storage(
     State(server): State<Server>,
     Caller(owner): Caller,
     Parameters(query): Parameters<StorageQuery>,
-) -> Result<Plain<StorageUsage>, Refusal> {
+) -> Result<Plain<StorageUsage>, ApiError> {
     query.project_id.as_deref().map(check_project).transpose()?;
     Ok(Plain(server.storage(owner)))
 }
 
 impl Server {
-    fn audit_log(&self, owner: Owner, query: &AuditQuery) -> Result<AuditLog, Refusal> {
+    fn audit_log(&self, owner: Owner, query: &AuditQuery) -> Result<AuditLog, ApiError> {
         let today = || Timestamp::now().to_zoned(TimeZone::UTC).date();
         let day = query.day.unwrap_or_else(today);
         let midnight = |date: Date| date.to_zoned(TimeZone::UTC).map(|zoned| zoned.timestamp());
         let range = midnight(day).and_then(|start| Ok(start..midnight(day.checked_add(1.day())?)?));
-        let range = range.map_err(|error| Refusal::bad_request(format!("`day`: {error}")))?;
+        let range = range.map_err(|error| ApiError::bad_request(format!("`day`: {error}")))?;
         let prefix = match query.event_type.unwrap_or_default() {
             AuditEventType::All => "",
             AuditEventType::Checkpoints => "checkpoint_",
@@ -103,20 +103,22 @@ impl Server {
         })
     }
 
-    fn usage(&self, owner: Owner, query: &UsageQuery) -> Result<BillingUsage, Refusal> {
+    fn usage(&self, owner: Owner, query: &UsageQuery) -> Result<BillingUsage, ApiError> {
         let hour = |name: &str, time: Timestamp| match time.as_second() % 3600 {
             0 if time.subsec_nanosecond() == 0 => Ok(time.as_second() / 3600),
-            _ => Err(Refusal::bad_request(format!(
+            _ => Err(ApiError::bad_request(format!(
                 "`{name}`: found {time}, expected a full hour"
             ))),
         };
         let hours =
             hour("starting_on", query.starting_on)?..hour("ending_before", query.ending_before)?;
         if query.starting_on > Timestamp::now() {
-            return Err(Refusal::bad_request("`starting_on`: it lies in the future"));
+            return Err(ApiError::bad_request(
+                "`starting_on`: it lies in the future",
+            ));
         }
         if hours.start >= hours.end || hours.end - hours.start > USAGE_HOURS {
-            return Err(Refusal::bad_request(
+            return Err(ApiError::bad_request(
                 "`ending_before`: expected a time after `starting_on`, at most 14 days later",
             ));
         }

@@ -11,7 +11,7 @@ use tinkrs_wire::op::set_checkpoint_ttl::SetCheckpointTtlRequest;
 use super::Plain;
 use crate::Server;
 use crate::auth::Owner;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::extract::{Caller, Decoded, InPath};
 
 /// The segments of a checkpoint's address.
@@ -21,10 +21,10 @@ pub(crate) async fn delete(
     State(server): State<Server>,
     Caller(owner): Caller,
     InPath(address): InPath<Address>,
-) -> Result<Plain<Map<String, Value>>, Refusal> {
+) -> Result<Plain<Map<String, Value>>, ApiError> {
     let path = read_address(address)?;
     let checkpoints = &server.shared().checkpoints;
-    let missing = || Refusal::not_found(format!("there is no checkpoint `{path}`"));
+    let missing = || ApiError::not_found(format!("there is no checkpoint `{path}`"));
     let saved = checkpoints.find_own(owner, &path).ok_or_else(missing)?;
     let taken = checkpoints.take(|saved| saved.owner == owner && *saved.path() == path);
     for change in taken {
@@ -44,7 +44,7 @@ pub(crate) async fn publish(
     State(server): State<Server>,
     Caller(owner): Caller,
     InPath(address): InPath<Address>,
-) -> Result<Plain<Map<String, Value>>, Refusal> {
+) -> Result<Plain<Map<String, Value>>, ApiError> {
     server
         .set_public(owner, &read_address(address)?, true)
         .await
@@ -54,7 +54,7 @@ pub(crate) async fn unpublish(
     State(server): State<Server>,
     Caller(owner): Caller,
     InPath(address): InPath<Address>,
-) -> Result<Plain<Map<String, Value>>, Refusal> {
+) -> Result<Plain<Map<String, Value>>, ApiError> {
     server
         .set_public(owner, &read_address(address)?, false)
         .await
@@ -65,7 +65,7 @@ pub(crate) async fn set_ttl(
     Caller(owner): Caller,
     InPath(address): InPath<Address>,
     Decoded(request): Decoded<SetCheckpointTtlRequest>,
-) -> Result<Plain<Map<String, Value>>, Refusal> {
+) -> Result<Plain<Map<String, Value>>, ApiError> {
     let path = read_address(address)?;
     request.ttl_seconds.map(check_ttl).transpose()?;
     let ttl = request.ttl_seconds.map(Duration::from_secs);
@@ -85,11 +85,11 @@ impl Server {
         owner: Owner,
         path: &TinkerPath,
         public: bool,
-    ) -> Result<Plain<Map<String, Value>>, Refusal> {
+    ) -> Result<Plain<Map<String, Value>>, ApiError> {
         let set = |checkpoint: &mut Checkpoint| {
             if checkpoint.public == public {
                 let state = if public { "public" } else { "private" };
-                return Err(Refusal::conflict(format!("`{path}` is {state} already")));
+                return Err(ApiError::conflict(format!("`{path}` is {state} already")));
             }
             checkpoint.public = public;
             Ok(())
@@ -109,10 +109,10 @@ impl Server {
         &self,
         owner: Owner,
         path: &TinkerPath,
-        change: impl FnOnce(&mut Checkpoint) -> Result<(), Refusal>,
-    ) -> Result<(), Refusal> {
+        change: impl FnOnce(&mut Checkpoint) -> Result<(), ApiError>,
+    ) -> Result<(), ApiError> {
         let modified = self.shared().checkpoints.modify(owner, path, change);
-        let missing = || Refusal::not_found(format!("there is no checkpoint `{path}`"));
+        let missing = || ApiError::not_found(format!("there is no checkpoint `{path}`"));
         modified.await.ok_or_else(missing)?
     }
 
@@ -123,9 +123,9 @@ impl Server {
 }
 
 /// Puts the segments of an address together.
-pub(super) fn read_address((run, kind, name): Address) -> Result<TinkerPath, Refusal> {
+pub(super) fn read_address((run, kind, name): Address) -> Result<TinkerPath, ApiError> {
     let kind = CheckpointKind::from_segment(&kind).ok_or_else(|| {
-        Refusal::bad_request(format!(
+        ApiError::bad_request(format!(
             "found the kind `{kind}`, expected weights, sampler_weights or external_weights"
         ))
     })?;

@@ -19,7 +19,7 @@ use tinkrs_wire::header as names;
 
 use crate::Server;
 use crate::auth::Owner;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::extract::InPath;
 
 pub(crate) const SESSIONS: &str = "/sessions";
@@ -63,7 +63,7 @@ fn credential(headers: &HeaderMap) -> Option<Vec<u8>> {
 pub(crate) async fn sessions(
     State(server): State<Server>,
     Reader(owner): Reader,
-) -> Result<Page, Refusal> {
+) -> Result<Page, ApiError> {
     let mut page = Page::new("Sessions");
     let all = server.sessions(owner)?;
     let rows = all.iter().take(NEWEST).map(|session| {
@@ -85,7 +85,7 @@ pub(crate) async fn session(
     State(server): State<Server>,
     Reader(owner): Reader,
     InPath(id): InPath<String>,
-) -> Result<Page, Refusal> {
+) -> Result<Page, ApiError> {
     let id = SessionId::new(id);
     let info = server.session_info(owner, &id)?;
     let record = server.registry().session(owner, &id)?.record.clone();
@@ -113,7 +113,7 @@ pub(crate) async fn run(
     State(server): State<Server>,
     Reader(owner): Reader,
     InPath(id): InPath<String>,
-) -> Result<Page, Refusal> {
+) -> Result<Page, ApiError> {
     let id = ModelId::new(id);
     let (record, time) = {
         let mut registry = server.registry();
@@ -152,8 +152,8 @@ pub(crate) async fn checkpoint(
     State(server): State<Server>,
     Reader(owner): Reader,
     InPath((run, id)): InPath<(String, String)>,
-) -> Result<Page, Refusal> {
-    let missing = || Refusal::not_found(format!("there is no checkpoint `{id}`"));
+) -> Result<Page, ApiError> {
+    let missing = || ApiError::not_found(format!("there is no checkpoint `{id}`"));
     let (kind, name) = id.split_once('/').ok_or_else(missing)?;
     let kind = CheckpointKind::from_segment(kind).ok_or_else(missing)?;
     let path = TinkerPath::new(ModelId::new(run), kind, name)?;

@@ -12,7 +12,7 @@ use tinkrs_wire::op::copy_weights::CopyWeightsRequest;
 use super::{Plain, check_project, sessions::uuid};
 use crate::Server;
 use crate::auth::Owner;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::extract::{Caller, Decoded};
 use crate::queue::digest;
 use crate::record::{RunRecord, SessionRecord};
@@ -24,9 +24,9 @@ pub(crate) async fn copy(
     Caller(owner): Caller,
     headers: HeaderMap,
     Decoded(request): Decoded<CopyWeightsRequest>,
-) -> Result<Plain<CopiedWeights>, Refusal> {
+) -> Result<Plain<CopiedWeights>, ApiError> {
     if headers.contains_key("x-tinker-weights-access-token") {
-        return Err(Refusal::bad_request(
+        return Err(ApiError::bad_request(
             "`X-Tinker-Weights-Access-Token`: this server makes no such tokens; publish the checkpoint \
              instead",
         ));
@@ -48,24 +48,24 @@ impl Server {
         owner: Owner,
         session: SessionId,
         request: CopyWeightsRequest,
-    ) -> Result<CopiedWeights, Refusal> {
+    ) -> Result<CopiedWeights, ApiError> {
         if let Some(project) = &request.destination_project_id {
             check_project(project.as_str())?;
         }
         if request.session_id.is_some() || request.model_seq_id.is_some() {
-            return Err(Refusal::bad_request(
+            return Err(ApiError::bad_request(
                 "`session_id` and `model_seq_id`: a copy gets a session of its own",
             ));
         }
         if request.weights_access_token.is_some() {
-            return Err(Refusal::bad_request(
+            return Err(ApiError::bad_request(
                 "`weights_access_token`: this server makes no such tokens; publish the checkpoint instead",
             ));
         }
         request.ttl_seconds.map(check_ttl).transpose()?;
         let source = request.source_path;
         if source.kind() == CheckpointKind::External {
-            return Err(Refusal::bad_request(
+            return Err(ApiError::bad_request(
                 "`source_path`: expected a training or sampler checkpoint",
             ));
         }
@@ -75,7 +75,7 @@ impl Server {
         let found = self.checkpoint(owner, &source);
         if let Some(copy) = checkpoints.find_own(owner, &path) {
             if found.is_ok_and(|source| source.folder != copy.folder) {
-                return Err(Refusal::bad_request(format!(
+                return Err(ApiError::bad_request(format!(
                     "`X-Idempotency-Key` was used for `{path}`, a copy of another checkpoint"
                 )));
             }
@@ -95,7 +95,7 @@ impl Server {
         let run = RunRecord::holding(&session, &saved.info, "it holds a copy of a checkpoint");
         // In memory first: the source may be deleted at any moment, and its files must stay then.
         if !checkpoints.add_copy(&source, saved.clone()) {
-            return Err(Refusal::not_found(format!(
+            return Err(ApiError::not_found(format!(
                 "there is no checkpoint `{source}`"
             )));
         }

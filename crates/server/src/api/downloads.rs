@@ -19,7 +19,7 @@ use super::checkpoints::{Address, read_address};
 use super::{Plain, json as json_reply};
 use crate::Server;
 use crate::auth::Owner;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::extract::{Caller, InPath};
 use crate::record::SavedCheckpoint;
 use crate::store::files::remove;
@@ -37,7 +37,7 @@ pub(crate) async fn external_urls(
     Caller(owner): Caller,
     InPath(address): InPath<Address>,
     headers: HeaderMap,
-) -> Result<Plain<ExternalWeightsUrls>, Refusal> {
+) -> Result<Plain<ExternalWeightsUrls>, ApiError> {
     let path = read_address(address)?;
     path.require(CheckpointKind::External)?;
     let saved = server.read_checkpoint(owner, &path)?;
@@ -56,14 +56,14 @@ pub(crate) async fn archive(
     Caller(owner): Caller,
     InPath(address): InPath<Address>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let path = read_address(address)?;
     let saved = server.read_checkpoint(owner, &path)?;
     let expires = expiry()?;
     let url = server.link(&headers, &saved, ARCHIVE, expires)?;
     let date = rfc2822::DateTimePrinter::new()
         .timestamp_to_rfc9110_string(&expires)
-        .map_err(|error| Refusal::unavailable(error.to_string()))?;
+        .map_err(|error| ApiError::unavailable(error.to_string()))?;
     let headers = [(header::LOCATION, url.clone()), (header::EXPIRES, date)];
     let body = json!({"url": url, "expires": expires.to_string()});
     Ok((StatusCode::FOUND, headers, json_reply(body.to_string())).into_response())
@@ -75,10 +75,10 @@ pub(crate) async fn file(
     InPath((folder, name)): InPath<(String, String)>,
     uri: Uri,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let query = uri.query().unwrap_or_default();
     let checked = server.auth().check(uri.path(), query, Timestamp::now());
-    checked.map_err(|bad| Refusal::forbidden(bad.to_string()))?;
+    checked.map_err(|bad| ApiError::forbidden(bad.to_string()))?;
     let is_archive = name == ARCHIVE;
     let file = server.file_of(&folder, name).await?;
     let sent = ServeFile::new(&file).try_call(request).await;
@@ -87,12 +87,16 @@ pub(crate) async fn file(
         remove(&file);
     }
     sent.map(IntoResponse::into_response)
-        .map_err(|error| Refusal::unavailable(error.to_string()))
+        .map_err(|error| ApiError::unavailable(error.to_string()))
 }
 
 impl Server {
     /// Finds a checkpoint that is about to be downloaded.
-    fn read_checkpoint(&self, owner: Owner, path: &TinkerPath) -> Result<SavedCheckpoint, Refusal> {
+    fn read_checkpoint(
+        &self,
+        owner: Owner,
+        path: &TinkerPath,
+    ) -> Result<SavedCheckpoint, ApiError> {
         let saved = self.checkpoint(owner, path)?;
         self.remember(owner, "checkpoint_read", path);
         Ok(saved)
@@ -104,11 +108,11 @@ impl Server {
         headers: &HeaderMap,
         path: &str,
         expires: Timestamp,
-    ) -> Result<String, Refusal> {
+    ) -> Result<String, ApiError> {
         let host = headers
             .get(header::HOST)
             .and_then(|host| host.to_str().ok());
-        let host = host.ok_or_else(|| Refusal::bad_request("`Host` is missing"))?;
+        let host = host.ok_or_else(|| ApiError::bad_request("`Host` is missing"))?;
         let query = self.auth().sign(path, expires);
         Ok(format!("http://{host}{path}?{query}"))
     }
@@ -120,7 +124,7 @@ impl Server {
         saved: &SavedCheckpoint,
         name: &str,
         expires: Timestamp,
-    ) -> Result<String, Refusal> {
+    ) -> Result<String, ApiError> {
         // A folder's own name is drawn by chance, and so leads to one checkpoint only.
         let folder = saved
             .folder
@@ -131,8 +135,8 @@ impl Server {
     }
 
     /// Finds a file of a checkpoint by the name of its folder.
-    async fn file_of(&self, folder: &str, name: String) -> Result<PathBuf, Refusal> {
-        let missing = || Refusal::not_found("the checkpoint was deleted");
+    async fn file_of(&self, folder: &str, name: String) -> Result<PathBuf, ApiError> {
+        let missing = || ApiError::not_found("the checkpoint was deleted");
         let found = self
             .shared()
             .checkpoints
@@ -147,9 +151,9 @@ impl Server {
             });
             let made = made
                 .await
-                .map_err(|error| Refusal::unavailable(error.to_string()))?;
+                .map_err(|error| ApiError::unavailable(error.to_string()))?;
             return made.map_err(|error| {
-                Refusal::unavailable(format!("could not make the archive: {error}"))
+                ApiError::unavailable(format!("could not make the archive: {error}"))
             });
         }
         // Looked up, never joined: a name cannot lead elsewhere.
@@ -159,12 +163,12 @@ impl Server {
     }
 }
 
-fn expiry() -> Result<Timestamp, Refusal> {
+fn expiry() -> Result<Timestamp, ApiError> {
     let expires = Timestamp::now().checked_add(LINK_TIME);
-    expires.map_err(|error| Refusal::unavailable(error.to_string()))
+    expires.map_err(|error| ApiError::unavailable(error.to_string()))
 }
 
-fn file_names(folder: &FilePath) -> Result<Vec<String>, Refusal> {
+fn file_names(folder: &FilePath) -> Result<Vec<String>, ApiError> {
     let names = || {
         let mut names = Vec::new();
         for file in fs::read_dir(folder)? {
@@ -173,7 +177,7 @@ fn file_names(folder: &FilePath) -> Result<Vec<String>, Refusal> {
         names.sort();
         Ok::<_, io::Error>(names)
     };
-    names().map_err(|error| Refusal::unavailable(format!("could not list the files: {error}")))
+    names().map_err(|error| ApiError::unavailable(format!("could not list the files: {error}")))
 }
 
 /// Puts the files of a folder into an archive. The same files make the same archive, so a broken

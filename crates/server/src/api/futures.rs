@@ -17,7 +17,7 @@ use tinkrs_wire::op::retrieve_futures::{
 use super::{Plain, json};
 use crate::Server;
 use crate::auth::Owner;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::extract::{Caller, Decoded};
 use crate::feed::Feed;
 use crate::outcome::{Outcome, OutcomeKind};
@@ -29,7 +29,7 @@ pub(crate) async fn retrieve(
     Caller(owner): Caller,
     headers: HeaderMap,
     Decoded(request): Decoded<RetrieveFutureRequest>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let id = &request.request_id;
     match server.wait(owner, &request).await {
         Lookup::Done(outcome) => encode(outcome, takes_messages(&headers)),
@@ -38,11 +38,11 @@ pub(crate) async fn retrieve(
             let body = Plain(encode_try_again(id, &status));
             Ok((StatusCode::REQUEST_TIMEOUT, body).into_response())
         }
-        Lookup::Expired => Err(Refusal::gone(format!(
+        Lookup::Expired => Err(ApiError::gone(format!(
             "the result of request `{id}` was fetched before, and is not kept any longer"
         ))),
-        Lookup::Unknown => Err(Refusal::not_found(format!("there is no request `{id}`"))),
-        Lookup::Unreadable(error) => Err(Refusal::unavailable(format!(
+        Lookup::Unknown => Err(ApiError::not_found(format!("there is no request `{id}`"))),
+        Lookup::Unreadable(error) => Err(ApiError::unavailable(format!(
             "could not read the result of request `{id}`: {error}"
         ))),
     }
@@ -52,7 +52,7 @@ pub(crate) async fn retrieve_many(
     State(server): State<Server>,
     Caller(owner): Caller,
     Decoded(request): Decoded<RetrieveFuturesRequest>,
-) -> Result<Plain<RetrieveFuturesResponse>, Refusal> {
+) -> Result<Plain<RetrieveFuturesResponse>, ApiError> {
     server.completions(owner, request).await.map(Plain)
 }
 
@@ -75,7 +75,7 @@ impl Server {
         let results = &self.shared().results;
         let id = &request.request_id;
         tokio::select! {
-            lookup = results.wait(owner, id, settings.poll_patience, inline) => lookup,
+            lookup = results.wait(owner, id, settings.poll_timeout, inline) => lookup,
             () = self.closing() => Lookup::Pending(QueueStatus::default()),
         }
     }
@@ -85,22 +85,22 @@ impl Server {
         &self,
         owner: Owner,
         request: RetrieveFuturesRequest,
-    ) -> Result<RetrieveFuturesResponse, Refusal> {
+    ) -> Result<RetrieveFuturesResponse, ApiError> {
         let FuturesTarget::SamplingSession {
             sampling_session_id,
             cloned_sampler_id,
         } = request.target;
         self.registry().sampler(owner, &sampling_session_id)?;
-        let patience = self.shared().settings.poll_patience;
-        let patience = match request.timeout {
-            None => patience,
-            Some(timeout) => Duration::try_from_secs_f64(timeout)
+        let longest = self.shared().settings.poll_timeout;
+        let timeout = match request.timeout {
+            None => longest,
+            Some(seconds) => Duration::try_from_secs_f64(seconds)
                 .map_err(|_| {
-                    Refusal::bad_request(format!(
-                        "`timeout`: found {timeout}, expected seconds, 0 or more"
+                    ApiError::bad_request(format!(
+                        "`timeout`: found {seconds}, expected seconds, 0 or more"
                     ))
                 })?
-                .min(patience),
+                .min(longest),
         };
         let results = &self.shared().results;
         results.release(owner, &request.retrieved_request_ids);
@@ -109,7 +109,7 @@ impl Server {
             clone: cloned_sampler_id,
         };
         let (completions, cursor) = tokio::select! {
-            news = results.feeds.after(&feed, request.prev_cursor, patience) => news,
+            news = results.feeds.after(&feed, request.prev_cursor, timeout) => news,
             () = self.closing() => (Vec::new(), request.prev_cursor),
         };
         let completion = |completion: crate::feed::Completion| match completion.size {
@@ -146,7 +146,7 @@ fn takes_messages(headers: &HeaderMap) -> bool {
     accepts.any(|value| value.contains(names::PROTOBUF))
 }
 
-fn encode(outcome: Outcome, as_message: bool) -> Result<Response, Refusal> {
+fn encode(outcome: Outcome, as_message: bool) -> Result<Response, ApiError> {
     match outcome.kind {
         OutcomeKind::Pass | OutcomeKind::Sample if as_message => {
             let content_type = [(header::CONTENT_TYPE, names::PROTOBUF)];
@@ -154,7 +154,7 @@ fn encode(outcome: Outcome, as_message: bool) -> Result<Response, Refusal> {
         }
         _ => {
             let bytes = outcome.to_json();
-            let bytes = bytes.map_err(|error| Refusal::unavailable(error.to_string()))?;
+            let bytes = bytes.map_err(|error| ApiError::unavailable(error.to_string()))?;
             Ok(json(bytes))
         }
     }

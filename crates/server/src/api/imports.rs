@@ -30,7 +30,7 @@ use super::{Plain, sessions::uuid};
 use crate::Server;
 use crate::auth::Owner;
 use crate::checkpoints::{NewCheckpoint, SaveError, check_name};
-use crate::error::{Refusal, chain};
+use crate::error::{ApiError, chain};
 use crate::extract::{Caller, Parameters};
 use crate::record::{RunRecord, SavedCheckpoint, SessionRecord};
 use crate::registry::{Registry, Run, Session};
@@ -65,7 +65,7 @@ pub(crate) async fn import(
     Parameters(import): Parameters<Import>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Plain<ImportedWeights>, Refusal> {
+) -> Result<Plain<ImportedWeights>, ApiError> {
     let session = match headers.get(names::IDEMPOTENCY_KEY) {
         Some(key) => session_of_key(owner, &[b"import ", key.as_bytes()].concat()),
         None => SessionId::new(uuid()),
@@ -98,7 +98,7 @@ impl Server {
         session: SessionId,
         import: Import,
         body: Body,
-    ) -> Result<ImportedWeights, Refusal> {
+    ) -> Result<ImportedWeights, ApiError> {
         let base = Arc::clone(self.base(&import.base_model)?);
         let name = import.name.unwrap_or_else(|| NAME.to_owned());
         check_name(&name)?;
@@ -119,7 +119,7 @@ impl Server {
             return Ok(new.imported);
         }
         let permit = Arc::clone(&self.shared().imports).try_acquire_owned();
-        let permit = permit.map_err(|_| Refusal::busy("too many adapters are being imported"))?;
+        let permit = permit.map_err(|_| ApiError::busy("too many adapters are being imported"))?;
 
         let upload = format!("import.{:016x}", fastrand::u64(..));
         let upload = Upload(store.files().root().join("partial").join(upload));
@@ -130,24 +130,24 @@ impl Server {
             server.finish_import(new, upload).await
         });
         let finished = finishing.await;
-        finished.map_err(|_| Refusal::unavailable("the server is stopping"))??;
+        finished.map_err(|_| ApiError::unavailable("the server is stopping"))??;
         Ok(imported)
     }
 
     /// Whether this import was made before; an import that its key was used for and that is another
     /// one is refused.
-    fn was_imported(&self, registry: &mut Registry, new: &NewImport) -> Result<bool, Refusal> {
+    fn was_imported(&self, registry: &mut Registry, new: &NewImport) -> Result<bool, ApiError> {
         let checkpoints = &self.shared().checkpoints;
         match checkpoints.find_own(new.owner, &new.imported.tinker_path) {
             Some(saved) if saved.info.base_model == new.base.name => Ok(true),
             None if !registry.has_session(&new.session)? => Ok(false),
-            Some(_) | None => Err(Refusal::bad_request(
+            Some(_) | None => Err(ApiError::bad_request(
                 "`X-Idempotency-Key` was used for another import, or for one that was deleted",
             )),
         }
     }
 
-    async fn finish_import(&self, new: NewImport, upload: Upload) -> Result<(), Refusal> {
+    async fn finish_import(&self, new: NewImport, upload: Upload) -> Result<(), ApiError> {
         let server = self.clone();
         let (owner, path, base) = (
             new.owner,
@@ -169,18 +169,18 @@ impl Server {
                 save_adapter(&run, &base.name, folder)
             });
             saved.map_err(|error| match error {
-                SaveError::Exists(..) => Refusal::conflict(error.to_string()),
-                SaveError::Io(_) | SaveError::Engine(_) => Refusal::unavailable(chain(&error)),
+                SaveError::Exists(..) => ApiError::conflict(error.to_string()),
+                SaveError::Io(_) | SaveError::Engine(_) => ApiError::unavailable(chain(&error)),
             })
         });
         let saved = saved
             .await
-            .map_err(|_| Refusal::unavailable("the adapter could not be read"))??;
+            .map_err(|_| ApiError::unavailable("the adapter could not be read"))??;
         self.keep_imported(new, saved).await
     }
 
     /// Lists the checkpoint twice, to be trained and to be sampled, in a session of its own.
-    async fn keep_imported(&self, new: NewImport, saved: SavedCheckpoint) -> Result<(), Refusal> {
+    async fn keep_imported(&self, new: NewImport, saved: SavedCheckpoint) -> Result<(), ApiError> {
         let (checkpoints, store) = (&self.shared().checkpoints, &self.shared().store);
         let (owner, path) = (new.owner, &new.imported.tinker_path);
         let title = format!("imported adapter {}", path.name());
@@ -236,7 +236,7 @@ impl Server {
 }
 
 /// Writes a body to the disk as it comes, into a new folder.
-async fn receive(mut body: Body, folder: &Path) -> Result<(), Refusal> {
+async fn receive(mut body: Body, folder: &Path) -> Result<(), ApiError> {
     let path = folder.join("archive.tar");
     let failed = |error: io::Error| cannot_write(&path, &error);
     tokio::fs::create_dir(folder).await.map_err(failed)?;
@@ -245,16 +245,16 @@ async fn receive(mut body: Body, folder: &Path) -> Result<(), Refusal> {
     loop {
         let frame = tokio::time::timeout(PATIENCE, body.frame()).await;
         let frame = frame.map_err(|_| {
-            Refusal::bad_request(format!("no more of the body came for {PATIENCE:?}"))
+            ApiError::bad_request(format!("no more of the body came for {PATIENCE:?}"))
         })?;
         let Some(frame) = frame else {
             break;
         };
-        let unread = |_| Refusal::bad_request("the body could not be read to its end");
+        let unread = |_| ApiError::bad_request("the body could not be read to its end");
         if let Ok(data) = frame.map_err(unread)?.into_data() {
             received += data.len() as u64;
             if received > ARCHIVE_BYTES {
-                return Err(Refusal::too_large(format!(
+                return Err(ApiError::too_large(format!(
                     "the body has more than {ARCHIVE_BYTES} bytes"
                 )));
             }
@@ -265,26 +265,26 @@ async fn receive(mut body: Body, folder: &Path) -> Result<(), Refusal> {
 }
 
 /// Takes an adapter out of its archive, and checks everything about it.
-fn read(folder: &Path, base: &Base) -> Result<(TrainingRun, WeightsInfo), Refusal> {
+fn read(folder: &Path, base: &Base) -> Result<(TrainingRun, WeightsInfo), ApiError> {
     unpack(folder)?;
     let bad = |error: Error| {
         // Where it lies on this machine is nothing that the sender knows of.
         let text = chain(&error).replace(&format!("{}/", folder.display()), "");
         match error {
-            Error::Io { ref source, .. } if !is_bad_data(source) => Refusal::unavailable(text),
-            _ => Refusal::bad_request(format!("the adapter cannot be imported: {text}")),
+            Error::Io { ref source, .. } if !is_bad_data(source) => ApiError::unavailable(text),
+            _ => ApiError::bad_request(format!("the adapter cannot be imported: {text}")),
         }
     };
     // Before the tensors, which may be as large as the rank.
     let rank = peft::rank(folder).map_err(bad)?;
     if rank > RANK as usize {
-        return Err(Refusal::bad_request(format!(
+        return Err(ApiError::bad_request(format!(
             "`{SETTINGS}`: found r = {rank}, expected at most {RANK}"
         )));
     }
     let adapter = peft::load(folder, base.model.config()).map_err(bad)?;
     if adapter.layers.is_empty() {
-        return Err(Refusal::bad_request(
+        return Err(ApiError::bad_request(
             "`adapter_model.safetensors`: found no lora_A and lora_B of any layer",
         ));
     }
@@ -303,15 +303,15 @@ fn read(folder: &Path, base: &Base) -> Result<(TrainingRun, WeightsInfo), Refusa
 }
 
 /// Unpacks the two files of an adapter next to their archive. No other file is taken.
-fn unpack(folder: &Path) -> Result<(), Refusal> {
+fn unpack(folder: &Path) -> Result<(), ApiError> {
     let malformed = |error: io::Error| {
-        Refusal::bad_request(format!("the body is not an archive (tar): {error}"))
+        ApiError::bad_request(format!("the body is not an archive (tar): {error}"))
     };
     let path = folder.join("archive.tar");
     let mut archive = File::open(&path).map_err(|error| cannot_write(&path, &error))?;
     let mut start = [0; 2];
     if archive.read(&mut start).is_ok_and(|count| count == 2) && start == [0x1f, 0x8b] {
-        return Err(Refusal::bad_request(
+        return Err(ApiError::bad_request(
             "the archive is compressed (gzip); send a plain tar",
         ));
     }
@@ -326,14 +326,14 @@ fn unpack(folder: &Path) -> Result<(), Refusal> {
         }
         let inside = entry.path().map_err(malformed)?.into_owned();
         let Some(name) = file_of(&inside).filter(|_| kind.is_file()) else {
-            return Err(Refusal::bad_request(format!(
+            return Err(ApiError::bad_request(format!(
                 "found `{}` in the archive, expected only the files {}",
                 inside.display(),
                 FILES.join(" and ")
             )));
         };
         if name == SETTINGS && entry.size() > SETTINGS_BYTES {
-            return Err(Refusal::too_large(format!(
+            return Err(ApiError::too_large(format!(
                 "`{name}` has more than {SETTINGS_BYTES} bytes"
             )));
         }
@@ -341,7 +341,7 @@ fn unpack(folder: &Path) -> Result<(), Refusal> {
         let file = File::create_new(&target);
         let mut file = file.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => {
-                Refusal::bad_request(format!("found `{name}` twice in the archive"))
+                ApiError::bad_request(format!("found `{name}` twice in the archive"))
             }
             _ => cannot_write(&target, &error),
         })?;
@@ -349,12 +349,12 @@ fn unpack(folder: &Path) -> Result<(), Refusal> {
         let copied = io::copy(&mut entry, &mut file);
         let copied = copied.map_err(|error| cannot_write(&target, &error))?;
         if copied != entry.size() {
-            return Err(Refusal::bad_request(format!("`{name}` is cut off")));
+            return Err(ApiError::bad_request(format!("`{name}` is cut off")));
         }
     }
     for name in FILES {
         if !fs::exists(folder.join(name)).unwrap_or(false) {
-            return Err(Refusal::bad_request(format!(
+            return Err(ApiError::bad_request(format!(
                 "`{name}` is missing in the archive"
             )));
         }
@@ -389,8 +389,8 @@ fn is_bad_data(error: &io::Error) -> bool {
     )
 }
 
-fn cannot_write(path: &Path, error: &io::Error) -> Refusal {
+fn cannot_write(path: &Path, error: &io::Error) -> ApiError {
     let name = path.file_name().unwrap_or_default();
     let name = name.display();
-    Refusal::unavailable(format!("could not write {name}: {error}"))
+    ApiError::unavailable(format!("could not write {name}: {error}"))
 }

@@ -8,7 +8,7 @@ use tinkrs_wire::op::get_api_key::ApiKey;
 
 use super::Plain;
 use crate::Server;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::extract::{Caller, Decoded};
 
 /// Exchanges a key for a token.
@@ -30,10 +30,10 @@ pub(crate) async fn describe(State(server): State<Server>, Caller(owner): Caller
 pub(crate) async fn revoke(
     State(server): State<Server>,
     Caller(owner): Caller,
-) -> Result<Plain<Map<String, Value>>, Refusal> {
+) -> Result<Plain<Map<String, Value>>, ApiError> {
     match server.auth().revoke(owner) {
         Ok(()) => Ok(Plain(Map::new())),
-        Err(error) => Err(Refusal::unavailable(format!(
+        Err(error) => Err(ApiError::unavailable(format!(
             "could not write down that the key is revoked: {error}"
         ))),
     }

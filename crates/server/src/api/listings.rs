@@ -12,7 +12,7 @@ use tinkrs_types::{
 use super::{Plain, check_project};
 use crate::Server;
 use crate::auth::Owner;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::extract::{Caller, InPath, Parameters};
 use crate::record::RunRecord;
 
@@ -34,7 +34,7 @@ impl Page {
         &self,
         items: Vec<T>,
         default_limit: u64,
-    ) -> Result<(Vec<T>, Cursor), Refusal> {
+    ) -> Result<(Vec<T>, Cursor), ApiError> {
         self.project_id.as_deref().map(check_project).transpose()?;
         let cursor = Cursor {
             offset: self.offset.unwrap_or(0),
@@ -60,7 +60,7 @@ pub(crate) async fn training_runs(
     State(server): State<Server>,
     Caller(owner): Caller,
     Parameters(page): Parameters<Page>,
-) -> Result<Plain<TrainingRunPage>, Refusal> {
+) -> Result<Plain<TrainingRunPage>, ApiError> {
     let (runs, cursor) = page.cut(server.runs(owner)?, 20)?;
     let describe = |(record, time): (RunRecord, Timestamp)| server.describe(&record, time);
     let training_runs = runs.into_iter().map(describe).collect();
@@ -75,7 +75,7 @@ pub(crate) async fn training_run(
     Caller(owner): Caller,
     InPath(run_id): InPath<String>,
     _: Parameters<Scope>,
-) -> Result<Plain<TrainingRun>, Refusal> {
+) -> Result<Plain<TrainingRun>, ApiError> {
     let id = ModelId::new(run_id);
     let mut registry = server.registry();
     let run = registry.run(owner, &id)?;
@@ -86,7 +86,7 @@ pub(crate) async fn run_checkpoints(
     State(server): State<Server>,
     Caller(owner): Caller,
     InPath(run_id): InPath<String>,
-) -> Result<Plain<CheckpointPage>, Refusal> {
+) -> Result<Plain<CheckpointPage>, ApiError> {
     let id = ModelId::new(run_id);
     server.registry().run(owner, &id)?;
     Ok(Plain(CheckpointPage {
@@ -99,7 +99,7 @@ pub(crate) async fn checkpoints(
     State(server): State<Server>,
     Caller(owner): Caller,
     Parameters(page): Parameters<Page>,
-) -> Result<Plain<CheckpointPage>, Refusal> {
+) -> Result<Plain<CheckpointPage>, ApiError> {
     let (checkpoints, cursor) = page.cut(server.shared().checkpoints.list(owner, None), 100)?;
     Ok(Plain(CheckpointPage {
         checkpoints,
@@ -109,7 +109,7 @@ pub(crate) async fn checkpoints(
 
 impl Server {
     /// Lists an owner's training runs, the one used last first.
-    fn runs(&self, owner: Owner) -> Result<Vec<(RunRecord, Timestamp)>, Refusal> {
+    fn runs(&self, owner: Owner) -> Result<Vec<(RunRecord, Timestamp)>, ApiError> {
         let stored = self.shared().store.runs_of(owner)?;
         let stored = stored
             .into_iter()

@@ -13,7 +13,7 @@ use super::Plain;
 use crate::Server;
 use crate::auth::Owner;
 use crate::custom_loss::CustomLoss;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::extract::{Caller, Json};
 use crate::lock::lock;
 use crate::outcome::Outcome;
@@ -26,7 +26,7 @@ pub(crate) async fn create(
     State(server): State<Server>,
     Caller(owner): Caller,
     Json(body): Json,
-) -> Result<Plain<Promise>, Refusal> {
+) -> Result<Plain<Promise>, ApiError> {
     let request = read_json(&body)?;
     server.create_loss(owner, request, body).await.map(Plain)
 }
@@ -53,7 +53,7 @@ impl Server {
         owner: Owner,
         request: CreateCustomLossRequest,
         body: Bytes,
-    ) -> Result<Promise, Refusal> {
+    ) -> Result<Promise, ApiError> {
         let digest = digest(&body);
         let (session, number) = (request.session_id.clone(), request.custom_loss_seq_id);
         if let Some(id) = self.uploaded_before(owner, &session, number, digest)? {
@@ -115,25 +115,25 @@ impl Server {
         session: &SessionId,
         number: u64,
         digest: Digest,
-    ) -> Result<Option<RequestId>, Refusal> {
+    ) -> Result<Option<RequestId>, ApiError> {
         let mut registry = self.registry();
         match registry.open_session(owner, session)?.losses.get(&number) {
             None => Ok(None),
             Some(known) if known.digest == digest => Ok(Some(known.id.clone())),
-            Some(_) => Err(Refusal::bad_request(format!(
+            Some(_) => Err(ApiError::bad_request(format!(
                 "`custom_loss_seq_id`: {number} was used for another loss"
             ))),
         }
     }
 
     /// Finds a loss that an owner uploaded.
-    pub(crate) fn loss(&self, owner: Owner, id: &LossId) -> Result<Arc<CustomLoss>, Refusal> {
+    pub(crate) fn loss(&self, owner: Owner, id: &LossId) -> Result<Arc<CustomLoss>, ApiError> {
         let losses = lock(&self.shared().losses);
         let found = losses.get(id).filter(|uploaded| uploaded.owner == owner);
         found
             .map(|uploaded| Arc::clone(&uploaded.loss))
             .ok_or_else(|| {
-                Refusal::bad_request(format!("`loss_id`: found `{id}`, which was never uploaded"))
+                ApiError::bad_request(format!("`loss_id`: found `{id}`, which was never uploaded"))
             })
     }
 

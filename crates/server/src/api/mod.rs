@@ -27,7 +27,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tinkrs_wire::Body;
 
-use crate::error::Refusal;
+use crate::error::ApiError;
 
 /// A JSON answer without a tag.
 pub(crate) struct Plain<T>(pub(crate) T);
@@ -51,10 +51,10 @@ impl<T: Body> IntoResponse for Tagged<T> {
 const PROJECT: &str = "local";
 
 /// Refuses any other project.
-fn check_project(id: &str) -> Result<(), Refusal> {
+fn check_project(id: &str) -> Result<(), ApiError> {
     match id {
         PROJECT => Ok(()),
-        _ => Err(Refusal::forbidden(format!(
+        _ => Err(ApiError::forbidden(format!(
             "`project_id`: found `{id}`, expected `{PROJECT}`, the only project of this server"
         ))),
     }

@@ -14,7 +14,7 @@ use tinkrs_wire::op::get_info::GetInfoRequest;
 use super::Plain;
 use crate::Server;
 use crate::auth::Owner;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::extract::{Caller, Decoded, Json};
 use crate::queue::{NewOperation, Numbered, Taken, digest, same};
 use crate::record::RunRecord;
@@ -30,7 +30,7 @@ pub(crate) async fn create(
     State(server): State<Server>,
     Caller(owner): Caller,
     Json(body): Json,
-) -> Result<Plain<Promise>, Refusal> {
+) -> Result<Plain<Promise>, ApiError> {
     let request = read_json(&body)?;
     server.create_model(owner, request, body).await.map(Plain)
 }
@@ -39,7 +39,7 @@ pub(crate) async fn info(
     State(server): State<Server>,
     Caller(owner): Caller,
     Decoded(request): Decoded<GetInfoRequest>,
-) -> Result<Plain<ModelInfo>, Refusal> {
+) -> Result<Plain<ModelInfo>, ApiError> {
     server.model_info(owner, request.model_id).map(Plain)
 }
 
@@ -49,7 +49,7 @@ pub(crate) async fn unload(
     State(server): State<Server>,
     Caller(owner): Caller,
     body: Json,
-) -> Result<Plain<Promise>, Refusal> {
+) -> Result<Plain<Promise>, ApiError> {
     let address = body.address(Kind::UnloadModel)?;
     let promise = server.submit(owner, Kind::UnloadModel, &address, body.0);
     promise.await.map(Plain)
@@ -72,11 +72,11 @@ impl Server {
         owner: Owner,
         request: CreateModelRequest,
         body: Bytes,
-    ) -> Result<Promise, Refusal> {
+    ) -> Result<Promise, ApiError> {
         self.base(&request.base_model)?;
         let lora = check_lora(request.lora_config)?;
         if request.optimizer_config != OptimizerConfig::AdamW {
-            return Err(Refusal::bad_request(format!(
+            return Err(ApiError::bad_request(format!(
                 "`optimizer_config.type`: found {}, expected adamw, the only optimizer of this \
                  server",
                 request.optimizer_config.name()
@@ -100,7 +100,7 @@ impl Server {
         owner: Owner,
         new: NewRun,
         body: Bytes,
-    ) -> Result<Promise, Refusal> {
+    ) -> Result<Promise, ApiError> {
         let numbered = Numbered {
             kind: new.kind,
             model_id: ModelId::in_session(&new.session, new.number),
@@ -114,7 +114,7 @@ impl Server {
         self.accept(numbered, taken).await
     }
 
-    fn take_model(&self, numbered: &Numbered, new: NewRun) -> Result<Taken, Refusal> {
+    fn take_model(&self, numbered: &Numbered, new: NewRun) -> Result<Taken, ApiError> {
         let (owner, model_id) = (numbered.owner, &numbered.model_id);
         let mut registry = self.registry();
         registry.open_session(owner, &new.session)?;
@@ -122,7 +122,7 @@ impl Server {
             // A creation that was forgotten can only be an old one.
             return match run.requests.get(&0) {
                 Some(known) => same(known, numbered).map(Taken::Before),
-                None => Err(Refusal::bad_request(format!(
+                None => Err(ApiError::bad_request(format!(
                     "`model_seq_id`: there is a model `{model_id}` already"
                 ))),
             };
@@ -157,7 +157,7 @@ impl Server {
         })))
     }
 
-    fn model_info(&self, owner: Owner, id: ModelId) -> Result<ModelInfo, Refusal> {
+    fn model_info(&self, owner: Owner, id: ModelId) -> Result<ModelInfo, ApiError> {
         let mut registry = self.registry();
         let record = &registry.run(owner, &id)?.record;
         let base = self.bases().get(&record.base_model);

@@ -24,7 +24,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::{Plain, Tagged};
 use crate::Server;
 use crate::auth::Owner;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::extract::{Caller, Decoded, InPath, Json};
 use crate::feed::Feed;
 use crate::outcome::Outcome;
@@ -42,7 +42,7 @@ pub(crate) async fn create_session(
     State(server): State<Server>,
     Caller(owner): Caller,
     Decoded(request): Decoded<CreateSamplingSessionRequest>,
-) -> Result<Tagged<CreateSamplingSessionResponse>, Refusal> {
+) -> Result<Tagged<CreateSamplingSessionResponse>, ApiError> {
     let sampling_session_id = server.create_sampling_session(owner, &request).await?;
     Ok(Tagged(CreateSamplingSessionResponse {
         sampling_session_id,
@@ -53,7 +53,7 @@ pub(crate) async fn join_session(
     State(server): State<Server>,
     Caller(owner): Caller,
     Decoded(request): Decoded<JoinSamplingSessionRequest>,
-) -> Result<Tagged<JoinSamplingSessionResponse>, Refusal> {
+) -> Result<Tagged<JoinSamplingSessionResponse>, ApiError> {
     let id = &request.sampling_session_id;
     let client_counter = server.join_sampling_session(owner, id).await?;
     Ok(Tagged(JoinSamplingSessionResponse { client_counter }))
@@ -63,7 +63,7 @@ pub(crate) async fn info(
     State(server): State<Server>,
     Caller(owner): Caller,
     InPath(sampler_id): InPath<String>,
-) -> Result<Plain<SamplerInfo>, Refusal> {
+) -> Result<Plain<SamplerInfo>, ApiError> {
     server.sampler_info(owner, sampler_id.into()).map(Plain)
 }
 
@@ -71,7 +71,7 @@ pub(crate) async fn asample(
     State(server): State<Server>,
     Caller(owner): Caller,
     Json(body): Json,
-) -> Result<Plain<Promise>, Refusal> {
+) -> Result<Plain<Promise>, ApiError> {
     let request = read_json(&body)?;
     server.sample(owner, request, body).await.map(Plain)
 }
@@ -92,7 +92,7 @@ impl Server {
         &self,
         owner: Owner,
         request: &CreateSamplingSessionRequest,
-    ) -> Result<SamplingSessionId, Refusal> {
+    ) -> Result<SamplingSessionId, ApiError> {
         let (name, path) = (request.base_model.as_deref(), request.model_path.as_deref());
         let weights = self.weights(owner, name, path)?;
         let number = request.sampling_session_seq_id;
@@ -107,7 +107,7 @@ impl Server {
                     && known.path == weights.path
                     && known.adapter.is_some() == weights.adapter.is_some();
                 if !is_same {
-                    return Err(Refusal::bad_request(format!(
+                    return Err(ApiError::bad_request(format!(
                         "`sampling_session_seq_id`: {number} was used for a session with other \
                          weights"
                     )));
@@ -143,7 +143,7 @@ impl Server {
         &self,
         owner: Owner,
         id: &SamplingSessionId,
-    ) -> Result<u64, Refusal> {
+    ) -> Result<u64, ApiError> {
         let record = {
             let mut registry = self.registry();
             let sampler = registry.open_sampler(owner, id)?;
@@ -161,7 +161,7 @@ impl Server {
         owner: Owner,
         base_model: Option<&str>,
         model_path: Option<&str>,
-    ) -> Result<Weights, Refusal> {
+    ) -> Result<Weights, ApiError> {
         match (base_model, model_path) {
             (Some(name), None) => Ok(Weights {
                 base: Arc::clone(self.base(name)?),
@@ -175,7 +175,7 @@ impl Server {
                 path.require(CheckpointKind::Sampler)?;
                 let saved = self.checkpoint(owner, &path)?;
                 if base_model.is_some_and(|name| name != saved.info.base_model) {
-                    return Err(Refusal::bad_request(format!(
+                    return Err(ApiError::bad_request(format!(
                         "`base_model`: `{path}` belongs to `{}`",
                         saved.info.base_model
                     )));
@@ -188,7 +188,7 @@ impl Server {
                     watcher: None,
                 })
             }
-            (None, None) => Err(Refusal::bad_request(
+            (None, None) => Err(ApiError::bad_request(
                 "expected `base_model` or `model_path`: what is to be sampled from?",
             )),
         }
@@ -200,11 +200,11 @@ impl Server {
         registry: &mut Registry,
         owner: Owner,
         request: &SampleRequest,
-    ) -> Result<Weights, Refusal> {
+    ) -> Result<Weights, ApiError> {
         let (name, path) = (request.base_model.as_deref(), request.model_path.as_deref());
         match &request.sampling_session_id {
             None => self.weights(owner, name, path),
-            Some(_) if name.is_some() || path.is_some() => Err(Refusal::bad_request(
+            Some(_) if name.is_some() || path.is_some() => Err(ApiError::bad_request(
                 "`base_model` and `model_path` do not go with `sampling_session_id`",
             )),
             Some(id) => {
@@ -224,7 +224,7 @@ impl Server {
         &self,
         owner: Owner,
         sampler_id: SamplingSessionId,
-    ) -> Result<SamplerInfo, Refusal> {
+    ) -> Result<SamplerInfo, ApiError> {
         let mut registry = self.registry();
         let record = &registry.sampler(owner, &sampler_id)?.record;
         Ok(SamplerInfo {
@@ -240,7 +240,7 @@ impl Server {
         owner: Owner,
         request: SampleRequest,
         body: Bytes,
-    ) -> Result<Promise, Refusal> {
+    ) -> Result<Promise, ApiError> {
         let count = request.num_samples;
         let sampler = request.sampling_session_id.clone();
         let number = request.seq_id.filter(|_| sampler.is_some());
@@ -263,7 +263,7 @@ impl Server {
             if let (Some(id), Some(number)) = (&sampler, number) {
                 if registry.sampler(owner, id)?.requests.get(&number).is_some() {
                     // It came twice at the same moment; a repeat finds the first one.
-                    return Err(Refusal::busy("the same request is being accepted"));
+                    return Err(ApiError::busy("the same request is being accepted"));
                 }
                 let promised = Promised {
                     id: answer.id().clone(),
@@ -302,14 +302,14 @@ impl Server {
                     sampler.requests.remove(&number);
                 }
                 server.shared().results.withdraw(answer.id());
-                return Err(Refusal::from(error));
+                return Err(ApiError::from(error));
             }
             let (weights, request, permit) = job;
             server.send_sample(owner, weights, request, answer, Some(permit));
             Ok(())
         });
         let accepted = accepting.await;
-        accepted.map_err(|_| Refusal::unavailable("the server is stopping"))??;
+        accepted.map_err(|_| ApiError::unavailable("the server is stopping"))??;
         Ok(promise(id, count))
     }
 
@@ -320,12 +320,12 @@ impl Server {
         sampler: &SamplingSessionId,
         number: u64,
         digest: Digest,
-    ) -> Result<Option<RequestId>, Refusal> {
+    ) -> Result<Option<RequestId>, ApiError> {
         let mut registry = self.registry();
         match registry.open_sampler(owner, sampler)?.requests.get(&number) {
             None => Ok(None),
             Some(known) if known.digest == digest => Ok(Some(known.id.clone())),
-            Some(_) => Err(Refusal::bad_request(format!(
+            Some(_) => Err(ApiError::bad_request(format!(
                 "`seq_id`: {number} was used for a request with another body"
             ))),
         }

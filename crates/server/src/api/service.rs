@@ -9,7 +9,7 @@ use tinkrs_wire::op::telemetry::TelemetryResponse;
 
 use super::Plain;
 use crate::Server;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::extract::{Decoded, Raw};
 use crate::metrics::Family;
 use crate::request::check_values;
@@ -46,12 +46,12 @@ pub(crate) async fn capabilities(State(server): State<Server>) -> Plain<ServerCa
 }
 
 /// Takes a report and keeps nothing of it: it says nothing that this machine does not know.
-pub(crate) async fn telemetry(body: Raw) -> Result<Plain<TelemetryResponse>, Refusal> {
+pub(crate) async fn telemetry(body: Raw) -> Result<Plain<TelemetryResponse>, ApiError> {
     check_values(&body.bytes)?;
     let report: serde_json::Value = serde_json::from_slice(&body.bytes)
-        .map_err(|error| Refusal::bad_request(format!("not a JSON object: {error}")))?;
+        .map_err(|error| ApiError::bad_request(format!("not a JSON object: {error}")))?;
     if !report.is_object() {
-        return Err(Refusal::bad_request("not a JSON object"));
+        return Err(ApiError::bad_request("not a JSON object"));
     }
     Ok(Plain(TelemetryResponse {
         status: "accepted".to_owned(),

@@ -16,7 +16,7 @@ use super::listings::{Page, Scope};
 use super::{PROJECT, Plain, check_project};
 use crate::Server;
 use crate::auth::Owner;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::extract::{Caller, Decoded, InPath, Parameters};
 use crate::record::SessionRecord;
 
@@ -24,7 +24,7 @@ pub(crate) async fn list(
     State(server): State<Server>,
     Caller(owner): Caller,
     Parameters(page): Parameters<Page>,
-) -> Result<Plain<ListSessionsResponse>, Refusal> {
+) -> Result<Plain<ListSessionsResponse>, ApiError> {
     let sessions = server.sessions(owner)?;
     let sessions = sessions.into_iter().map(|session| session.id).collect();
     let (sessions, _) = page.cut(sessions, 20)?;
@@ -36,7 +36,7 @@ pub(crate) async fn describe(
     Caller(owner): Caller,
     InPath(id): InPath<String>,
     _: Parameters<Scope>,
-) -> Result<Plain<SessionInfo>, Refusal> {
+) -> Result<Plain<SessionInfo>, ApiError> {
     server.session_info(owner, &id.into()).map(Plain)
 }
 
@@ -44,7 +44,7 @@ pub(crate) async fn search(
     State(server): State<Server>,
     Caller(owner): Caller,
     Decoded(search): Decoded<SessionSearch>,
-) -> Result<Plain<SessionSearchPage>, Refusal> {
+) -> Result<Plain<SessionSearchPage>, ApiError> {
     server.search_sessions(owner, &search).map(Plain)
 }
 
@@ -54,7 +54,7 @@ pub(crate) async fn assign_project(
     Caller(owner): Caller,
     InPath(id): InPath<String>,
     Decoded(request): Decoded<AssignSessionProjectRequest>,
-) -> Result<Plain<Map<String, Value>>, Refusal> {
+) -> Result<Plain<Map<String, Value>>, ApiError> {
     server.registry().session(owner, &id.into())?;
     check_project(request.project_id.as_str())?;
     Ok(Plain(Map::new()))
@@ -62,7 +62,7 @@ pub(crate) async fn assign_project(
 
 impl Server {
     /// Lists an owner's sessions, newest first.
-    pub(super) fn sessions(&self, owner: Owner) -> Result<Vec<SessionRecord>, Refusal> {
+    pub(super) fn sessions(&self, owner: Owner) -> Result<Vec<SessionRecord>, ApiError> {
         let stored = self.shared().store.sessions_of(owner)?;
         let stored = stored
             .into_iter()
@@ -83,7 +83,7 @@ impl Server {
         &self,
         owner: Owner,
         id: &SessionId,
-    ) -> Result<SessionInfo, Refusal> {
+    ) -> Result<SessionInfo, ApiError> {
         let stored = self.shared().store.members_of(id)?;
         let mut registry = self.registry();
         let record = registry.session(owner, id)?.record.clone();
@@ -108,27 +108,27 @@ impl Server {
         &self,
         owner: Owner,
         search: &SessionSearch,
-    ) -> Result<SessionSearchPage, Refusal> {
+    ) -> Result<SessionSearchPage, ApiError> {
         if !(1..=200).contains(&search.limit) {
-            return Err(Refusal::bad_request(format!(
+            return Err(ApiError::bad_request(format!(
                 "`limit`: found {}, expected 1 to 200",
                 search.limit
             )));
         }
         if search.statuses.as_ref().is_some_and(Vec::is_empty) {
-            return Err(Refusal::bad_request(
+            return Err(ApiError::bad_request(
                 "`statuses`: found none, expected at least one",
             ));
         }
         if search.display_name.as_deref().is_some_and(str::is_empty) {
-            return Err(Refusal::bad_request(
+            return Err(ApiError::bad_request(
                 "`display_name`: expected a text that is not empty",
             ));
         }
         if let SearchOwner::User { owner_urns } = &search.owner
             && !(1..=10).contains(&owner_urns.len())
         {
-            return Err(Refusal::bad_request(format!(
+            return Err(ApiError::bad_request(format!(
                 "`owner.owner_urns`: found {}, expected 1 to 10",
                 owner_urns.len()
             )));
@@ -181,9 +181,9 @@ impl Server {
     }
 }
 
-fn read_cursor(cursor: &SearchCursor) -> Result<(Timestamp, SessionId), Refusal> {
+fn read_cursor(cursor: &SearchCursor) -> Result<(Timestamp, SessionId), ApiError> {
     let time = cursor.last_created_at.parse().map_err(|_| {
-        Refusal::bad_request(format!(
+        ApiError::bad_request(format!(
             "`cursor.last_created_at`: found `{}`, expected the `next_cursor` of a page",
             cursor.last_created_at
         ))

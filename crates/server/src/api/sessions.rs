@@ -12,7 +12,7 @@ use super::models::read_metadata;
 use super::{Plain, Tagged, check_project};
 use crate::Server;
 use crate::auth::Owner;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::extract::{Caller, Decoded, InPath};
 use crate::record::SessionRecord;
 use crate::registry::Session;
@@ -23,7 +23,7 @@ pub(crate) async fn create(
     State(server): State<Server>,
     Caller(owner): Caller,
     Decoded(request): Decoded<CreateSessionRequest>,
-) -> Result<Tagged<CreateSessionResponse>, Refusal> {
+) -> Result<Tagged<CreateSessionResponse>, ApiError> {
     server.create_session(owner, request).await.map(Tagged)
 }
 
@@ -31,7 +31,7 @@ pub(crate) async fn heartbeat(
     State(server): State<Server>,
     Caller(owner): Caller,
     Decoded(request): Decoded<SessionHeartbeatRequest>,
-) -> Result<Tagged<SessionHeartbeatResponse>, Refusal> {
+) -> Result<Tagged<SessionHeartbeatResponse>, ApiError> {
     server.heartbeat(owner, &request.session_id)?;
     Ok(Tagged(SessionHeartbeatResponse {}))
 }
@@ -41,7 +41,7 @@ pub(crate) async fn finish(
     Caller(owner): Caller,
     InPath(session_id): InPath<String>,
     Decoded(request): Decoded<FinishSessionRequest>,
-) -> Result<Plain<Map<String, Value>>, Refusal> {
+) -> Result<Plain<Map<String, Value>>, ApiError> {
     let id = session_id.into();
     server.registry().session(owner, &id)?;
     server.end_session(
@@ -60,7 +60,7 @@ impl Server {
         &self,
         owner: Owner,
         request: CreateSessionRequest,
-    ) -> Result<CreateSessionResponse, Refusal> {
+    ) -> Result<CreateSessionResponse, ApiError> {
         if let Some(project) = &request.project_id {
             check_project(project.as_str())?;
         }
@@ -88,11 +88,11 @@ impl Server {
         })
     }
 
-    fn heartbeat(&self, owner: Owner, id: &SessionId) -> Result<(), Refusal> {
+    fn heartbeat(&self, owner: Owner, id: &SessionId) -> Result<(), ApiError> {
         let mut registry = self.registry();
         match registry.session(owner, id)?.is_open() {
             true => registry.open_session(owner, id).map(|_| ()),
-            false => Err(Refusal::gone(format!("session `{id}` is finished"))),
+            false => Err(ApiError::gone(format!("session `{id}` is finished"))),
         }
     }
 

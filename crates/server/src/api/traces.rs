@@ -10,7 +10,7 @@ use tinkrs_types::{SessionId, TraceExport, TraceStatus};
 
 use super::Plain;
 use crate::Server;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::extract::{Caller, InPath};
 use crate::trace;
 
@@ -25,11 +25,11 @@ pub(crate) async fn export(
     Caller(owner): Caller,
     InPath(id): InPath<String>,
     headers: HeaderMap,
-) -> Result<Plain<TraceExport>, Refusal> {
+) -> Result<Plain<TraceExport>, ApiError> {
     let id = SessionId::new(id);
     server.registry().session(owner, &id)?;
     let expires = Timestamp::now().checked_add(LINK_TIME);
-    let expires = expires.map_err(|error| Refusal::unavailable(error.to_string()))?;
+    let expires = expires.map_err(|error| ApiError::unavailable(error.to_string()))?;
     let url = server.signed_link(&headers, &format!("/traces/{id}"), expires)?;
     Ok(Plain(TraceExport {
         status: TraceStatus::Ready,
@@ -43,17 +43,17 @@ pub(crate) async fn file(
     State(server): State<Server>,
     InPath(id): InPath<String>,
     uri: Uri,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let query = uri.query().unwrap_or_default();
     let checked = server.auth().check(uri.path(), query, Timestamp::now());
-    checked.map_err(|bad| Refusal::forbidden(bad.to_string()))?;
+    checked.map_err(|bad| ApiError::forbidden(bad.to_string()))?;
     let id = SessionId::new(id);
     let made = tokio::task::spawn_blocking(move || {
         let spans = server.shared().store.spans(&id);
         spans.map(|spans| trace::encode(&spans))
     });
     let made = made.await;
-    let trace = made.map_err(|error| Refusal::unavailable(error.to_string()))?;
+    let trace = made.map_err(|error| ApiError::unavailable(error.to_string()))?;
     let headers = [(header::CONTENT_TYPE, "application/octet-stream")];
     Ok((headers, trace?).into_response())
 }

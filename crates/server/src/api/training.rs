@@ -10,7 +10,7 @@ use tinkrs_wire::op::optim_step::OptimStepRequest;
 use super::Plain;
 use crate::Server;
 use crate::auth::Owner;
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::extract::{Caller, Json, Raw};
 use crate::request::Kind;
 use crate::worker::{Loss, Operation};
@@ -19,7 +19,7 @@ pub(crate) async fn forward_backward(
     State(server): State<Server>,
     Caller(owner): Caller,
     body: Raw,
-) -> Result<Plain<Promise>, Refusal> {
+) -> Result<Plain<Promise>, ApiError> {
     let (kind, address) = match body.is_message {
         true => (Kind::Pass, Address::of_message(body.bytes.clone())?),
         false => (Kind::PassJson, Address::of_json(&body.bytes)?),
@@ -33,7 +33,7 @@ pub(crate) async fn forward(
     State(server): State<Server>,
     Caller(owner): Caller,
     body: Raw,
-) -> Result<Plain<Promise>, Refusal> {
+) -> Result<Plain<Promise>, ApiError> {
     let address = Address::of_json(&body.bytes)?;
     let promise = server
         .submit(owner, Kind::Forward, &address, body.bytes)
@@ -45,7 +45,7 @@ pub(crate) async fn optim_step(
     State(server): State<Server>,
     Caller(owner): Caller,
     body: Json,
-) -> Result<Plain<Promise>, Refusal> {
+) -> Result<Plain<Promise>, ApiError> {
     let address = body.address(Kind::OptimStep)?;
     let promise = server
         .submit(owner, Kind::OptimStep, &address, body.0)
@@ -57,7 +57,7 @@ pub(crate) fn prepare_pass(
     request: ForwardBackwardRequest,
     server: &Server,
     owner: Owner,
-) -> Result<Operation, Refusal> {
+) -> Result<Operation, ApiError> {
     if request.data.is_empty() {
         return Err(InvalidInput::new("data", "no datums", "at least one").into());
     }
@@ -80,7 +80,7 @@ pub(crate) fn prepare_pass(
     })
 }
 
-pub(crate) fn prepare_step(request: &OptimStepRequest) -> Result<Operation, Refusal> {
+pub(crate) fn prepare_step(request: &OptimStepRequest) -> Result<Operation, ApiError> {
     request.params.check()?;
     match &request.params {
         OptimizerParams::Adam(params) => Ok(Operation::OptimStep(*params)),
@@ -103,7 +103,7 @@ fn is_built_in(loss: &LossFn) -> bool {
     }
 }
 
-fn wrong_optimizer(found: &str) -> Refusal {
+fn wrong_optimizer(found: &str) -> ApiError {
     InvalidInput::new(
         "optimizer_params.type",
         found,

@@ -21,7 +21,7 @@ use super::models::{NewRun, read_metadata};
 use crate::Server;
 use crate::auth::Owner;
 use crate::checkpoints::{NewCheckpoint, check_name};
-use crate::error::Refusal;
+use crate::error::ApiError;
 use crate::extract::{Caller, Decoded, Json};
 use crate::record::SavedCheckpoint;
 use crate::registry::Registry;
@@ -32,7 +32,7 @@ pub(crate) async fn save(
     server: State<Server>,
     caller: Caller,
     body: Json,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     submit(server, caller, Kind::SaveWeights, body).await
 }
 
@@ -40,7 +40,7 @@ pub(crate) async fn save_for_sampler(
     server: State<Server>,
     caller: Caller,
     body: Json,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     submit(server, caller, Kind::SaveWeightsForSampler, body).await
 }
 
@@ -48,7 +48,7 @@ pub(crate) async fn save_external(
     server: State<Server>,
     caller: Caller,
     body: Json,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     submit(server, caller, Kind::SaveWeightsExternal, body).await
 }
 
@@ -57,7 +57,7 @@ pub(crate) async fn load(
     server: State<Server>,
     Caller(owner): Caller,
     body: Json,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     if Address::of_json(&body.0).is_ok() {
         return submit(server, Caller(owner), Kind::LoadWeights, body).await;
     }
@@ -73,7 +73,7 @@ async fn submit(
     Caller(owner): Caller,
     kind: Kind,
     body: Json,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let address = body.address(kind)?;
     let promise = server.submit(owner, kind, &address, body.0).await?;
     Ok(Plain(promise).into_response())
@@ -83,7 +83,7 @@ pub(crate) async fn info(
     State(server): State<Server>,
     Caller(owner): Caller,
     Decoded(request): Decoded<WeightsInfoRequest>,
-) -> Result<Plain<WeightsInfo>, Refusal> {
+) -> Result<Plain<WeightsInfo>, ApiError> {
     let saved = server.checkpoint(owner, &request.tinker_path.parse()?)?;
     Ok(Plain(saved.info))
 }
@@ -93,7 +93,7 @@ pub(crate) fn prepare_save(
     owner: Owner,
     model_id: &ModelId,
     request: SaveWeightsRequest,
-) -> Result<Operation, Refusal> {
+) -> Result<Operation, ApiError> {
     // Older clients may leave the name to the server.
     let name = request.path.unwrap_or_else(|| {
         let time = Timestamp::now().as_millisecond();
@@ -118,7 +118,7 @@ pub(crate) fn prepare_save_for_sampler(
     owner: Owner,
     model_id: &ModelId,
     request: SaveWeightsForSamplerRequest,
-) -> Result<Operation, Refusal> {
+) -> Result<Operation, ApiError> {
     match (request.path, request.sampling_session_seq_id) {
         (Some(name), None) => new_checkpoint(
             registry,
@@ -131,7 +131,7 @@ pub(crate) fn prepare_save_for_sampler(
         .map(Operation::SaveNamedSampler),
         (None, Some(number)) => {
             if request.ttl_seconds.is_some() || request.user_metadata.is_some() {
-                return Err(Refusal::bad_request(
+                return Err(ApiError::bad_request(
                     "`ttl_seconds` and `user_metadata` need a `path`: weights without a name last \
                      as long as their session",
                 ));
@@ -140,7 +140,7 @@ pub(crate) fn prepare_save_for_sampler(
             let sampler = SamplingSessionId::in_session(session, number);
             Ok(Operation::SaveSampler(sampler))
         }
-        _ => Err(Refusal::bad_request(
+        _ => Err(ApiError::bad_request(
             "expected either `path` or `sampling_session_seq_id`",
         )),
     }
@@ -151,12 +151,12 @@ pub(crate) fn prepare_save_external(
     owner: Owner,
     model_id: &ModelId,
     request: SaveWeightsExternalRequest,
-) -> Result<Operation, Refusal> {
+) -> Result<Operation, ApiError> {
     if request
         .age_encryption_recipients
         .is_some_and(|recipients| !recipients.is_empty())
     {
-        return Err(Refusal::bad_request(
+        return Err(ApiError::bad_request(
             "`age_encryption_recipients`: this server does not encrypt checkpoints; leave it out",
         ));
     }
@@ -177,9 +177,9 @@ impl Server {
         &self,
         owner: Owner,
         path: &TinkerPath,
-    ) -> Result<SavedCheckpoint, Refusal> {
+    ) -> Result<SavedCheckpoint, ApiError> {
         let saved = self.shared().checkpoints.find(owner, path);
-        saved.ok_or_else(|| Refusal::not_found(format!("there is no checkpoint `{path}`")))
+        saved.ok_or_else(|| ApiError::not_found(format!("there is no checkpoint `{path}`")))
     }
 
     pub(crate) fn prepare_load(
@@ -188,7 +188,7 @@ impl Server {
         owner: Owner,
         model_id: &ModelId,
         request: &LoadWeightsRequest,
-    ) -> Result<Operation, Refusal> {
+    ) -> Result<Operation, ApiError> {
         let path = check_load(request)?;
         let optimizer = request.optimizer;
         if request.model_id.is_none() {
@@ -200,7 +200,7 @@ impl Server {
             || request.user_metadata.is_some()
             || request.optimizer_config.is_some()
         {
-            return Err(Refusal::bad_request(
+            return Err(ApiError::bad_request(
                 "`session_id`, `model_seq_id`, `base_model`, `user_metadata` and \
                  `optimizer_config` do not go with `model_id`",
             ));
@@ -211,7 +211,7 @@ impl Server {
             let ours = &registry.run(owner, model_id)?.record.base_model;
             let theirs = &saved.info.base_model;
             if theirs != ours {
-                return Err(Refusal::bad_request(format!(
+                return Err(ApiError::bad_request(format!(
                     "`path`: `{path}` belongs to `{theirs}`, and the model to `{ours}`"
                 )));
             }
@@ -225,15 +225,15 @@ impl Server {
         owner: Owner,
         request: LoadWeightsRequest,
         body: bytes::Bytes,
-    ) -> Result<tinkrs_types::Promise, Refusal> {
+    ) -> Result<tinkrs_types::Promise, ApiError> {
         let path = check_load(&request)?;
         let (Some(session), Some(number)) = (request.session_id, request.model_seq_id) else {
-            return Err(Refusal::bad_request(
+            return Err(ApiError::bad_request(
                 "expected `model_id`, or `session_id` with `model_seq_id`",
             ));
         };
         if request.seq_id.is_some() {
-            return Err(Refusal::bad_request(
+            return Err(ApiError::bad_request(
                 "`seq_id` needs a `model_id`: creating a model has no number",
             ));
         }
@@ -241,7 +241,7 @@ impl Server {
             .optimizer_config
             .is_some_and(|config| config != OptimizerConfig::AdamW)
         {
-            return Err(Refusal::bad_request(
+            return Err(ApiError::bad_request(
                 "`optimizer_config.type`: expected adamw, the only optimizer of this server",
             ));
         }
@@ -250,7 +250,7 @@ impl Server {
             .base_model
             .is_some_and(|name| name != info.base_model)
         {
-            return Err(Refusal::bad_request(format!(
+            return Err(ApiError::bad_request(format!(
                 "`base_model`: `{path}` belongs to `{}`",
                 info.base_model
             )));
@@ -278,9 +278,9 @@ impl Server {
     }
 }
 
-fn check_load(request: &LoadWeightsRequest) -> Result<TinkerPath, Refusal> {
+fn check_load(request: &LoadWeightsRequest) -> Result<TinkerPath, ApiError> {
     if request.weights_access_token.is_some() {
-        return Err(Refusal::bad_request(
+        return Err(ApiError::bad_request(
             "`weights_access_token`: this server makes no such tokens; publish the checkpoint instead",
         ));
     }
@@ -297,7 +297,7 @@ fn new_checkpoint(
     name: &str,
     ttl_seconds: Option<u64>,
     user_metadata: Option<UserMetadata>,
-) -> Result<NewCheckpoint, Refusal> {
+) -> Result<NewCheckpoint, ApiError> {
     check_name(name)?;
     ttl_seconds.map(check_ttl).transpose()?;
     let info = registry.run(owner, model_id)?.record.weights_info();

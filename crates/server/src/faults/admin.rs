@@ -10,7 +10,7 @@ use axum::routing::get;
 use tinkrs_wire::ErrorBody;
 
 use super::{DOCUMENT_BYTES, Faults, Peer};
-use crate::error::{Refusal, chain};
+use crate::error::{ApiError, chain};
 
 /// Where the rules are.
 pub(super) const PATH: &str = "/admin/faults";
@@ -32,10 +32,10 @@ async fn show(State(faults): State<Faults>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-async fn replace(State(faults): State<Faults>, body: Bytes) -> Result<Response, Refusal> {
+async fn replace(State(faults): State<Faults>, body: Bytes) -> Result<Response, ApiError> {
     match faults.replace(&body) {
         Ok(()) => Ok(show(State(faults)).await),
-        Err(error) => Err(Refusal::bad_request(chain(&error))),
+        Err(error) => Err(ApiError::bad_request(chain(&error))),
     }
 }
 

@@ -119,7 +119,7 @@ async fn thousands_of_finished_sessions_leave_the_memory_and_are_known_as_before
     );
     assert_eq!(before[8].0, 410, "{:?}", before[8]);
 
-    // The server looks around every second.
+    // Maintenance runs every second.
     until("all but the open ones leave", async || {
         let sessions = count(&server, "sessions_in_memory").await;
         sessions <= 1 && count(&server, "models_in_memory").await <= 1

@@ -52,8 +52,8 @@ fn note_panics() {
 async fn impatient() -> TestServer {
     note_panics();
     TestServer::with(|settings| {
-        settings.gap_patience = Duration::from_millis(1);
-        settings.poll_patience = Duration::from_millis(1);
+        settings.gap_timeout = Duration::from_millis(1);
+        settings.poll_timeout = Duration::from_millis(1);
     })
     .await
 }

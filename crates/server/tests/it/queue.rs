@@ -119,7 +119,7 @@ async fn a_sampling_session_is_opened_once_for_the_same_weights() {
 #[tokio::test]
 async fn operations_behind_a_gap_fail_and_later_ones_run() {
     let server = TestServer::with(|settings| {
-        settings.gap_patience = Duration::from_millis(1);
+        settings.gap_timeout = Duration::from_millis(1);
     })
     .await;
     let model = server.model().await;
@@ -137,7 +137,7 @@ async fn operations_behind_a_gap_fail_and_later_ones_run() {
 
 #[tokio::test]
 async fn a_pending_poll_says_what_is_missing() {
-    let server = TestServer::with(|settings| settings.poll_patience = Duration::ZERO).await;
+    let server = TestServer::with(|settings| settings.poll_timeout = Duration::ZERO).await;
     let model = server.model().await;
     let early = server.forward_backward(&model, 2).await;
     let answer = server

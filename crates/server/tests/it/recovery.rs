@@ -71,8 +71,8 @@ async fn a_run_is_what_it_was_though_its_results_were_not_kept_any_longer() {
         let change = move |settings: &mut tinkrs_server::Settings| {
             settings.snapshot_after = (Duration::MAX, operations);
             settings.keep_fetched = Duration::ZERO;
-            // The server looks around as often as this.
-            settings.gap_patience = Duration::from_millis(5);
+            // Maintenance runs as often as this.
+            settings.gap_timeout = Duration::from_millis(5);
         };
         let server = TestServer::with(change).await;
         let model = server.model().await;

@@ -253,8 +253,8 @@ async fn there_is_one_project() {
 #[tokio::test]
 async fn a_session_whose_client_is_silent_is_ended_and_frees_its_models() {
     let server = TestServer::with(|settings| {
-        settings.session_patience = Duration::from_millis(300);
-        settings.gap_patience = Duration::from_millis(5);
+        settings.session_timeout = Duration::from_millis(300);
+        settings.gap_timeout = Duration::from_millis(5);
     })
     .await;
     let model = server.model().await;

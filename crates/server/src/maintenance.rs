@@ -8,19 +8,17 @@ use crate::Server;
 use crate::registry::{Registry, Sampler};
 use crate::store::Change;
 
-/// How often the server looks around.
+/// Interval between two rounds of maintenance.
 const TICK: Duration = Duration::from_secs(1);
-/// A look around that comes this late means that the process was stopped, not that it was busy.
+/// A round of maintenance that comes this late means that the process was stopped, not that it was busy.
 const STOPPED: Duration = Duration::from_secs(5);
 
 impl Server {
     /// Gives up on what never came, ends sessions whose clients are gone, and drops what is not
     /// kept any longer, until the server is dropped.
-    pub(crate) fn keep_house(&self) {
+    pub(crate) fn run_maintenance(&self) {
         let (server, settings) = (self.downgrade(), &self.shared().settings);
-        let tick = TICK
-            .min(settings.gap_patience)
-            .max(Duration::from_millis(1));
+        let tick = TICK.min(settings.gap_timeout).max(Duration::from_millis(1));
         tokio::spawn(async move {
             loop {
                 let asleep = Instant::now();
@@ -113,12 +111,12 @@ impl Server {
     }
 
     fn reap_sessions(&self) {
-        let patience = self.shared().settings.session_patience;
+        let timeout = self.shared().settings.session_timeout;
         let silent: Vec<_> = {
             let registry = self.registry();
             let sessions = registry.sessions.values();
             sessions
-                .filter(|session| session.is_open() && session.seen.elapsed() >= patience)
+                .filter(|session| session.is_open() && session.seen.elapsed() >= timeout)
                 .map(|session| session.record.id.clone())
                 .collect()
         };
@@ -129,7 +127,7 @@ impl Server {
                 SessionStatus::Cancelled {
                     detail: Some(format!(
                         "nothing was heard of the client for {} s",
-                        patience.as_secs()
+                        timeout.as_secs()
                     )),
                 },
             );

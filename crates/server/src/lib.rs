@@ -48,6 +48,7 @@ mod api;
 mod queue;
 mod registry;
 mod request;
+mod settings;
 mod shared;
 mod state;
 
@@ -76,6 +77,7 @@ mod worker;
 
 pub use router::router;
 pub use serve::serve;
-pub use state::{BaseModel, Server, Settings, StartError};
+pub use settings::Settings;
+pub use state::{BaseModel, Server, StartError};
 pub use vocabulary::{Vocabulary, VocabularyError};
 pub use watch::DrawnToken;

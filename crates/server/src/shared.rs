@@ -12,7 +12,7 @@ use crate::lock::lock;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::results::Results;
-use crate::state::Settings;
+use crate::settings::Settings;
 use crate::store::Store;
 use crate::watch::Watchers;
 

@@ -1,14 +1,12 @@
 //! The handle that every request works with.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use tinkrs_engine::Model;
-use tinkrs_types::ClientConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::auth::Auth;
@@ -18,6 +16,7 @@ use crate::faults::Faults;
 use crate::lock::lock;
 use crate::registry::Registry;
 use crate::results::Results;
+use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::store::{OpenError, Store};
 use crate::vocabulary::Vocabulary;
@@ -44,67 +43,6 @@ impl BaseModel {
             model,
             tokenizer: None,
             vocabulary: None,
-        }
-    }
-}
-
-/// How a server works.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Settings {
-    /// Where everything is kept that survives the server.
-    pub data: PathBuf,
-    /// How many training operations of a base model may wait. Default 1024.
-    pub queued_operations: usize,
-    /// How many requests for samples of a base model may wait. Default 4096.
-    pub queued_samples: usize,
-    /// How long operations wait for one with a lower number while nothing comes. Default five and a half
-    /// minutes: clients try for five to submit one.
-    pub gap_timeout: Duration,
-    /// How long a poll waits for a result. Default 30 seconds; clients hang up after 45.
-    pub poll_timeout: Duration,
-    /// How long a session lives without a sign of its client. Default five minutes.
-    pub session_timeout: Duration,
-    /// How long a result is kept after it was fetched. Default five minutes.
-    pub keep_fetched: Duration,
-    /// How long a result is kept that nobody fetches. Default a day.
-    pub keep_unfetched: Duration,
-    /// Results of more bytes are announced before they are sent, to clients that want to know.
-    /// Default a mebibyte.
-    pub inline_bytes: u64,
-    /// A run's state is saved when its operations since the last time took this long, or were this
-    /// many: what a restart has to repeat. Default five seconds or 64 operations.
-    pub snapshot_after: (Duration, u32),
-    /// A file of the keys that are taken, one on a line, each with an optional name behind it. Without
-    /// one, any well-formed key is taken and is an owner of its own.
-    pub key_file: Option<PathBuf>,
-    /// A file of faults to answer with on purpose.
-    pub faults: Option<PathBuf>,
-    /// How clients are told to behave. By default they exchange their keys for tokens, and do the rest
-    /// as they do by themselves.
-    pub client: ClientConfig,
-}
-
-impl Settings {
-    /// Makes the default settings with this data folder.
-    pub fn new(data: impl AsRef<Path>) -> Self {
-        Self {
-            data: data.as_ref().to_owned(),
-            queued_operations: 1024,
-            queued_samples: 4096,
-            gap_timeout: Duration::from_secs(330),
-            poll_timeout: Duration::from_secs(30),
-            session_timeout: Duration::from_secs(300),
-            keep_fetched: Duration::from_secs(300),
-            keep_unfetched: Duration::from_secs(24 * 3600),
-            inline_bytes: 1 << 20,
-            snapshot_after: (Duration::from_secs(5), 64),
-            key_file: None,
-            faults: None,
-            client: ClientConfig {
-                pjwt_auth_enabled: true,
-                ..ClientConfig::default()
-            },
         }
     }
 }

@@ -50,7 +50,8 @@ impl Drop for Snapshots {
 impl Snapshots {
     /// Starts the thread. Dropping this waits for it.
     pub(super) fn start(shared: Arc<Shared>) -> std::io::Result<Self> {
-        let (after_time, after_operations) = shared.settings.snapshot_after;
+        let after_time = shared.settings.snapshot_interval;
+        let after_operations = shared.settings.snapshot_operations;
         let (sender, snapshots) = sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("tinkrs-snapshots".to_owned())

@@ -46,7 +46,8 @@ async fn an_interrupted_run_equals_an_uninterrupted_one() {
     // With a snapshot after every operation, after some, and never.
     for operations in [1, 2, u32::MAX] {
         let change = move |settings: &mut tinkrs_server::Settings| {
-            settings.snapshot_after = (Duration::MAX, operations);
+            settings.snapshot_interval = Duration::MAX;
+            settings.snapshot_operations = operations;
         };
         let server = TestServer::with(change).await;
         let (_server, found) = train(server, &mut session, async |server| {
@@ -69,7 +70,8 @@ async fn a_run_is_what_it_was_though_its_results_were_not_kept_any_longer() {
     // With no snapshot at all, and with one in the middle.
     for operations in [u32::MAX, 2] {
         let change = move |settings: &mut tinkrs_server::Settings| {
-            settings.snapshot_after = (Duration::MAX, operations);
+            settings.snapshot_interval = Duration::MAX;
+            settings.snapshot_operations = operations;
             settings.keep_fetched = Duration::ZERO;
             // Maintenance runs as often as this.
             settings.gap_timeout = Duration::from_millis(5);

@@ -7,14 +7,13 @@
 
 mod metadata;
 mod quants;
-mod reader;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
 use quants::Format;
-use reader::{Header, TensorInfo};
+use tinkrs_gguf::{Header, TensorInfo};
 
 use super::safetensors::map_file;
 use super::{Dtype, TensorView, WeightSource, tensor_shapes};
@@ -45,7 +44,7 @@ impl GgufFile {
         let path = path.as_ref().to_owned();
         let map = map_file(&path)?;
         let header = Header::parse(&map)
-            .map_err(|reason| Error::malformed(path.display().to_string(), reason))?;
+            .map_err(|error| Error::malformed(path.display().to_string(), error.to_string()))?;
         let config = metadata::config(&header, &map)?;
         let mut model = Self {
             path,
@@ -79,7 +78,7 @@ impl GgufFile {
         let info = info.ok_or_else(missing)?;
         let format = Format::from_id(info.format, name)?;
         let bytes = info
-            .bytes(format, self.header.data_start, &self.map)
+            .bytes(format.block(), self.header.data_start, &self.map)
             .ok_or_else(|| {
                 let reason = format!("tensor `{name}` reaches past its end");
                 Error::malformed(self.path.display().to_string(), reason)

@@ -1,7 +1,8 @@
 //! From GGUF's metadata and names to ours.
 
+use tinkrs_gguf::{Header, Value};
+
 use super::quants::Format;
-use super::reader::{Header, Value};
 use crate::config::{Architecture, Rope, RopeScaling};
 use crate::{Error, ModelConfig};
 
@@ -126,7 +127,7 @@ fn with_rope_factors(
     let unsupported =
         || Error::unsupported("rope_freqs.weight", "unknown", "Llama 3's rotary scaling");
     let bytes = info
-        .bytes(Format::F32, header.data_start, file)
+        .bytes(Format::F32.block(), header.data_start, file)
         .filter(|_| info.format == 0 && info.shape == [config.head_dim / 2])
         .ok_or_else(unsupported)?;
     let divisors: Vec<f64> = bytes

@@ -73,12 +73,10 @@ def models():
     """Returns the folder of the models, fetching them first unless they are there."""
     if given := os.environ.get("TINKRS_MODELS"):
         return Path(given).absolute()
-    folder, fetch = CACHE / "models", ROOT.parent / "shared/models/get-models"
+    folder = CACHE / "models"
     if not all((folder / name / "config.json").exists() for name in (STORIES, MINIMIND, SMOLLM)):
-        if not fetch.exists():
-            raise Failed(f"no models: {fetch} is not here; name a folder that has them in TINKRS_MODELS")
         say(f"fetching models into {folder}")
-        call([fetch, folder, "stories15M", "minimind", "smollm2"])
+        call([ROOT / "conformance/models/get-models", folder, "stories15M", "minimind", "smollm2"])
     return folder
 
 

@@ -2,10 +2,11 @@
 //!
 //! [`ScriptedServer`] is a small Tinker server for tests of clients: correct unless told to
 //! misbehave, with numbers that can be checked by hand ([`arithmetic`]). [`null_server`] is one to
-//! measure clients against: it answers at once.
+//! measure clients against: it answers at once. [`skip`] says what a test does without.
 
 pub mod arithmetic;
 pub mod null_server;
 pub mod scripted;
+pub mod skip;
 
 pub use scripted::{Gate, ScriptedServer};

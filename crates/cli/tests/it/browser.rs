@@ -55,12 +55,8 @@ pub(crate) struct Curve {
 }
 
 /// Opens a page, and checks what holds for every report. `None` if there is no browser.
-#[expect(clippy::print_stdout, reason = "says why nothing was tested")]
 pub(crate) fn open(page: &Path) -> Option<Page> {
-    let Some(browser) = std::env::var_os("TINKRS_CHROMIUM") else {
-        println!("skipped: TINKRS_CHROMIUM does not name a browser");
-        return None;
-    };
+    let browser = tinkrs_testkit::skip::browser("reports in a browser")?;
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("report.html");
     let html = std::fs::read_to_string(page).unwrap();

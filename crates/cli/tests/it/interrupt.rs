@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
 
 use tinkrs_recipes::run::{Entry, Journal, Numbers, read_metrics};
 
@@ -16,7 +15,7 @@ const PASS: usize = 6;
 
 /// Returns a model to train, and for how many passes: long enough that Ctrl-C finds it at work.
 fn model() -> (String, usize) {
-    let folder = std::env::var_os("TINKRS_MODELS").map(PathBuf::from);
+    let folder = tinkrs_testkit::skip::models("Ctrl-C while a real model trains");
     match folder.map(|folder| folder.join("MiniMind2-Small")) {
         Some(folder) => {
             assert!(folder.is_dir(), "{} is not there", folder.display());

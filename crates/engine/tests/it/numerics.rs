@@ -4,7 +4,7 @@
 //! also writes the page; that needs `TINKRS_MODELS`, for the real models.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -63,15 +63,12 @@ fn every_difference_is_within_the_tolerance_of_its_column() {
     for name in TINY_MODELS {
         rows.push((name.to_owned(), false, tiny(name)));
     }
-    let models = std::env::var_os("TINKRS_MODELS").map(PathBuf::from);
-    match &models {
-        None => println!("real models skipped: TINKRS_MODELS does not name a folder of models"),
-        Some(folder) => {
-            for (name, expected) in real_references() {
-                if folder.join(&name).is_dir() {
-                    let row = real(&folder.join(&name), &name, &expected);
-                    rows.push((name, true, row));
-                }
+    let models = tinkrs_testkit::skip::models("numerics of real models");
+    if let Some(folder) = &models {
+        for (name, expected) in real_references() {
+            if folder.join(&name).is_dir() {
+                let row = real(&folder.join(&name), &name, &expected);
+                rows.push((name, true, row));
             }
         }
     }
@@ -338,7 +335,7 @@ in each cell. This page is written by a test: do not edit it.
 TINKRS_MODELS=FOLDER TINKRS_WRITE_NUMERICS=1 cargo test -p tinkrs-engine --test it numerics
 ```
 
-`FOLDER` holds the real models, as `get-models` fetches them. Without the second variable the test only checks that every
+`FOLDER` holds the real models, as `conformance/models/get-models` fetches them. Without the second variable the test only checks that every
 difference is within the last two rows; without the first it leaves out the real models.
 ";
 

@@ -4,7 +4,6 @@
 //! CI fetches them, and without it these tests have nothing to compare.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use serde::Deserialize;
 use tinkrs_engine::Model;
@@ -22,8 +21,7 @@ struct Text {
 
 #[test]
 fn logprobs_of_real_texts_equal_those_of_transformers() {
-    let Some(folder) = std::env::var_os("TINKRS_MODELS").map(PathBuf::from) else {
-        println!("skipped: TINKRS_MODELS does not name a folder of models");
+    let Some(folder) = tinkrs_testkit::skip::models("log-probabilities of real models") else {
         return;
     };
     let present: Vec<_> = references()

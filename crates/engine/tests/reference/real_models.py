@@ -1,6 +1,6 @@
 """Writes log-probabilities, logits and LoRA gradients of a few texts under the real models, in f32.
 
-usage: real_models.py FOLDER    (the folder that `get-models` filled)
+usage: real_models.py FOLDER    (the folder that `conformance/models/get-models` filled)
 
 For each model, `real_models.json` holds the tokens of each text and the log-probability of every token after the first.
 `real_gradients.json` holds, for the first text: some logits of each position; and, with an adapter whose values follow

@@ -35,8 +35,8 @@ NEEDS = {"client": ["tinker"], "wire": ["tinker"], "engine": ["torch", "models"]
          "growth": ["tinker", "torch", "models"]}
 
 
-def call(command, **more):
-    done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True, **more)
+def call(command, cwd=ROOT, **more):
+    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, **more)
     if done.returncode != 0:
         raise Failed(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stderr[-6000:]}")
     return done.stdout
@@ -80,7 +80,7 @@ def models():
     return folder
 
 
-def build(sections):
+def build(sections, tree=ROOT, **more):
     """Builds the programs in one go, so that they share their dependencies. Returns their paths by name."""
     programs = sorted({program for section in sections for program in PROGRAMS[section]})
     # A quick run shows that everything works, and uses what tests have compiled.
@@ -90,7 +90,7 @@ def build(sections):
         command += ["-p", package, kind, name]
     say("building " + ", ".join(name for _, _, name in programs))
     found = {}
-    for line in call(command).splitlines():
+    for line in call(command, cwd=tree, **more).splitlines():
         message = json.loads(line)
         if message.get("reason") == "compiler-artifact" and message.get("executable"):
             found[message["target"]["name"]] = Path(message["executable"])

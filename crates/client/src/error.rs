@@ -3,7 +3,8 @@
 use crate::auth::AuthError;
 use http::StatusCode;
 use std::time::Duration;
-use tinkrs_types::{ErrorCategory, InvalidInput, RequestId};
+use tinkrs_types::service::ErrorCategory;
+use tinkrs_types::{InvalidInput, RequestId};
 
 /// The cause of an error, of whatever type.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -117,6 +117,7 @@
 //! | `AdminClient.get_billing_usage` | [`AdminClient::get_billing_usage`] |
 //! | `AdminClient.get_current_checkpoint_storage_usage` | [`AdminClient::get_current_checkpoint_storage_usage`] |
 
+pub mod admin;
 pub mod auth;
 #[cfg(feature = "autodiff")]
 pub mod autodiff;
@@ -130,28 +131,43 @@ mod future;
 mod limiter;
 mod options;
 pub mod rest;
-mod sampling;
+pub mod sampling;
 mod service;
 mod session;
 mod telemetry;
 #[cfg(feature = "tokenizers")]
 mod tokenizer;
-mod training;
+pub mod training;
 mod uuid;
 
+/// What a model reads: tokens, images and audio.
+pub mod input {
+    pub use tinkrs_types::input::{Chunk, Dmel, Image, ImageAssetPointer, ImageFormat, ModelInput};
+}
+
+/// Tensors of a datum and of a result.
+pub mod tensor {
+    pub use tinkrs_types::tensor::{CsrIndices, Dtype, TensorData, TensorValues};
+}
+
+pub use admin::AdminClient;
 pub use connection::stats::Stats;
 pub use error::{BoxError, Error};
 pub use future::{Pending, QueueNotice};
 pub use limiter::BackpressureScope;
-pub use rest::{AdminClient, RestClient};
-pub use sampling::{
-    ComputeLogprobs, CreateSamplingClient, RetryConfig, Sample, SampleFrom, SamplingClient,
-};
+pub use rest::RestClient;
+pub use sampling::{SampleFrom, SamplingClient};
 pub use service::{ServiceClient, ServiceClientBuilder};
-pub use tinkrs_types::*;
 #[cfg(feature = "tokenizers")]
 pub use tokenizer::{Tokenizer, TokenizerSource};
-#[cfg(feature = "autodiff")]
-pub use training::create_custom_loss::CustomLossHandle;
-pub use training::custom_loss::CustomLoss;
-pub use training::{BoxFuture, Request, TrainingClient, operation};
+pub use training::{BoxFuture, Request, TrainingClient};
+
+pub use tinkrs_types::service::{
+    ErrorCategory, QueueState, ServerCapabilities, SupportedModel, WhoAmI,
+};
+pub use tinkrs_types::session::FinishReason;
+pub use tinkrs_types::{
+    AdamParams, CheckpointKind, Datum, ForwardBackwardOutput, InvalidInput, LoraConfig, LossFn,
+    LossId, ModelId, ModelInput, ProjectId, RequestId, SampleOutput, SamplingParams,
+    SamplingSessionId, SequenceId, SessionId, TensorData, Timestamp, TinkerPath, UserMetadata,
+};

@@ -1,18 +1,21 @@
 //! The way in: one client for one server and credential, and the clients that come from it.
 
+use crate::admin::AdminClient;
 use crate::connection::call::Call;
 use crate::connection::retry::Policy;
 use crate::connection::stats::Stats;
 use crate::future::QueueNotice;
 use crate::limiter::BackpressureScope;
 use crate::options::Options;
-use crate::rest::{AdminClient, RestClient};
+use crate::rest::RestClient;
 use crate::session::Session;
 use crate::{Error, auth::Secret, connection::Connection};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tinkrs_types::{FinishReason, ProjectId, ServerCapabilities, SessionId, UserMetadata, WhoAmI};
+use tinkrs_types::service::{ServerCapabilities, WhoAmI};
+use tinkrs_types::session::FinishReason;
+use tinkrs_types::{ProjectId, SessionId, UserMetadata};
 use tinkrs_wire::route;
 use tokio::sync::OnceCell;
 

@@ -10,7 +10,8 @@ use crate::sampling::cancel::CancelQueue;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tinkrs_types::{FinishReason, SessionId};
+use tinkrs_types::SessionId;
+use tinkrs_types::session::FinishReason;
 use tinkrs_wire::op::create_session::{CreateSessionRequest, CreateSessionResponse};
 use tinkrs_wire::op::finish_session::FinishSessionRequest;
 use tinkrs_wire::op::session_heartbeat::SessionHeartbeatRequest;
@@ -18,7 +19,10 @@ use tinkrs_wire::{SDK_VERSION, route};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 #[cfg(feature = "autodiff")]
-use {crate::CustomLossHandle, std::collections::HashMap, std::sync::Mutex, tokio::sync::OnceCell};
+use {
+    crate::training::CustomLossHandle, std::collections::HashMap, std::sync::Mutex,
+    tokio::sync::OnceCell,
+};
 
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(10);
 const HEARTBEAT_WARN_AFTER: Duration = Duration::from_secs(120);

@@ -11,10 +11,8 @@ use crate::{Error, Schedule, evaluate, run};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::path::Path;
-use tinkrs::{
-    AdamParams, Datum, ForwardBackwardOutput, OptimStepOutput, Pending, ServiceClient,
-    TrainingClient,
-};
+use tinkrs::training::OptimStepOutput;
+use tinkrs::{AdamParams, Datum, ForwardBackwardOutput, Pending, ServiceClient, TrainingClient};
 
 /// How many steps are under way at a time: one computes, one waits at the server.
 const PIPELINE: usize = 2;

@@ -12,9 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tinkrs_types::{
-    Checkpoint, InvalidInput, ModelId, SessionId, TinkerPath, UserMetadata, WeightsInfo,
-};
+use tinkrs_types::rest::{Checkpoint, WeightsInfo};
+use tinkrs_types::{InvalidInput, ModelId, SessionId, TinkerPath, UserMetadata};
 
 use crate::auth::Owner;
 use crate::lock::lock;

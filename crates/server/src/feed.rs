@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tinkrs_types::{RequestId, SAMPLE_SEQ_BLOCK, SamplingSessionId};
+use tinkrs_types::protocol::SAMPLE_SEQ_BLOCK;
+use tinkrs_types::{RequestId, SamplingSessionId};
 use tokio::sync::Notify;
 
 use crate::lock::lock;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tinkrs_types::SessionStatus;
+use tinkrs_types::session::SessionStatus;
 
 use crate::Server;
 use crate::registry::{Registry, Sampler};

@@ -5,7 +5,9 @@
 
 use bytes::Bytes;
 use serde::Serialize;
-use tinkrs_types::{ErrorCategory, FailedRequest, ForwardBackwardOutput, SampleOutput};
+use tinkrs_types::protocol::FailedRequest;
+use tinkrs_types::service::ErrorCategory;
+use tinkrs_types::{ForwardBackwardOutput, SampleOutput};
 use tinkrs_wire::op::{asample, forward_backward};
 use tinkrs_wire::{Body, DecodeError, header};
 

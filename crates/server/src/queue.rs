@@ -13,7 +13,8 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use tinkrs_types::{ModelId, Promise, RequestId};
+use tinkrs_types::protocol::Promise;
+use tinkrs_types::{ModelId, RequestId};
 use tinkrs_wire::op::forward_backward::Address;
 use tokio::sync::OwnedSemaphorePermit;
 

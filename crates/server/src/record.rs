@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tinkrs_types::{
-    Checkpoint, FinishReason, LoraConfig, ModelId, OptimizerConfig, SamplingSessionId, SessionId,
-    SessionStatus, TinkerPath, UserMetadata, WeightsInfo,
-};
+use tinkrs_types::rest::{Checkpoint, WeightsInfo};
+use tinkrs_types::session::{FinishReason, SessionStatus};
+use tinkrs_types::training::OptimizerConfig;
+use tinkrs_types::{LoraConfig, ModelId, SamplingSessionId, SessionId, TinkerPath, UserMetadata};
 
 use crate::auth::Owner;
 

@@ -7,7 +7,8 @@
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
-use tinkrs_types::{ModelId, SamplingSessionId, SessionId, SessionStatus};
+use tinkrs_types::session::SessionStatus;
+use tinkrs_types::{ModelId, SamplingSessionId, SessionId};
 
 use crate::Server;
 use crate::error::ApiError;

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tinkrs_types::{ModelId, RequestId, SamplingSessionId, SessionId, SessionStatus};
+use tinkrs_types::session::SessionStatus;
+use tinkrs_types::{ModelId, RequestId, SamplingSessionId, SessionId};
 
 use crate::auth::Owner;
 use crate::error::ApiError;

@@ -17,7 +17,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tinkrs_types::{QueueState, QueueStatus, RequestId, SamplingSessionId};
+use tinkrs_types::protocol::QueueStatus;
+use tinkrs_types::service::QueueState;
+use tinkrs_types::{RequestId, SamplingSessionId};
 use tokio::sync::watch;
 
 pub(crate) use answer::Answer;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tinkrs_types::ClientConfig;
+use tinkrs_types::protocol::ClientConfig;
 
 /// How a server works.
 #[derive(Clone, Debug)]

@@ -3,10 +3,10 @@
 //! The model is the same whatever it is trained on: token `t` has log-probability
 //! `-(t mod 7) / 10` at every position, and sampling counts up from the last prompt token.
 
-use tinkrs_types::{
-    BatchedTensor, Datum, ForwardBackwardOutput, InvalidInput, LossFn, Metrics, OutputRecord,
-    TensorData, TensorValues, key,
-};
+use tinkrs_types::protocol::key;
+use tinkrs_types::tensor::TensorValues;
+use tinkrs_types::training::{BatchedTensor, Metrics, OutputRecord};
+use tinkrs_types::{Datum, ForwardBackwardOutput, InvalidInput, LossFn, TensorData};
 
 /// How many tokens the model knows.
 pub const VOCABULARY: u32 = 1_000;

@@ -18,9 +18,9 @@ use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use tinkrs_types::{
-    BatchedTensor, ForwardBackwardOutput, OutputRecord, SampleOutput, SampledSequence, StopReason,
-};
+use tinkrs_types::sampling::{SampledSequence, StopReason};
+use tinkrs_types::training::{BatchedTensor, OutputRecord};
+use tinkrs_types::{ForwardBackwardOutput, SampleOutput};
 use tinkrs_wire::op::{asample, forward_backward};
 use tinkrs_wire::route;
 use tokio::net::{TcpListener, TcpStream};

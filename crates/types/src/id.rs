@@ -6,11 +6,6 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How many sample sequence numbers each clone of a sampling session may use.
-///
-/// `seq_id / SAMPLE_SEQ_BLOCK` is the clone; the original client is clone 0.
-pub const SAMPLE_SEQ_BLOCK: u64 = 1_000_000_000;
-
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*

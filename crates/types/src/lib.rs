@@ -16,82 +16,41 @@
 //! # Ok::<(), tinkrs_types::InvalidInput>(())
 //! ```
 //!
-//! Suggested reading order: identifiers and paths, inputs, what to do with them, outputs,
-//! then the listing types of the metadata endpoints.
+//! The names that nearly every program needs are in the root, the others in a module each:
+//! [`input`] and [`tensor`] for what a model reads, [`training`] and [`sampling`] for what to do
+//! with it, [`custom_loss`] for losses as graphs, [`rest`], [`session`], [`service`] and [`admin`]
+//! for what a server tells, and [`protocol`] for what clients and servers need among themselves.
+//!
+//! What a server sends is `#[non_exhaustive]`, since each release of the service adds to it: make
+//! it with `new` or `default` and set the remaining fields. What a caller writes (such as
+//! [`AdamParams`]) is a plain struct with defaults.
 
 mod error;
 mod id;
-mod number;
 mod path;
 mod timestamp;
 
-mod datum;
-mod model_input;
-mod provenance;
-mod tensor;
+pub mod input;
+pub mod tensor;
 
-mod custom_loss;
-mod lora;
-mod loss;
-mod optimizer;
-mod sampling;
+pub mod custom_loss;
+pub mod sampling;
+pub mod training;
 
-mod forward_backward;
-mod future;
-mod model;
-mod sample;
-mod topk;
+pub mod admin;
+pub mod rest;
+pub mod service;
+pub mod session;
 
-mod admin;
-mod checkpoint;
-mod service;
-mod session;
-mod telemetry;
-mod training_run;
+pub mod protocol;
 
-pub use admin::{
-    AuditEntry, AuditEventType, AuditLog, BillingEvent, BillingEventInfo, BillingSession,
-    BillingUsage, StorageUsage, StorageUsageRow,
-};
-pub use checkpoint::{
-    Checkpoint, CheckpointPage, CopiedWeights, ExternalSave, ExternalWeightsUrls, ImportedWeights,
-    TTL_MAX_SECONDS, TTL_MIN_SECONDS, WeightsInfo, check_ttl,
-};
-pub use custom_loss::{CustomLossGraph, CustomLossInput, CustomLossNode, NodeOp};
-pub use datum::{Datum, LossInputs, key};
 pub use error::InvalidInput;
-pub use forward_backward::{BatchedTensor, ForwardBackwardOutput, Metrics, OutputRecord};
-pub use future::{
-    Completion, ErrorCategory, FailedRequest, Promise, QueueState, QueueStatus, RequestType,
-};
-pub use id::{
-    LossId, ModelId, ProjectId, RequestId, SAMPLE_SEQ_BLOCK, SamplingSessionId, SequenceId,
-    SessionId,
-};
-pub use lora::LoraConfig;
-pub use loss::{ClipBounds, LossConfig, LossConfigValue, LossFn};
-pub use model::{ModelData, ModelInfo, SamplerInfo};
-pub use model_input::{Chunk, Dmel, Image, ImageAssetPointer, ImageFormat, ModelInput};
-pub use number::JsonNumber;
-pub use optimizer::{
-    AdamParams, DimuonParams, OpenObject, OptimStepOutput, OptimizerConfig, OptimizerParams,
-};
+pub use id::{LossId, ModelId, ProjectId, RequestId, SamplingSessionId, SequenceId, SessionId};
+pub use input::ModelInput;
 pub use path::{CheckpointKind, TinkerPath};
-pub use provenance::{Provenance, ProvenanceSpan, SpanSource};
-pub use sample::{PromptAltTokens, SampleOutput, SampledSequence, StopReason};
-pub use sampling::{SampleOptions, SamplingParams, Stop};
-pub use service::{
-    ClientConfig, Cursor, DynamicConfig, ServerCapabilities, SupportedModel, WhoAmI,
-};
-pub use session::{
-    AccessScope, FailureCategory, FailureReason, FinishReason, SearchCursor, SearchOwner,
-    SessionInfo, SessionSearch, SessionSearchPage, SessionStatus, SessionSummary, StatusQuery,
-    TraceExport, TraceStatus,
-};
-pub use telemetry::{Severity, TelemetryBatch, TelemetryEvent, TelemetryEventKind};
-pub use tensor::{CsrIndices, Dtype, TensorData, TensorValues};
-pub use topk::{TOPK_FILLER_LOGPROB, TopkLogprobs};
-pub use training_run::{TrainingRun, TrainingRunPage};
+pub use sampling::{SampleOutput, SamplingParams};
+pub use tensor::TensorData;
+pub use training::{AdamParams, Datum, ForwardBackwardOutput, LoraConfig, LossFn};
 
 /// A point in time, as RFC 3339 text on the wire.
 pub use jiff::Timestamp;

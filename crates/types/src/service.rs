@@ -1,17 +1,8 @@
-//! What a server tells every client: its models and its settings.
+//! What a server says of itself and of the requests that it works on.
 
-use serde::{Deserialize, Serialize};
-
-/// Where a page lies in a listing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cursor {
-    /// How many items come before the page.
-    pub offset: u64,
-    /// How many items the page may hold.
-    pub limit: u64,
-    /// How many items there are.
-    pub total_count: u64,
-}
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use std::fmt;
 
 /// A base model that the server offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,95 +25,6 @@ pub struct ServerCapabilities {
     pub supported_models: Vec<SupportedModel>,
 }
 
-/// Settings that a client reads once, when it starts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ClientConfig {
-    /// Exchanges the credential for a short-lived token.
-    pub pjwt_auth_enabled: bool,
-    /// `credential_cmd` requires the credential command for that exchange.
-    pub credential_default_source: String,
-    /// Byte budget of sample submissions.
-    pub sample_dispatch_bytes_semaphore_size: u64,
-    /// Byte budget of large results being downloaded.
-    pub inflight_response_bytes_semaphore_size: u64,
-    /// Submits the chunks of a pass at the same time, the first one last.
-    pub parallel_fwdbwd_chunks: bool,
-    /// Compresses forward-backward bodies.
-    pub proto_compress_fwdbwd: bool,
-    /// The most datums of a chunk.
-    pub fwdbwd_max_chunk_len: usize,
-    /// The most bytes of a chunk.
-    pub fwdbwd_max_chunk_bytes_count: usize,
-    /// Byte budget of forward-backward submissions.
-    pub fwdbwd_dispatch_bytes_semaphore_size: u64,
-    /// How long a billing block is waited out.
-    pub billing_exception_max_pause_duration_sec: u64,
-    /// Does not retry a whole sample.
-    pub sample_no_retries: bool,
-    /// Gives up on samples when none makes progress for long.
-    pub sample_enable_stuck_detection: bool,
-    /// The most samples under way.
-    pub sample_max_concurrent_requests: usize,
-    /// Chooses among Python's HTTP stacks; means nothing here.
-    pub use_pyqwest_transport: bool,
-    /// Resumes a run with a single request.
-    pub create_model_via_load_weights: bool,
-    /// Waits for samples through the batched feed.
-    pub sample_use_retrieve_futures: bool,
-    /// Uploads custom losses.
-    pub custom_loss_server_side: bool,
-    /// Lets the server number the clones of a sampler.
-    pub sample_join_sampling_session: bool,
-}
-
-impl Default for ClientConfig {
-    fn default() -> Self {
-        Self {
-            pjwt_auth_enabled: false,
-            credential_default_source: "api_key".to_owned(),
-            sample_dispatch_bytes_semaphore_size: 10 * 1024 * 1024,
-            inflight_response_bytes_semaphore_size: 50 * 1024 * 1024,
-            parallel_fwdbwd_chunks: true,
-            proto_compress_fwdbwd: false,
-            fwdbwd_max_chunk_len: 1024,
-            fwdbwd_max_chunk_bytes_count: 5_000_000,
-            fwdbwd_dispatch_bytes_semaphore_size: 50_000_000,
-            billing_exception_max_pause_duration_sec: 3_600,
-            sample_no_retries: false,
-            sample_enable_stuck_detection: true,
-            sample_max_concurrent_requests: 2_000,
-            use_pyqwest_transport: true,
-            create_model_via_load_weights: false,
-            sample_use_retrieve_futures: false,
-            custom_loss_server_side: false,
-            sample_join_sampling_session: false,
-        }
-    }
-}
-
-/// Settings that a client reads again and again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct DynamicConfig {
-    /// How often to read them.
-    pub refresh_interval_sec: u64,
-    /// Cancels samples that nobody waits for.
-    pub sample_cancel_enabled: bool,
-    /// The most cancels at the same time.
-    pub sample_cancel_max_batch_size: usize,
-}
-
-impl Default for DynamicConfig {
-    fn default() -> Self {
-        Self {
-            refresh_interval_sec: 300,
-            sample_cancel_enabled: false,
-            sample_cancel_max_batch_size: 64,
-        }
-    }
-}
-
 /// Who the credential belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhoAmI {
@@ -133,4 +35,88 @@ pub struct WhoAmI {
     /// The user's address, if the credential carries it.
     #[serde(default)]
     pub email: Option<String>,
+}
+
+/// Whether the server works on a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueState {
+    /// It does, or will soon.
+    Active,
+    /// It waits: too many requests of this account.
+    PausedRateLimit,
+    /// It waits: too few machines.
+    PausedCapacity,
+    /// The server said something else, or nothing.
+    #[default]
+    Unknown,
+}
+
+impl QueueState {
+    /// Returns whether the request waits for something that more requests make worse.
+    pub fn is_paused(self) -> bool {
+        matches!(self, Self::PausedRateLimit | Self::PausedCapacity)
+    }
+}
+
+impl<'de> Deserialize<'de> for QueueState {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match Value::deserialize(deserializer)?.as_str() {
+            Some("active") => Self::Active,
+            Some("paused_rate_limit") => Self::PausedRateLimit,
+            Some("paused_capacity") => Self::PausedCapacity,
+            _ => Self::Unknown,
+        })
+    }
+}
+
+impl fmt::Display for QueueState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Active => "active",
+            Self::PausedRateLimit => "paused_rate_limit",
+            Self::PausedCapacity => "paused_capacity",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+/// Whose fault a failed request is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCategory {
+    /// The server does not say.
+    #[default]
+    Unknown,
+    /// The server's.
+    Server,
+    /// The caller's.
+    User,
+}
+
+impl<'de> Deserialize<'de> for ErrorCategory {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match Value::deserialize(deserializer)?.as_str() {
+            Some("server") => Self::Server,
+            Some("user") => Self::User,
+            _ => Self::Unknown,
+        })
+    }
+}
+
+impl ErrorCategory {
+    /// Returns the name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Server => "server",
+            Self::User => "user",
+        }
+    }
+}
+
+impl fmt::Display for ErrorCategory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }

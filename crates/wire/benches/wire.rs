@@ -12,7 +12,8 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use tinkrs_types::{BatchedTensor, Datum, ForwardBackwardOutput, LossFn, ModelInput, OutputRecord};
+use tinkrs_types::training::{BatchedTensor, OutputRecord};
+use tinkrs_types::{Datum, ForwardBackwardOutput, LossFn, ModelInput};
 use tinkrs_wire::header;
 use tinkrs_wire::op::forward_backward::{self, ForwardBackwardRequest};
 

@@ -2,7 +2,8 @@
 
 use crate::little_endian as le;
 use crate::proto;
-use tinkrs_types::{Chunk, Dmel, Image, ImageFormat, InvalidInput, ModelInput};
+use tinkrs_types::input::{Chunk, Dmel, Image, ImageFormat};
+use tinkrs_types::{InvalidInput, ModelInput};
 
 /// Writes the chunks of an input, lending their bytes.
 pub(crate) fn to_proto(input: ModelInput) -> Result<Vec<proto::Chunk>, InvalidInput> {
@@ -119,7 +120,8 @@ pub(crate) mod json {
     use serde::de::{self, Deserializer, SeqAccess, Visitor};
     use serde::{Deserialize, Serialize, Serializer};
     use std::fmt;
-    use tinkrs_types::{Chunk, Dmel, Image, ImageAssetPointer, ImageFormat, ModelInput};
+    use tinkrs_types::ModelInput;
+    use tinkrs_types::input::{Chunk, Dmel, Image, ImageAssetPointer, ImageFormat};
 
     #[derive(Serialize)]
     #[serde(tag = "type", rename_all = "snake_case")]

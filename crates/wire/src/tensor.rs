@@ -3,7 +3,8 @@
 use crate::little_endian as le;
 use crate::proto::{DType, SparseCsr, Tensor, tensor::Encoding};
 use bytes::Bytes;
-use tinkrs_types::{CsrIndices, InvalidInput, TensorData, TensorValues};
+use tinkrs_types::tensor::{CsrIndices, TensorValues};
+use tinkrs_types::{InvalidInput, TensorData};
 
 /// Writes a tensor, lending its values.
 pub(crate) fn to_proto(tensor: TensorData) -> Tensor {

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use tinkrs::{BillingUsage, ProjectId, StorageUsage};
+use tinkrs::ProjectId;
+use tinkrs::admin::{BillingUsage, StorageUsage};
 
 use super::rows::{Rows, storage_rows, usage_rows};
 use crate::context::Context;

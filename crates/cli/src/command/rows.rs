@@ -1,7 +1,7 @@
 //! Reports as rows: for a table, and for a spreadsheet.
 
 use serde_json::Value;
-use tinkrs::{BillingEvent, StorageUsage};
+use tinkrs::admin::{BillingEvent, StorageUsage};
 
 use crate::table::Table;
 

@@ -3,7 +3,8 @@
 use anyhow::anyhow;
 use jiff::Timestamp;
 use serde::Serialize;
-use tinkrs::{Checkpoint, ModelId, TrainingRun};
+use tinkrs::ModelId;
+use tinkrs::rest::{Checkpoint, TrainingRun};
 
 use crate::command::listing::{self, LimitArgs, Listed};
 use crate::context::Context;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use serde::Deserialize;
 use tinkrs_server::{BaseModel, Server, Settings};
-use tinkrs_types::ClientConfig;
+use tinkrs_types::protocol::ClientConfig;
 use tokio::net::TcpListener;
 use tracing_subscriber::filter::LevelFilter;
 

@@ -7,7 +7,8 @@ use anyhow::{Context as _, ensure};
 use futures_util::StreamExt;
 use serde::Serialize;
 use serde_json::json;
-use tinkrs::{SessionId, SessionInfo, SessionSearch, SessionStatus, SessionSummary};
+use tinkrs::SessionId;
+use tinkrs::rest::{SessionInfo, SessionSearch, SessionStatus, SessionSummary};
 use tokio::io::AsyncWriteExt;
 
 use crate::context::Context;

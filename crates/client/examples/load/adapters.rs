@@ -4,7 +4,8 @@ use crate::measure::rounds;
 use crate::{rl, service};
 use anyhow::{Result, ensure};
 use futures_util::future::try_join_all;
-use tinkrs::{AdamParams, Datum, ModelInput, SamplingClient, SamplingParams, Stop};
+use tinkrs::sampling::Stop;
+use tinkrs::{AdamParams, Datum, ModelInput, SamplingClient, SamplingParams};
 
 /// Trains adapters for a step each, then samples for each line of the input: sequences take turns with the adapters.
 pub(crate) async fn run(

@@ -3,9 +3,9 @@
 use crate::measure::rounds;
 use crate::{service, tokens};
 use anyhow::{Context, Result, ensure};
+use tinkrs::sampling::{SampledSequence, Stop};
 use tinkrs::{
-    AdamParams, Datum, LossFn, ModelInput, SampledSequence, SamplingClient, SamplingParams, Stop,
-    TrainingClient,
+    AdamParams, Datum, LossFn, ModelInput, SamplingClient, SamplingParams, TrainingClient,
 };
 
 pub(crate) const RANK: u32 = 16;

@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::alphabet::URL_SAFE;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
-use tinkrs_types::WhoAmI;
+use tinkrs_types::service::WhoAmI;
 
 /// Some issuers pad the segments of a token, although the standard forbids it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(

@@ -7,7 +7,7 @@
 use super::op::{Arg, Binary, NodeIndex, Op, Unary};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
-use tinkrs_types::{CustomLossGraph, CustomLossNode, NodeOp};
+use tinkrs_types::custom_loss::{CustomLossGraph, CustomLossNode, NodeOp};
 
 /// Writes down operations with their result, the loss and its metrics.
 ///

@@ -3,8 +3,10 @@
 use super::tape::Tape;
 use super::tensor::{Shape, Tensor};
 use super::var::{Repr, Var};
-use crate::{BoxError, CustomLoss};
-use tinkrs_types::{Datum, InvalidInput, Metrics};
+use crate::BoxError;
+use crate::training::CustomLoss;
+use tinkrs_types::training::Metrics;
+use tinkrs_types::{Datum, InvalidInput};
 
 /// Turns a loss written with variables into one that knows its gradients.
 ///
@@ -14,7 +16,8 @@ use tinkrs_types::{Datum, InvalidInput, Metrics};
 ///
 /// ```
 /// use tinkrs::autodiff::{self, Var};
-/// use tinkrs::{Datum, Metrics};
+/// use tinkrs::training::Metrics;
+/// use tinkrs::Datum;
 ///
 /// // Direct preference optimization: data come in pairs of a chosen and a rejected answer.
 /// let beta = 0.1;

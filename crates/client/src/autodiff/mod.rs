@@ -6,7 +6,8 @@
 //!
 //! ```
 //! use tinkrs::autodiff;
-//! use tinkrs::{Datum, Metrics};
+//! use tinkrs::training::Metrics;
+//! use tinkrs::Datum;
 //!
 //! // A clipped policy gradient.
 //! let ppo = autodiff::loss(|data, logprobs| {
@@ -49,3 +50,5 @@ pub use tape::ExpressionError;
 pub use tensor::{Shape, Tensor};
 pub use traced::TracedLoss;
 pub use var::Var;
+
+pub use tinkrs_types::custom_loss::{CustomLossGraph, CustomLossInput, CustomLossNode, NodeOp};

@@ -5,7 +5,8 @@
 //! custom loss takes, and they let gradients be checked against finite differences.
 
 use std::fmt;
-use tinkrs_types::{InvalidInput, TensorData, TensorValues};
+use tinkrs_types::tensor::TensorValues;
+use tinkrs_types::{InvalidInput, TensorData};
 
 /// The shape of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,9 +10,13 @@ use super::op::{NodeIndex, Op};
 use super::tape::Tape;
 use super::tensor::Tensor;
 use super::var::{Repr, Var};
-use crate::{BoxError, CustomLoss, Error};
+use crate::training::CustomLoss;
+use crate::{BoxError, Error};
 use ring::digest;
-use tinkrs_types::{CustomLossGraph, CustomLossInput, Datum, InvalidInput, Metrics, key};
+use tinkrs_types::custom_loss::{CustomLossGraph, CustomLossInput};
+use tinkrs_types::protocol::key;
+use tinkrs_types::training::Metrics;
+use tinkrs_types::{Datum, InvalidInput};
 
 /// A loss that was traced.
 ///

@@ -7,7 +7,7 @@ use crate::Error;
 use crate::error::BoxError;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use tinkrs_types::QueueStatus;
+use tinkrs_types::protocol::QueueStatus;
 use tinkrs_wire::ErrorBody;
 use tinkrs_wire::op::retrieve_future::queue_status;
 

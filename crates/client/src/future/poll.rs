@@ -21,7 +21,8 @@ use bytes::Bytes;
 use http::header::HeaderValue;
 use jiff::Timestamp;
 use std::time::Duration;
-use tinkrs_types::{RequestId, RequestType};
+use tinkrs_types::RequestId;
+use tinkrs_types::protocol::RequestType;
 use tinkrs_wire::op::retrieve_future::{Reply, RetrieveFutureRequest};
 use tinkrs_wire::{header, route};
 use tokio::time::Instant;
@@ -272,7 +273,7 @@ fn poll_call(wanted: &Wanted<'_>, iteration: u64, allow_metadata_only: bool) -> 
 /// What a successful answer says.
 enum Read {
     Result(Fetched),
-    NotYet(tinkrs_types::QueueStatus),
+    NotYet(tinkrs_types::protocol::QueueStatus),
     Large { size_bytes: u64 },
 }
 

@@ -3,7 +3,8 @@
 use crate::connection::Connection;
 use std::sync::Mutex;
 use std::time::Duration;
-use tinkrs_types::{QueueState, QueueStatus};
+use tinkrs_types::protocol::QueueStatus;
+use tinkrs_types::service::QueueState;
 use tokio::time::Instant;
 
 const LOG_EVERY: Duration = Duration::from_secs(60);

@@ -5,10 +5,9 @@ use crate::connection::call::Call;
 use crate::connection::retry::Policy;
 use crate::training::BoxFuture;
 use http::Method;
-use tinkrs_types::{
-    Checkpoint, CheckpointKind, CheckpointPage, ExternalWeightsUrls, ModelId, TinkerPath,
-    WeightsInfo, check_ttl,
-};
+use tinkrs_types::protocol::check_ttl;
+use tinkrs_types::rest::{Checkpoint, CheckpointPage, ExternalWeightsUrls, WeightsInfo};
+use tinkrs_types::{CheckpointKind, ModelId, TinkerPath};
 use tinkrs_wire::op::set_checkpoint_ttl::SetCheckpointTtlRequest;
 use tinkrs_wire::op::weights_info::WeightsInfoRequest;
 use tinkrs_wire::route;

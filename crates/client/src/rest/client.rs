@@ -2,7 +2,9 @@ use crate::connection::call::Call;
 use crate::{Error, ServiceClient};
 use http::header::HeaderValue;
 use serde::de::DeserializeOwned;
-use tinkrs_types::{SamplerInfo, SamplingSessionId, WhoAmI};
+use tinkrs_types::SamplingSessionId;
+use tinkrs_types::rest::SamplerInfo;
+use tinkrs_types::service::WhoAmI;
 use tinkrs_wire::{SDK_VERSION, header, route};
 
 /// Reads and manages training runs, checkpoints and sessions. It starts no session.

@@ -5,7 +5,9 @@ use crate::connection::call::Call;
 use crate::training::BoxFuture;
 use http::header::HeaderValue;
 use std::future::IntoFuture;
-use tinkrs_types::{CopiedWeights, InvalidInput, ProjectId, TinkerPath, check_ttl};
+use tinkrs_types::protocol::check_ttl;
+use tinkrs_types::rest::CopiedWeights;
+use tinkrs_types::{InvalidInput, ProjectId, TinkerPath};
 use tinkrs_wire::op::copy_weights::CopyWeightsRequest;
 use tinkrs_wire::{header, route};
 

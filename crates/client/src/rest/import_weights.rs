@@ -4,7 +4,7 @@ use crate::connection::call::{Call, Payload};
 use bytes::Bytes;
 use http::Method;
 use std::time::Duration;
-use tinkrs_types::ImportedWeights;
+use tinkrs_types::rest::ImportedWeights;
 use tinkrs_wire::route;
 
 /// How long a server may take to read an adapter.

@@ -1,6 +1,5 @@
-//! Metadata: training runs, checkpoints, sessions, and what administrators read.
+//! Metadata: training runs, checkpoints and sessions.
 
-mod admin;
 mod checkpoints;
 mod client;
 mod copy_weights;
@@ -11,8 +10,16 @@ mod pages;
 mod sessions;
 mod training_runs;
 
-pub use admin::AdminClient;
 pub use client::RestClient;
 pub use copy_weights::CopyWeights;
 pub use download_checkpoint::DownloadCheckpoint;
 pub use pages::Pages;
+
+pub use tinkrs_types::rest::{
+    Checkpoint, CheckpointPage, Cursor, ExternalWeightsUrls, ImportedWeights, SamplerInfo,
+    TrainingRun, TrainingRunPage, WeightsInfo,
+};
+pub use tinkrs_types::session::{
+    AccessScope, FailureCategory, FailureReason, SearchCursor, SearchOwner, SessionInfo,
+    SessionSearch, SessionSearchPage, SessionStatus, SessionSummary, StatusQuery,
+};

@@ -6,10 +6,11 @@ use crate::connection::call::Call;
 use crate::training::BoxFuture;
 use http::Method;
 use std::time::Duration;
-use tinkrs_types::{
-    AccessScope, InvalidInput, ProjectId, SessionId, SessionInfo, SessionSearch, SessionSearchPage,
-    SessionSummary, TraceExport, TraceStatus,
+use tinkrs_types::session::{
+    AccessScope, SessionInfo, SessionSearch, SessionSearchPage, SessionSummary, TraceExport,
+    TraceStatus,
 };
+use tinkrs_types::{InvalidInput, ProjectId, SessionId};
 use tinkrs_wire::op::assign_session_project::AssignSessionProjectRequest;
 use tinkrs_wire::op::list_sessions::ListSessionsResponse;
 use tinkrs_wire::route;

@@ -4,7 +4,9 @@ use crate::Error;
 use crate::connection::call::Call;
 use crate::training::BoxFuture;
 use std::borrow::Cow;
-use tinkrs_types::{AccessScope, ModelId, TinkerPath, TrainingRun, TrainingRunPage};
+use tinkrs_types::rest::{TrainingRun, TrainingRunPage};
+use tinkrs_types::session::AccessScope;
+use tinkrs_types::{ModelId, TinkerPath};
 use tinkrs_wire::route;
 
 const PAGE: u64 = 100;

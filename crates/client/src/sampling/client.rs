@@ -8,7 +8,9 @@ use crate::future::QueueObserver;
 use crate::session::Session;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use tinkrs_types::{SAMPLE_SEQ_BLOCK, SamplerInfo, SamplingSessionId, SessionId};
+use tinkrs_types::protocol::SAMPLE_SEQ_BLOCK;
+use tinkrs_types::rest::SamplerInfo;
+use tinkrs_types::{SamplingSessionId, SessionId};
 use tinkrs_wire::op::join_sampling_session::{
     JoinSamplingSessionRequest, JoinSamplingSessionResponse,
 };

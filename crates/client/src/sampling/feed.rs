@@ -13,7 +13,8 @@ use crate::future::poll;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
-use tinkrs_types::{Completion, RequestId, SamplingSessionId};
+use tinkrs_types::protocol::Completion;
+use tinkrs_types::{RequestId, SamplingSessionId};
 use tinkrs_wire::op::retrieve_futures::{
     FuturesTarget, RetrieveFuturesRequest, RetrieveFuturesResponse,
 };

@@ -16,7 +16,8 @@ use base64::engine::general_purpose::URL_SAFE;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
-use tinkrs_types::{ClientConfig, DynamicConfig, InvalidInput, SamplingSessionId, SessionId};
+use tinkrs_types::protocol::{ClientConfig, DynamicConfig};
+use tinkrs_types::{InvalidInput, SamplingSessionId, SessionId};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Handle {

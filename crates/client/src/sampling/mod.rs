@@ -1,4 +1,4 @@
-//! Sampling from a model.
+//! Sampling from a model: the client, its requests, what they take and what they give.
 
 pub(crate) mod cancel;
 mod client;
@@ -15,3 +15,8 @@ pub use compute_logprobs::ComputeLogprobs;
 pub use create::{CreateSamplingClient, SampleFrom};
 pub use retry::RetryConfig;
 pub use sample::Sample;
+
+pub use tinkrs_types::sampling::{
+    PromptAltTokens, SampleOptions, SampleOutput, SampledSequence, SamplingParams, Stop,
+    StopReason, TOPK_FILLER_LOGPROB, TopkLogprobs,
+};

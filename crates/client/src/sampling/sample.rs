@@ -17,9 +17,11 @@ use std::future::IntoFuture;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tinkrs_types::protocol::{Completion, Promise, RequestType, SAMPLE_SEQ_BLOCK};
+use tinkrs_types::sampling::SampleOptions;
 use tinkrs_types::{
-    Completion, InvalidInput, ModelInput, Promise, RequestId, RequestType, SAMPLE_SEQ_BLOCK,
-    SampleOptions, SampleOutput, SamplingParams, SequenceId, TensorData, Timestamp,
+    InvalidInput, ModelInput, RequestId, SampleOutput, SamplingParams, SequenceId, TensorData,
+    Timestamp,
 };
 use tinkrs_wire::op::asample::{SampleRequest, decode_result, encode_apart};
 use tinkrs_wire::{header, route};

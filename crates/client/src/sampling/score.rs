@@ -1,7 +1,8 @@
 //! Checking that a server did what was asked, where ignoring it would go unnoticed.
 
 use crate::Error;
-use tinkrs_types::{Chunk, ModelInput, SampleOutput};
+use tinkrs_types::input::Chunk;
+use tinkrs_types::{ModelInput, SampleOutput};
 use tinkrs_wire::op::asample::SampleRequest;
 
 /// Gives each token of a prompt of text its place. Some servers leave out the first, which has no score.

@@ -20,9 +20,8 @@ use std::error::Error as _;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tinkrs_types::{
-    SessionId, Severity, TelemetryBatch, TelemetryEvent, TelemetryEventKind, Timestamp,
-};
+use tinkrs_types::protocol::{Severity, TelemetryBatch, TelemetryEvent, TelemetryEventKind};
+use tinkrs_types::{SessionId, Timestamp};
 use tinkrs_wire::SDK_VERSION;
 
 /// Takes note of events and sends them now and then.

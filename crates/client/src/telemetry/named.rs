@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tinkrs_types::Severity;
+use tinkrs_types::protocol::Severity;
 
 /// An event with a name that the service knows.
 pub(crate) trait Named: Serialize {

@@ -4,7 +4,7 @@ use crate::Error;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tinkrs_types::TelemetryEvent;
+use tinkrs_types::protocol::TelemetryEvent;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};

@@ -4,7 +4,8 @@
 //! encoded form that need no encoding: they look at lengths only, so that measuring a batch costs
 //! nothing next to sending it. Datums keep their order and are moved, never copied.
 
-use tinkrs_types::{Chunk, Datum, ModelInput, TensorData};
+use tinkrs_types::input::Chunk;
+use tinkrs_types::{Datum, ModelInput, TensorData};
 
 /// A token in a protobuf request: four bytes.
 const TRAINING_TOKEN_BYTES: usize = 4;
@@ -69,7 +70,9 @@ fn tensor_bytes(tensor: &TensorData) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tinkrs_types::{CsrIndices, Dmel, Image, ImageAssetPointer, ImageFormat, LossInputs};
+    use tinkrs_types::input::{Dmel, Image, ImageAssetPointer, ImageFormat};
+    use tinkrs_types::tensor::CsrIndices;
+    use tinkrs_types::training::LossInputs;
 
     /// A datum of `tokens` × 4 bytes that tells apart from others by its first token.
     fn text(first: u32, tokens: usize) -> Datum {

@@ -7,7 +7,8 @@
 //! Names that do not end in a reduction (no colon, or several) cannot be combined, but the result
 //! of a single chunk needs no combining: it keeps them.
 
-use tinkrs_types::{ForwardBackwardOutput, Metrics};
+use tinkrs_types::ForwardBackwardOutput;
+use tinkrs_types::training::Metrics;
 
 /// Joins the results of chunks, in the order of the chunks, without copying their outputs.
 ///
@@ -128,7 +129,7 @@ fn modulo_2_64(value: f64) -> u64 {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
-    use tinkrs_types::{BatchedTensor, OutputRecord};
+    use tinkrs_types::training::{BatchedTensor, OutputRecord};
 
     /// A result of `datums` datums with one token each.
     fn result(datums: usize, metrics: &[(&str, f64)]) -> ForwardBackwardOutput {

@@ -12,10 +12,10 @@ use crate::{Error, ServiceClient};
 use serde_json::{Map, Value};
 use std::future::IntoFuture;
 use std::sync::Arc;
-use tinkrs_types::{
-    CheckpointKind, LoraConfig, ModelId, OptimizerConfig, Promise, RequestType, TinkerPath,
-    UserMetadata, WeightsInfo,
-};
+use tinkrs_types::protocol::{Promise, RequestType};
+use tinkrs_types::rest::WeightsInfo;
+use tinkrs_types::training::OptimizerConfig;
+use tinkrs_types::{CheckpointKind, LoraConfig, ModelId, TinkerPath, UserMetadata};
 use tinkrs_wire::op::create_model::{CreateModelRequest, CreateModelResult};
 use tinkrs_wire::op::load_weights::LoadWeightsRequest;
 use tinkrs_wire::op::weights_info::WeightsInfoRequest;

@@ -13,9 +13,8 @@ use crate::session::Session;
 use crate::{Error, ServiceClient, TrainingClient};
 use std::future::IntoFuture;
 use std::sync::Arc;
-use tinkrs_types::{
-    Datum, ForwardBackwardOutput, InvalidInput, LossFn, LossId, Promise, RequestType, SessionId,
-};
+use tinkrs_types::protocol::{Promise, RequestType};
+use tinkrs_types::{Datum, ForwardBackwardOutput, InvalidInput, LossFn, LossId, SessionId};
 use tinkrs_wire::op::create_custom_loss::{CreateCustomLossRequest, CreateCustomLossResult};
 use tinkrs_wire::route;
 use tokio::time::Instant;

@@ -13,14 +13,15 @@
 //!
 //! All four are pure; the passes between them are the client's.
 
-use tinkrs_types::{
-    CsrIndices, Datum, ForwardBackwardOutput, InvalidInput, LossInputs, Metrics, TensorData, key,
-};
+use tinkrs_types::protocol::key;
+use tinkrs_types::tensor::CsrIndices;
+use tinkrs_types::training::{LossInputs, Metrics};
+use tinkrs_types::{Datum, ForwardBackwardOutput, InvalidInput, TensorData};
 
 /// The value of a custom loss on a batch, with its gradient.
 ///
 /// ```
-/// use tinkrs::CustomLoss;
+/// use tinkrs::training::CustomLoss;
 ///
 /// // Negative log-likelihood of one datum: each log-probability has the gradient −1.
 /// let logprobs = [-0.5_f32, -1.5];
@@ -168,7 +169,7 @@ fn cross_entropy_datum(
     model_input: tinkrs_types::ModelInput,
     targets: TensorData,
     weights: TensorData,
-    provenance: Option<tinkrs_types::Provenance>,
+    provenance: Option<tinkrs_types::training::Provenance>,
 ) -> Result<Datum, InvalidInput> {
     let inputs = LossInputs::from([
         (key::TARGET_TOKENS.to_owned(), targets),

@@ -15,7 +15,8 @@ use crate::future::Pending;
 use crate::{Error, TrainingClient};
 use std::fmt;
 use std::sync::Arc;
-use tinkrs_types::{Datum, ForwardBackwardOutput, LossFn, Metrics};
+use tinkrs_types::training::Metrics;
+use tinkrs_types::{Datum, ForwardBackwardOutput, LossFn};
 
 const NAME: &str = "forward_backward_custom";
 
@@ -45,7 +46,8 @@ impl TrainingClient {
     ///
     /// ```no_run
     /// # async fn run(client: tinkrs::TrainingClient, batch: Vec<tinkrs::Datum>) -> Result<(), tinkrs::Error> {
-    /// use tinkrs::{BoxError, CustomLoss};
+    /// use tinkrs::training::CustomLoss;
+    /// use tinkrs::BoxError;
     ///
     /// let output = client
     ///     .forward_backward_custom(batch, |_data, logprobs| {

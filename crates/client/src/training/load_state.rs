@@ -3,7 +3,8 @@ use crate::TrainingClient;
 use crate::auth::Secret;
 use crate::connection::call::Call;
 use crate::future::Pending;
-use tinkrs_types::{CheckpointKind, RequestType, TinkerPath};
+use tinkrs_types::protocol::RequestType;
+use tinkrs_types::{CheckpointKind, TinkerPath};
 use tinkrs_wire::op::load_weights::LoadWeightsRequest;
 use tinkrs_wire::route;
 

@@ -1,4 +1,4 @@
-//! Training a model.
+//! Training a model: the client, its operations, what they take and what they give.
 
 pub(crate) mod chunk;
 pub(crate) mod combine;
@@ -19,7 +19,17 @@ mod save_weights_external;
 mod save_weights_for_sampler;
 
 pub use client::TrainingClient;
+#[cfg(feature = "autodiff")]
+pub use create_custom_loss::CustomLossHandle;
+pub use custom_loss::CustomLoss;
 pub use request::{BoxFuture, Request};
+
+pub use tinkrs_types::training::{
+    AdamParams, BatchedTensor, ClipBounds, Datum, DimuonParams, ExternalSave,
+    ForwardBackwardOutput, LoraConfig, LossConfig, LossConfigValue, LossFn, LossInputs, Metrics,
+    ModelData, ModelInfo, OpenObject, OptimStepOutput, OptimizerConfig, OptimizerParams,
+    OutputRecord, Provenance, ProvenanceSpan, SpanSource,
+};
 
 /// What a training client can be asked to do, each made by the method of the same name.
 pub mod operation {

@@ -2,7 +2,8 @@ use super::request::{Operation, Request};
 use crate::connection::call::Call;
 use crate::future::Pending;
 use crate::{Error, TrainingClient};
-use tinkrs_types::{OptimStepOutput, OptimizerParams, RequestType};
+use tinkrs_types::protocol::RequestType;
+use tinkrs_types::training::{OptimStepOutput, OptimizerParams};
 use tinkrs_wire::op::optim_step::OptimStepRequest;
 use tinkrs_wire::route;
 
@@ -18,7 +19,7 @@ impl TrainingClient {
     /// Applies the gradients accumulated since the last step, and clears them.
     ///
     /// The parameters are those of the optimizer that the model was created with:
-    /// [`AdamParams`](tinkrs_types::AdamParams) or [`DimuonParams`](tinkrs_types::DimuonParams).
+    /// [`AdamParams`](tinkrs_types::AdamParams) or [`DimuonParams`](tinkrs_types::training::DimuonParams).
     pub fn optim_step(&self, params: impl Into<OptimizerParams>) -> Request<OptimStep> {
         self.request(OptimStep {
             params: params.into(),

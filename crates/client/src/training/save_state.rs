@@ -2,7 +2,8 @@ use super::request::{Operation, Request};
 use crate::connection::call::Call;
 use crate::future::Pending;
 use crate::{Error, TrainingClient};
-use tinkrs_types::{RequestType, TinkerPath, UserMetadata, check_ttl};
+use tinkrs_types::protocol::{RequestType, check_ttl};
+use tinkrs_types::{TinkerPath, UserMetadata};
 use tinkrs_wire::op::save_weights::{SaveWeightsRequest, SaveWeightsResult};
 use tinkrs_wire::route;
 

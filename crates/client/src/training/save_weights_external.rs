@@ -2,7 +2,9 @@ use super::request::{Operation, Request};
 use crate::connection::call::Call;
 use crate::future::Pending;
 use crate::{Error, TrainingClient};
-use tinkrs_types::{ExternalSave, InvalidInput, RequestType, check_ttl};
+use tinkrs_types::InvalidInput;
+use tinkrs_types::protocol::{RequestType, check_ttl};
+use tinkrs_types::training::ExternalSave;
 use tinkrs_wire::op::save_weights_external::SaveWeightsExternalRequest;
 use tinkrs_wire::route;
 

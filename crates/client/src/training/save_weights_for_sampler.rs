@@ -6,7 +6,8 @@ use crate::future::poll::Fetched;
 use crate::sampling::SamplingClient;
 use crate::{Error, TrainingClient};
 use std::sync::Arc;
-use tinkrs_types::{RequestType, TinkerPath, UserMetadata, check_ttl};
+use tinkrs_types::protocol::{RequestType, check_ttl};
+use tinkrs_types::{TinkerPath, UserMetadata};
 use tinkrs_wire::op::save_weights_for_sampler::{
     SaveWeightsForSamplerRequest, SaveWeightsForSamplerResult,
 };

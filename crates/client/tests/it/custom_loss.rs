@@ -2,8 +2,10 @@
 
 use crate::support::{datum, datums, loss_of, settle, training};
 use anyhow::Result;
-use tinkrs::{BoxError, CustomLoss, Datum, Error, key};
+use tinkrs::training::CustomLoss;
+use tinkrs::{BoxError, Datum, Error};
 use tinkrs_testkit::ScriptedServer;
+use tinkrs_types::protocol::key;
 
 /// Cross-entropy, written by hand: the loss is −Σ w·lp, its gradient −w.
 fn cross_entropy(data: &[Datum], logprobs: &[&[f32]]) -> Result<CustomLoss, BoxError> {
@@ -156,7 +158,7 @@ async fn a_loss_that_fails_or_panics_is_an_error_of_its_own_call() -> Result<()>
 async fn data_without_targets_is_refused_before_anything_is_sent() -> Result<()> {
     let server = ScriptedServer::start().await;
     let client = training(&server).await?;
-    let bare = Datum::new(vec![1, 2], tinkrs::LossInputs::new())?;
+    let bare = Datum::new(vec![1, 2], tinkrs::training::LossInputs::new())?;
     let batch = vec![datum(1), bare];
     let error = client
         .forward_backward_custom(batch, cross_entropy)

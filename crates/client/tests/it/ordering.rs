@@ -254,7 +254,7 @@ async fn what_is_wrong_with_the_arguments_is_found_before_anything_is_sent() -> 
         empty.to_string(),
         "`batch`: found no data, expected at least one datum"
     );
-    let nothing = tinkrs::Datum::new(vec![], tinkrs::LossInputs::new())?;
+    let nothing = tinkrs::Datum::new(vec![], tinkrs::training::LossInputs::new())?;
     let error = client
         .forward_backward([datum(1), nothing])
         .await

@@ -3,9 +3,9 @@
 use crate::support::{service, settle, training};
 use anyhow::Result;
 use serde_json::json;
-use tinkrs::{
-    AuditEventType, Error, FinishReason, RestClient, SessionSearch, StatusQuery, TinkerPath,
-};
+use tinkrs::admin::AuditEventType;
+use tinkrs::rest::{SessionSearch, StatusQuery};
+use tinkrs::{Error, FinishReason, RestClient, TinkerPath};
 use tinkrs_testkit::ScriptedServer;
 use tinkrs_testkit::scripted::{ManualClock, Reply, status};
 

@@ -4,13 +4,13 @@ use crate::support::{builder, sample, sampling, settle};
 use anyhow::Result;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tinkrs::{
-    CsrIndices, Error, ErrorCategory, ModelInput, RetryConfig, SAMPLE_SEQ_BLOCK, SamplingClient,
-    SamplingParams, Stop, TensorData,
-};
+use tinkrs::sampling::{RetryConfig, Stop};
+use tinkrs::tensor::CsrIndices;
+use tinkrs::{Error, ErrorCategory, ModelInput, SamplingClient, SamplingParams, TensorData};
 use tinkrs_testkit::arithmetic::logprob;
 use tinkrs_testkit::scripted::{ManualClock, Reply, status};
 use tinkrs_testkit::{Gate, ScriptedServer};
+use tinkrs_types::protocol::SAMPLE_SEQ_BLOCK;
 
 #[tokio::test]
 async fn a_sample_has_tokens_logprobs_and_ids() -> Result<()> {
@@ -127,9 +127,9 @@ async fn a_server_that_ignores_an_option_is_found_out() -> Result<()> {
     // All positions are scored although one was asked for, and there are no alternatives.
     let message = |output| Reply::message(tinkrs_wire::op::asample::encode_result(output));
     let mut output = tinkrs::SampleOutput::default();
-    output.sequences = vec![tinkrs::SampledSequence::new(
+    output.sequences = vec![tinkrs::sampling::SampledSequence::new(
         vec![1],
-        tinkrs::StopReason::Length,
+        tinkrs::sampling::StopReason::Length,
     )];
     output.prompt_logprobs = Some(vec![f32::NAN, -0.1, -0.2]);
     server.on("retrieve_future").times(2).reply(message(output));

@@ -2,7 +2,8 @@
 
 use crate::support::{datums, service, training};
 use anyhow::Result;
-use tinkrs::{AdamParams, Error, OptimizerConfig, UserMetadata};
+use tinkrs::training::OptimizerConfig;
+use tinkrs::{AdamParams, Error, UserMetadata};
 use tinkrs_testkit::ScriptedServer;
 use tinkrs_testkit::scripted::{BASE_MODEL, ManualClock, status};
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use tinkrs_engine::Model;
 use tinkrs_engine::sample::{Event, SampleRequest, Sampler, SamplerSettings, WeightsId};
-use tinkrs_engine::types::{AdamParams, LossFn, Stop};
+use tinkrs_engine::types::sampling::Stop;
+use tinkrs_engine::types::{AdamParams, LossFn};
 
 use crate::train::{adapter_run, datum};
 

@@ -1,6 +1,8 @@
 //! From the named tensors of a datum to the slices that a loss reads.
 
-use tinkrs_types::{Datum, TensorData, TensorValues, key};
+use tinkrs_types::protocol::key;
+use tinkrs_types::tensor::TensorValues;
+use tinkrs_types::{Datum, TensorData};
 
 use super::{Loss, LossInputs};
 use crate::Error;
@@ -206,7 +208,8 @@ fn known_inputs(loss: &Loss) -> &'static [&'static str] {
 mod tests {
     use super::*;
     use crate::loss::ClipBounds;
-    use tinkrs_types::{CsrIndices, ModelInput};
+    use tinkrs_types::ModelInput;
+    use tinkrs_types::tensor::CsrIndices;
 
     fn datum(inputs: Vec<(&str, TensorData)>) -> Datum {
         let inputs = inputs

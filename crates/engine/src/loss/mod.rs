@@ -148,7 +148,7 @@ impl ClipBounds {
         high: 4.0,
     };
 
-    fn overridden(self, by: &tinkrs_types::ClipBounds) -> Result<Self, InvalidInput> {
+    fn overridden(self, by: &tinkrs_types::training::ClipBounds) -> Result<Self, InvalidInput> {
         let bounds = Self {
             low: by.low.unwrap_or(self.low),
             high: by.high.unwrap_or(self.high),

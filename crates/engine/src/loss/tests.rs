@@ -357,8 +357,8 @@ fn policy_metrics_describe_the_step_away_from_the_sampler() {
 
 #[test]
 fn settings_have_the_documented_defaults() {
-    let none = tinkrs_types::ClipBounds::default();
-    let high = tinkrs_types::ClipBounds {
+    let none = tinkrs_types::training::ClipBounds::default();
+    let high = tinkrs_types::training::ClipBounds {
         low: None,
         high: Some(1.5),
     };
@@ -401,7 +401,7 @@ fn settings_have_the_documented_defaults() {
 
 #[test]
 fn settings_that_make_no_loss_are_named() {
-    let crossed = tinkrs_types::ClipBounds::new(2.0, 1.0);
+    let crossed = tinkrs_types::training::ClipBounds::new(2.0, 1.0);
     let cases = [
         (LossFn::Dro { beta: None }, "loss_fn_config.beta"),
         (

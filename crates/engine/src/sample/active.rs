@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tinkrs_types::{SampleOutput, SampledSequence};
+use tinkrs_types::SampleOutput;
+use tinkrs_types::sampling::SampledSequence;
 
 use super::batch::{Batch, Input, Prompt, Target};
 use super::distribution::Scratch;

@@ -1,6 +1,6 @@
 //! One sample while it is being generated.
 
-use tinkrs_types::{SampledSequence, StopReason};
+use tinkrs_types::sampling::{SampledSequence, StopReason};
 
 use super::distribution::{Distribution, Rule, Scratch};
 use super::request::Checked;
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::ModelConfig;
     use crate::sample::SampleRequest;
-    use tinkrs_types::Stop;
+    use tinkrs_types::sampling::Stop;
 
     fn generation(change: impl FnOnce(&mut SampleRequest)) -> Generation {
         let config = ModelConfig {

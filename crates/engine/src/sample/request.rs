@@ -3,7 +3,8 @@
 //! Everything that can be wrong with a request is found here, before it is queued, and named by the
 //! field that holds it; what comes after trusts the values.
 
-use tinkrs_types::{InvalidInput, SampleOptions, SamplingParams};
+use tinkrs_types::sampling::SampleOptions;
+use tinkrs_types::{InvalidInput, SamplingParams};
 
 use super::distribution::Rule;
 use super::prefix_cache::WeightsId;
@@ -155,7 +156,8 @@ fn rule(params: &SamplingParams) -> Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tinkrs_types::{Stop, TensorData};
+    use tinkrs_types::TensorData;
+    use tinkrs_types::sampling::Stop;
 
     fn config() -> ModelConfig {
         ModelConfig {

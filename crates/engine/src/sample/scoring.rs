@@ -15,10 +15,9 @@
 //! temperature (with replacement, without top-k or top-p), and report the log-probability they were drawn
 //! with, as samples do.
 
-use tinkrs_types::{
-    CsrIndices, InvalidInput, PromptAltTokens, SampleOptions, SampleOutput, TOPK_FILLER_LOGPROB,
-    TensorData, TensorValues, TopkLogprobs,
-};
+use tinkrs_types::sampling::{PromptAltTokens, SampleOptions, TOPK_FILLER_LOGPROB, TopkLogprobs};
+use tinkrs_types::tensor::{CsrIndices, TensorValues};
+use tinkrs_types::{InvalidInput, SampleOutput, TensorData};
 
 use super::distribution::{Distribution, Rule, Scratch};
 use super::rng::{Purpose, SampleRng};

@@ -13,7 +13,7 @@
 //! Texts are compared as bytes. Tokens may split a character, and bytes are all that can be joined
 //! without loss; since UTF-8 never has one character inside another, a match of bytes is a match of text.
 
-use tinkrs_types::Stop;
+use tinkrs_types::sampling::Stop;
 
 use crate::Error;
 

@@ -19,7 +19,8 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tinkrs_types::{AdamParams, Datum, ForwardBackwardOutput, LoraConfig, LossFn, OptimStepOutput};
+use tinkrs_types::training::OptimStepOutput;
+use tinkrs_types::{AdamParams, Datum, ForwardBackwardOutput, LoraConfig, LossFn};
 
 use crate::adapter::{self, Adapter, DEFAULT_ALPHA};
 use crate::loss::CustomLoss;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use tinkrs_types::{BatchedTensor, ForwardBackwardOutput, OutputRecord};
+use tinkrs_types::ForwardBackwardOutput;
+use tinkrs_types::training::{BatchedTensor, OutputRecord};
 
 use super::batch::{Batch, Example, Objective};
 use super::slots::Slots;

@@ -5,9 +5,8 @@ mod reference;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tinkrs_types::{
-    AdamParams, ClipBounds, Datum, InvalidInput, LoraConfig, LossFn, ModelInput, TensorData,
-};
+use tinkrs_types::training::ClipBounds;
+use tinkrs_types::{AdamParams, Datum, InvalidInput, LoraConfig, LossFn, ModelInput, TensorData};
 
 use super::*;
 use crate::ModelConfig;

@@ -46,7 +46,7 @@ impl Record {
                     false => vocabulary.encode_continuation(completion)?,
                 };
                 let prompt = renderer.document(prompt)?;
-                if let tinkrs::Stop::AnyToken(stops) = renderer.stop() {
+                if let tinkrs::sampling::Stop::AnyToken(stops) = renderer.stop() {
                     completion.extend(stops.first());
                 }
                 if completion.is_empty() || prompt.len() + completion.len() < 2 {

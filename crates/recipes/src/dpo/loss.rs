@@ -7,7 +7,7 @@
 //!
 //! `p₀` is the model before training, and `log p` of an answer is the sum over its tokens.
 
-use tinkrs::CustomLoss;
+use tinkrs::training::CustomLoss;
 
 /// The log-probability and the weight of each target token of an answer.
 pub(super) struct Answer<'a> {

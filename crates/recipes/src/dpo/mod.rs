@@ -11,7 +11,8 @@ use crate::{Error, Schedule};
 use loss::{Answer, dpo_loss, weighted_sum};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use tinkrs::{AdamParams, BoxError, CustomLoss, Datum, Pending, SamplingClient, ServiceClient};
+use tinkrs::training::CustomLoss;
+use tinkrs::{AdamParams, BoxError, Datum, Pending, SamplingClient, ServiceClient};
 
 /// Settings of a preference run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

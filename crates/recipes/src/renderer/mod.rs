@@ -52,7 +52,8 @@ use crate::Error;
 use script::Script;
 use std::path::Path;
 use std::sync::Arc;
-use tinkrs::{SamplingParams, Stop, Tokenizer};
+use tinkrs::sampling::Stop;
+use tinkrs::{SamplingParams, Tokenizer};
 
 /// How a model wants conversations written.
 #[derive(Clone, Debug)]

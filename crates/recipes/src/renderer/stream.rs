@@ -152,7 +152,9 @@ mod tests {
             for text in texts {
                 let mut tokens = renderer.vocabulary().tokenizer().encode(text).unwrap();
                 for stopped in [false, true] {
-                    if let (true, tinkrs::Stop::AnyToken(stops)) = (stopped, renderer.stop()) {
+                    if let (true, tinkrs::sampling::Stop::AnyToken(stops)) =
+                        (stopped, renderer.stop())
+                    {
                         tokens.extend([stops[0]]);
                     }
                     let (pieces, response) = pieces(&renderer, &tokens);

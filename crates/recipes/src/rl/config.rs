@@ -4,7 +4,8 @@ use super::advantage::Baseline;
 use crate::run::{self, Adapter};
 use crate::{Error, Schedule};
 use serde::{Deserialize, Serialize};
-use tinkrs::{AdamParams, ClipBounds, LossFn};
+use tinkrs::training::ClipBounds;
+use tinkrs::{AdamParams, LossFn};
 
 /// Which policy gradient to train with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

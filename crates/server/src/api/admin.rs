@@ -7,9 +7,10 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use serde::Deserialize;
-use tinkrs_types::{
+use tinkrs_types::SessionId;
+use tinkrs_types::admin::{
     AuditEntry, AuditEventType, AuditLog, BillingEvent, BillingEventInfo, BillingSession,
-    BillingUsage, SessionId, StorageUsage, StorageUsageRow,
+    BillingUsage, StorageUsage, StorageUsageRow,
 };
 
 use super::{PROJECT, Plain, check_project};

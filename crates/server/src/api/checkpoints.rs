@@ -5,7 +5,9 @@ use std::time::Duration;
 use axum::extract::State;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tinkrs_types::{Checkpoint, CheckpointKind, ModelId, TinkerPath, check_ttl};
+use tinkrs_types::protocol::check_ttl;
+use tinkrs_types::rest::Checkpoint;
+use tinkrs_types::{CheckpointKind, ModelId, TinkerPath};
 use tinkrs_wire::op::set_checkpoint_ttl::SetCheckpointTtlRequest;
 
 use super::Plain;

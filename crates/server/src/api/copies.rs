@@ -5,7 +5,9 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use jiff::Timestamp;
-use tinkrs_types::{CheckpointKind, CopiedWeights, ModelId, SessionId, TinkerPath, check_ttl};
+use tinkrs_types::protocol::check_ttl;
+use tinkrs_types::rest::CopiedWeights;
+use tinkrs_types::{CheckpointKind, ModelId, SessionId, TinkerPath};
 use tinkrs_wire::header as names;
 use tinkrs_wire::op::copy_weights::CopyWeightsRequest;
 

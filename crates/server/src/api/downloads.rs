@@ -12,7 +12,8 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use serde_json::json;
-use tinkrs_types::{CheckpointKind, ExternalWeightsUrls, TinkerPath};
+use tinkrs_types::rest::ExternalWeightsUrls;
+use tinkrs_types::{CheckpointKind, TinkerPath};
 use tower_http::services::ServeFile;
 
 use super::checkpoints::{Address, read_address};

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
-use tinkrs_types::{Completion, QueueStatus};
+use tinkrs_types::protocol::{Completion, QueueStatus};
 use tinkrs_wire::header as names;
 use tinkrs_wire::op::cancel_future::CancelFutureRequest;
 use tinkrs_wire::op::retrieve_future::{RetrieveFutureRequest, encode_metadata, encode_try_again};

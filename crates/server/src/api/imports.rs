@@ -18,9 +18,9 @@ use axum::http::HeaderMap;
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use tinkrs_engine::{Error, TrainingRun, peft};
-use tinkrs_types::{
-    CheckpointKind, ImportedWeights, ModelId, OptimizerConfig, SessionId, TinkerPath, WeightsInfo,
-};
+use tinkrs_types::rest::{ImportedWeights, WeightsInfo};
+use tinkrs_types::training::OptimizerConfig;
+use tinkrs_types::{CheckpointKind, ModelId, SessionId, TinkerPath};
 use tinkrs_wire::header as names;
 use tokio::io::AsyncWriteExt;
 

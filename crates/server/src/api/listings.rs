@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use axum::extract::State;
 use jiff::Timestamp;
 use serde::Deserialize;
-use tinkrs_types::{
-    AccessScope, CheckpointKind, CheckpointPage, Cursor, ModelId, TrainingRun, TrainingRunPage,
-};
+use tinkrs_types::rest::{CheckpointPage, Cursor, TrainingRun, TrainingRunPage};
+use tinkrs_types::session::AccessScope;
+use tinkrs_types::{CheckpointKind, ModelId};
 
 use super::{Plain, check_project};
 use crate::Server;

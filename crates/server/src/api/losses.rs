@@ -6,7 +6,8 @@ use axum::extract::State;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tinkrs_types::{LossId, Promise, RequestId, SessionId};
+use tinkrs_types::protocol::Promise;
+use tinkrs_types::{LossId, RequestId, SessionId};
 use tinkrs_wire::op::create_custom_loss::{CreateCustomLossRequest, CreateCustomLossResult};
 
 use super::Plain;

@@ -4,10 +4,9 @@ use axum::extract::State;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tinkrs_types::{
-    InvalidInput, LoraConfig, ModelData, ModelId, ModelInfo, OptimizerConfig, Promise, SessionId,
-    UserMetadata,
-};
+use tinkrs_types::protocol::Promise;
+use tinkrs_types::training::{ModelData, ModelInfo, OptimizerConfig};
+use tinkrs_types::{InvalidInput, LoraConfig, ModelId, SessionId, UserMetadata};
 use tinkrs_wire::op::create_model::CreateModelRequest;
 use tinkrs_wire::op::get_info::GetInfoRequest;
 

@@ -7,9 +7,12 @@ use axum::extract::State;
 use bytes::Bytes;
 use jiff::Timestamp;
 use tinkrs_engine::sample;
+use tinkrs_types::protocol::Promise;
+use tinkrs_types::rest::SamplerInfo;
+use tinkrs_types::sampling::SampleOptions;
 use tinkrs_types::{
-    CheckpointKind, InvalidInput, ModelInput, Promise, RequestId, SampleOptions, SamplerInfo,
-    SamplingSessionId, SequenceId, SessionId, TinkerPath,
+    CheckpointKind, InvalidInput, ModelInput, RequestId, SamplingSessionId, SequenceId, SessionId,
+    TinkerPath,
 };
 use tinkrs_wire::op::asample::SampleRequest;
 use tinkrs_wire::op::create_sampling_session::{

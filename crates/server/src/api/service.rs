@@ -2,7 +2,8 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use tinkrs_types::{ClientConfig, DynamicConfig, ServerCapabilities, SupportedModel};
+use tinkrs_types::protocol::{ClientConfig, DynamicConfig};
+use tinkrs_types::service::{ServerCapabilities, SupportedModel};
 use tinkrs_wire::op::client_config::ClientConfigRequest;
 use tinkrs_wire::op::healthz::Health;
 use tinkrs_wire::op::telemetry::TelemetryResponse;

@@ -5,9 +5,10 @@ use std::collections::{BTreeSet, HashMap};
 use axum::extract::State;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tinkrs_types::{
-    SearchCursor, SearchOwner, SessionId, SessionInfo, SessionSearch, SessionSearchPage,
-    SessionStatus, SessionSummary, StatusQuery,
+use tinkrs_types::SessionId;
+use tinkrs_types::session::{
+    SearchCursor, SearchOwner, SessionInfo, SessionSearch, SessionSearchPage, SessionStatus,
+    SessionSummary, StatusQuery,
 };
 use tinkrs_wire::op::assign_session_project::AssignSessionProjectRequest;
 use tinkrs_wire::op::list_sessions::ListSessionsResponse;

@@ -3,7 +3,8 @@
 use axum::extract::State;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tinkrs_types::{SessionId, SessionStatus};
+use tinkrs_types::SessionId;
+use tinkrs_types::session::SessionStatus;
 use tinkrs_wire::op::create_session::{CreateSessionRequest, CreateSessionResponse};
 use tinkrs_wire::op::finish_session::FinishSessionRequest;
 use tinkrs_wire::op::session_heartbeat::{SessionHeartbeatRequest, SessionHeartbeatResponse};

@@ -6,7 +6,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
-use tinkrs_types::{SessionId, TraceExport, TraceStatus};
+use tinkrs_types::SessionId;
+use tinkrs_types::session::{TraceExport, TraceStatus};
 
 use super::Plain;
 use crate::Server;

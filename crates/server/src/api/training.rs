@@ -3,7 +3,9 @@
 //! What is wrong with their data is their result, not a refusal: see [`queue`](crate::queue).
 
 use axum::extract::State;
-use tinkrs_types::{InvalidInput, LossFn, OptimizerParams, Promise};
+use tinkrs_types::protocol::Promise;
+use tinkrs_types::training::OptimizerParams;
+use tinkrs_types::{InvalidInput, LossFn};
 use tinkrs_wire::op::forward_backward::{Address, ForwardBackwardRequest};
 use tinkrs_wire::op::optim_step::OptimStepRequest;
 

@@ -5,9 +5,11 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
+use tinkrs_types::protocol::check_ttl;
+use tinkrs_types::rest::WeightsInfo;
+use tinkrs_types::training::OptimizerConfig;
 use tinkrs_types::{
-    CheckpointKind, LoraConfig, ModelId, OptimizerConfig, SamplingSessionId, TinkerPath,
-    UserMetadata, WeightsInfo, check_ttl,
+    CheckpointKind, LoraConfig, ModelId, SamplingSessionId, TinkerPath, UserMetadata,
 };
 use tinkrs_wire::op::forward_backward::Address;
 use tinkrs_wire::op::load_weights::LoadWeightsRequest;
@@ -225,7 +227,7 @@ impl Server {
         owner: Owner,
         request: LoadWeightsRequest,
         body: bytes::Bytes,
-    ) -> Result<tinkrs_types::Promise, ApiError> {
+    ) -> Result<tinkrs_types::protocol::Promise, ApiError> {
         let path = check_load(&request)?;
         let (Some(session), Some(number)) = (request.session_id, request.model_seq_id) else {
             return Err(ApiError::bad_request(

@@ -25,9 +25,10 @@ mod tests;
 mod value;
 
 use tinkrs_engine::loss::CustomOutput;
-use tinkrs_types::{
-    CustomLossGraph, CustomLossInput, Datum, InvalidInput, TensorData, TensorValues, key,
-};
+use tinkrs_types::custom_loss::{CustomLossGraph, CustomLossInput};
+use tinkrs_types::protocol::key;
+use tinkrs_types::tensor::TensorValues;
+use tinkrs_types::{Datum, InvalidInput, TensorData};
 
 use program::{Output, Program};
 use tensor::{Dtype, Tensor};

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use serde_json::{Map, Value as Json};
-use tinkrs_types::{CustomLossGraph, CustomLossInput, CustomLossNode, InvalidInput, NodeOp, key};
+use tinkrs_types::InvalidInput;
+use tinkrs_types::custom_loss::{CustomLossGraph, CustomLossInput, CustomLossNode, NodeOp};
+use tinkrs_types::protocol::key;
 
 use super::functions::{self, Call, Function};
 use super::tape::{Id, Tape};

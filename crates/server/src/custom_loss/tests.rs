@@ -3,9 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
-use tinkrs_types::{
-    CustomLossGraph, CustomLossInput, CustomLossNode, Datum, ModelInput, NodeOp, TensorData,
-};
+use tinkrs_types::custom_loss::{CustomLossGraph, CustomLossInput, CustomLossNode, NodeOp};
+use tinkrs_types::{Datum, ModelInput, TensorData};
 
 use super::{CustomLoss, limits};
 use tinkrs_engine::loss::{CustomLoss as _, CustomOutput};

@@ -25,7 +25,8 @@ use std::time::{Duration, Instant};
 
 use tinkrs_engine::Model;
 use tinkrs_engine::sample::SampleRequest;
-use tinkrs_types::{ErrorCategory, ModelId, RequestId, SessionId};
+use tinkrs_types::service::ErrorCategory;
+use tinkrs_types::{ModelId, RequestId, SessionId};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 

@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use tinkrs_engine::{Adapter, Model, TrainState, TrainingRun, peft};
-use tinkrs_types::{ExternalSave, ModelId, SessionId, TinkerPath, WeightsInfo};
+use tinkrs_types::rest::WeightsInfo;
+use tinkrs_types::training::ExternalSave;
+use tinkrs_types::{ModelId, SessionId, TinkerPath};
 use tinkrs_wire::op::create_model::CreateModelResult;
 use tinkrs_wire::op::load_weights::LoadWeightsResult;
 use tinkrs_wire::op::save_weights::SaveWeightsResult;

@@ -7,7 +7,9 @@ use super::{Recorded, Shared};
 use bytes::Bytes;
 use serde_json::json;
 use std::collections::BTreeMap;
-use tinkrs_types::{CheckpointKind, ExternalWeightsUrls, StorageUsage, StorageUsageRow, Timestamp};
+use tinkrs_types::admin::{StorageUsage, StorageUsageRow};
+use tinkrs_types::rest::ExternalWeightsUrls;
+use tinkrs_types::{CheckpointKind, Timestamp};
 
 /// What storage costs, in dollars for a gigabyte and a month.
 const STORAGE_RATE: f64 = 0.1;

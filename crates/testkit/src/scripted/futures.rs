@@ -7,10 +7,9 @@ use super::{Recorded, Shared, State};
 use bytes::Bytes;
 use serde_json::Value;
 use std::sync::Arc;
-use tinkrs_types::{
-    Completion, FailedRequest, Promise, QueueState, QueueStatus, RequestId, SAMPLE_SEQ_BLOCK,
-    SamplingSessionId,
-};
+use tinkrs_types::protocol::{Completion, FailedRequest, Promise, QueueStatus, SAMPLE_SEQ_BLOCK};
+use tinkrs_types::service::QueueState;
+use tinkrs_types::{RequestId, SamplingSessionId};
 use tinkrs_wire::Body;
 use tinkrs_wire::op::cancel_future::CancelFutureRequest;
 use tinkrs_wire::op::retrieve_future::{RetrieveFutureRequest, encode_metadata, encode_try_again};

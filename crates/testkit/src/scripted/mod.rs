@@ -68,9 +68,8 @@ use state::State;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tinkrs_types::{
-    ClientConfig, DynamicConfig, ForwardBackwardOutput, ModelId, RequestId, TinkerPath,
-};
+use tinkrs_types::protocol::{ClientConfig, DynamicConfig};
+use tinkrs_types::{ForwardBackwardOutput, ModelId, RequestId, TinkerPath};
 use tinkrs_wire::op::forward_backward::ForwardBackwardRequest;
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;

@@ -7,12 +7,14 @@ use super::weights::Save;
 use super::{BASE_MODEL, Recorded, Shared, State};
 use serde_json::json;
 use std::collections::BTreeMap;
-use tinkrs_types::{
-    Checkpoint, CheckpointKind, CheckpointPage, Cursor, LoraConfig, ModelId, OptimizerConfig,
-    SearchCursor, SessionId, SessionInfo, SessionSearch, SessionSearchPage, SessionStatus,
-    SessionSummary, StatusQuery, TinkerPath, TraceExport, TraceStatus, TrainingRun,
-    TrainingRunPage, check_ttl,
+use tinkrs_types::protocol::check_ttl;
+use tinkrs_types::rest::{Checkpoint, CheckpointPage, Cursor, TrainingRun, TrainingRunPage};
+use tinkrs_types::session::{
+    SearchCursor, SessionInfo, SessionSearch, SessionSearchPage, SessionStatus, SessionSummary,
+    StatusQuery, TraceExport, TraceStatus,
 };
+use tinkrs_types::training::OptimizerConfig;
+use tinkrs_types::{CheckpointKind, LoraConfig, ModelId, SessionId, TinkerPath};
 use tinkrs_wire::Body;
 use tinkrs_wire::op::assign_session_project::AssignSessionProjectRequest;
 use tinkrs_wire::op::list_sessions::ListSessionsResponse;

@@ -8,10 +8,14 @@ use crate::arithmetic::{logprob, sampled_tokens};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use tinkrs_types::protocol::{Completion, Promise};
+use tinkrs_types::rest::SamplerInfo;
+use tinkrs_types::sampling::{
+    PromptAltTokens, SampledSequence, StopReason, TOPK_FILLER_LOGPROB, TopkLogprobs,
+};
+use tinkrs_types::tensor::TensorValues;
 use tinkrs_types::{
-    Completion, InvalidInput, Promise, PromptAltTokens, RequestId, SampleOutput, SampledSequence,
-    SamplerInfo, SamplingSessionId, SequenceId, StopReason, TOPK_FILLER_LOGPROB, TensorData,
-    TensorValues, TinkerPath, TopkLogprobs,
+    InvalidInput, RequestId, SampleOutput, SamplingSessionId, SequenceId, TensorData, TinkerPath,
 };
 use tinkrs_wire::Body;
 use tinkrs_wire::op::asample::{SampleRequest, encode_json_result, encode_result};

@@ -8,7 +8,8 @@ use super::{Gate, Recorded, Shared};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tinkrs_types::{ErrorCategory, FailedRequest};
+use tinkrs_types::protocol::FailedRequest;
+use tinkrs_types::service::ErrorCategory;
 use tokio::sync::watch;
 
 type Condition = Box<dyn Fn(&Recorded) -> bool + Send>;

@@ -6,10 +6,10 @@ use super::{BASE_MODEL, Recorded, Shared, State};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use serde_json::json;
-use tinkrs_types::{
-    FinishReason, ProjectId, ServerCapabilities, SessionId, SupportedModel, TelemetryBatch,
-    Timestamp, UserMetadata,
-};
+use tinkrs_types::protocol::TelemetryBatch;
+use tinkrs_types::service::{ServerCapabilities, SupportedModel};
+use tinkrs_types::session::FinishReason;
+use tinkrs_types::{ProjectId, SessionId, Timestamp, UserMetadata};
 use tinkrs_wire::Body;
 use tinkrs_wire::op::auth_token::AuthTokenResponse;
 use tinkrs_wire::op::create_session::{CreateSessionRequest, CreateSessionResponse};

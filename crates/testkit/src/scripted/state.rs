@@ -12,9 +12,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tinkrs_types::protocol::{ClientConfig, DynamicConfig};
 use tinkrs_types::{
-    ClientConfig, DynamicConfig, ForwardBackwardOutput, LossId, ModelId, RequestId,
-    SamplingSessionId, SessionId, Timestamp, TinkerPath,
+    ForwardBackwardOutput, LossId, ModelId, RequestId, SamplingSessionId, SessionId, Timestamp,
+    TinkerPath,
 };
 use tinkrs_wire::op::forward_backward::ForwardBackwardRequest;
 

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
-use tinkrs_types::{
-    ErrorCategory, FailedRequest, InvalidInput, LoraConfig, LossFn, Metrics, ModelData, ModelId,
-    ModelInfo, OptimStepOutput, OptimizerConfig, RequestId, Timestamp, UserMetadata,
-};
+use tinkrs_types::protocol::FailedRequest;
+use tinkrs_types::service::ErrorCategory;
+use tinkrs_types::training::{Metrics, ModelData, ModelInfo, OptimStepOutput, OptimizerConfig};
+use tinkrs_types::{InvalidInput, LoraConfig, LossFn, ModelId, RequestId, Timestamp, UserMetadata};
 use tinkrs_wire::op::create_custom_loss::{CreateCustomLossRequest, CreateCustomLossResult};
 use tinkrs_wire::op::create_model::{CreateModelRequest, CreateModelResult};
 use tinkrs_wire::op::forward_backward::{

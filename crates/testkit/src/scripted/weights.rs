@@ -8,9 +8,11 @@ use super::training::{Model, labels, submit, user_error};
 use super::{Recorded, Shared, State};
 use serde_json::Value;
 use std::sync::Arc;
+use tinkrs_types::protocol::check_ttl;
+use tinkrs_types::rest::{Checkpoint, CopiedWeights, WeightsInfo};
+use tinkrs_types::training::{ExternalSave, OptimizerConfig};
 use tinkrs_types::{
-    Checkpoint, CheckpointKind, CopiedWeights, ExternalSave, InvalidInput, LoraConfig, ModelId,
-    OptimizerConfig, SamplingSessionId, TinkerPath, UserMetadata, WeightsInfo, check_ttl,
+    CheckpointKind, InvalidInput, LoraConfig, ModelId, SamplingSessionId, TinkerPath, UserMetadata,
 };
 use tinkrs_wire::op::copy_weights::CopyWeightsRequest;
 use tinkrs_wire::op::load_weights::{LoadWeightsRequest, LoadWeightsResult};

@@ -1,8 +1,9 @@
 //! The JSON form of a tensor: flat numbers whose element type is a member beside them.
 
 use super::{CsrIndices, Dtype, TensorData, TensorValues};
-use crate::number::not_finite;
-use crate::{InvalidInput, JsonNumber};
+use crate::InvalidInput;
+use crate::protocol::JsonNumber;
+use crate::protocol::number::not_finite;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;

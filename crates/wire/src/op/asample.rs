@@ -11,9 +11,12 @@ use bytes::Bytes;
 use prost::Message;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tinkrs_types::protocol::JsonNumber;
+use tinkrs_types::sampling::{
+    PromptAltTokens, SampledSequence, StopReason, TOPK_FILLER_LOGPROB, TopkLogprobs,
+};
 use tinkrs_types::{
-    InvalidInput, JsonNumber, ModelInput, PromptAltTokens, SampleOutput, SampledSequence,
-    SamplingParams, SamplingSessionId, StopReason, TOPK_FILLER_LOGPROB, TensorData, TopkLogprobs,
+    InvalidInput, ModelInput, SampleOutput, SamplingParams, SamplingSessionId, TensorData,
 };
 
 /// Samples from a model.
@@ -357,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_request_in_parts_reads_like_one_in_a_piece() {
-        let image = tinkrs_types::Image::new([7; 5], tinkrs_types::ImageFormat::Png);
+        let image = tinkrs_types::input::Image::new([7; 5], tinkrs_types::input::ImageFormat::Png);
         let mut several = ModelInput::from_tokens([1, 20, 300]);
         several.push_image(image);
         several.push_tokens([]);

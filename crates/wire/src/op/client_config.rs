@@ -1,6 +1,6 @@
 //! `POST /client/config` and `POST /client/dynamic_config`: the settings of a client.
 //!
-//! They are answered by [`tinkrs_types::ClientConfig`] and [`tinkrs_types::DynamicConfig`].
+//! They are answered by [`tinkrs_types::protocol::ClientConfig`] and [`tinkrs_types::protocol::DynamicConfig`].
 
 use crate::json::body;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! `POST /copy_weights`: copies a checkpoint, answered by [`tinkrs_types::CopiedWeights`].
+//! `POST /copy_weights`: copies a checkpoint, answered by [`tinkrs_types::rest::CopiedWeights`].
 
 use crate::json::body;
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,8 @@
 
 use crate::json::body;
 use serde::{Deserialize, Serialize};
-use tinkrs_types::{CustomLossGraph, CustomLossInput, LossId, SessionId};
+use tinkrs_types::custom_loss::{CustomLossGraph, CustomLossInput};
+use tinkrs_types::{LossId, SessionId};
 
 /// Uploads a loss.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,7 +3,8 @@
 use crate::json::body;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tinkrs_types::{LoraConfig, ModelId, OptimizerConfig, SessionId};
+use tinkrs_types::training::OptimizerConfig;
+use tinkrs_types::{LoraConfig, ModelId, SessionId};
 
 /// Creates a model to train.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

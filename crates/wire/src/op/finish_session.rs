@@ -2,7 +2,7 @@
 
 use crate::json::body;
 use serde::{Deserialize, Serialize};
-use tinkrs_types::FinishReason;
+use tinkrs_types::session::FinishReason;
 
 /// Ends a session. Unlike elsewhere, a missing detail is written as null.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

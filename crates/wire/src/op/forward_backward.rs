@@ -11,10 +11,11 @@ use crate::{DecodeError, header, model_input, number_map, tensor};
 use bytes::Bytes;
 use prost::Message;
 use std::collections::BTreeMap;
-use tinkrs_types::{
-    BatchedTensor, Datum, ForwardBackwardOutput, InvalidInput, LossConfig, LossConfigValue, LossFn,
-    LossInputs, ModelId, OutputRecord, Provenance, ProvenanceSpan, SpanSource,
+use tinkrs_types::training::{
+    BatchedTensor, LossConfig, LossConfigValue, LossInputs, OutputRecord, Provenance,
+    ProvenanceSpan, SpanSource,
 };
+use tinkrs_types::{Datum, ForwardBackwardOutput, InvalidInput, LossFn, ModelId};
 
 mod address;
 mod bounds;

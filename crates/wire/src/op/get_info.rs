@@ -1,8 +1,9 @@
-//! `POST /get_info`: what is known of a model, as [`tinkrs_types::ModelInfo`].
+//! `POST /get_info`: what is known of a model, as [`tinkrs_types::training::ModelInfo`].
 
 use crate::json::body;
 use serde::{Deserialize, Serialize};
-use tinkrs_types::{ModelId, ModelInfo};
+use tinkrs_types::ModelId;
+use tinkrs_types::training::ModelInfo;
 
 /// Asks about a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

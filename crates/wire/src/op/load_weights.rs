@@ -3,7 +3,8 @@
 use crate::json::body;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tinkrs_types::{ModelId, OptimizerConfig, SessionId};
+use tinkrs_types::training::OptimizerConfig;
+use tinkrs_types::{ModelId, SessionId};
 
 /// Loads training state.
 ///

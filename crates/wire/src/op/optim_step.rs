@@ -1,13 +1,14 @@
 //! `POST /optim_step`: applies the accumulated gradients.
 //!
 //! Adam's parameters travel as `adam_params` without a `type`, all others as
-//! `optimizer_params` with one. The result is [`tinkrs_types::OptimStepOutput`].
+//! `optimizer_params` with one. The result is [`tinkrs_types::training::OptimStepOutput`].
 
 use crate::json::body;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
-use tinkrs_types::{AdamParams, DimuonParams, ModelId, OpenObject, OptimizerParams};
+use tinkrs_types::training::{DimuonParams, OpenObject, OptimizerParams};
+use tinkrs_types::{AdamParams, ModelId};
 
 /// Applies the accumulated gradients.
 #[derive(Clone, Debug, PartialEq)]

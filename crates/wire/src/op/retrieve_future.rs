@@ -9,7 +9,8 @@ use crate::{DecodeError, header};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use tinkrs_types::{FailedRequest, QueueStatus, RequestId};
+use tinkrs_types::RequestId;
+use tinkrs_types::protocol::{FailedRequest, QueueStatus};
 
 /// Asks for a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,7 +102,7 @@ pub fn encode_metadata(size_bytes: u64) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tinkrs_types::{ErrorCategory, QueueState};
+    use tinkrs_types::service::{ErrorCategory, QueueState};
 
     #[test]
     fn each_form_of_an_answer_is_told_apart() {

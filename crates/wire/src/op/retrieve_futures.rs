@@ -2,7 +2,8 @@
 
 use crate::json::body;
 use serde::{Deserialize, Serialize};
-use tinkrs_types::{Completion, RequestId, SamplingSessionId};
+use tinkrs_types::protocol::Completion;
+use tinkrs_types::{RequestId, SamplingSessionId};
 
 /// Whose samples to tell of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

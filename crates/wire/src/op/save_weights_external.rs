@@ -1,8 +1,9 @@
-//! `POST /save_weights_external`: saves weights to download, as [`tinkrs_types::ExternalSave`].
+//! `POST /save_weights_external`: saves weights to download, as [`tinkrs_types::training::ExternalSave`].
 
 use crate::json::body;
 use serde::{Deserialize, Serialize};
-use tinkrs_types::{ExternalSave, ModelId};
+use tinkrs_types::ModelId;
+use tinkrs_types::training::ExternalSave;
 
 /// Saves weights to download.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

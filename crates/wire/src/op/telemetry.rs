@@ -1,8 +1,8 @@
-//! `POST /telemetry`: what a client reports about itself, as [`tinkrs_types::TelemetryBatch`].
+//! `POST /telemetry`: what a client reports about itself, as [`tinkrs_types::protocol::TelemetryBatch`].
 
 use crate::json::body;
 use serde::{Deserialize, Serialize};
-use tinkrs_types::TelemetryBatch;
+use tinkrs_types::protocol::TelemetryBatch;
 
 body!(TelemetryBatch);
 

@@ -1,4 +1,4 @@
-//! `POST /weights_info`: what is known of a checkpoint, as [`tinkrs_types::WeightsInfo`].
+//! `POST /weights_info`: what is known of a checkpoint, as [`tinkrs_types::rest::WeightsInfo`].
 
 use crate::json::body;
 use serde::{Deserialize, Serialize};

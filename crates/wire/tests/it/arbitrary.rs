@@ -5,12 +5,13 @@
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
-use tinkrs_types::{
-    BatchedTensor, Chunk, ClipBounds, CsrIndices, Datum, Dmel, ForwardBackwardOutput, Image,
-    ImageAssetPointer, ImageFormat, LossConfigValue, LossFn, ModelInput, OutputRecord,
-    PromptAltTokens, Provenance, ProvenanceSpan, SampleOutput, SampledSequence, StopReason,
-    TensorData, TensorValues, TopkLogprobs,
+use tinkrs_types::input::{Chunk, Dmel, Image, ImageAssetPointer, ImageFormat};
+use tinkrs_types::sampling::{PromptAltTokens, SampledSequence, StopReason, TopkLogprobs};
+use tinkrs_types::tensor::{CsrIndices, TensorValues};
+use tinkrs_types::training::{
+    BatchedTensor, ClipBounds, LossConfigValue, OutputRecord, Provenance, ProvenanceSpan,
 };
+use tinkrs_types::{Datum, ForwardBackwardOutput, LossFn, ModelInput, SampleOutput, TensorData};
 use tinkrs_wire::op::forward_backward::ForwardBackwardRequest;
 
 mod json;

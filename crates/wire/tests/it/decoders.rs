@@ -8,13 +8,18 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tinkrs_types::{
-    AuditLog, BatchedTensor, BillingUsage, CheckpointPage, ClientConfig, CopiedWeights, Datum,
-    Dmel, DynamicConfig, ExternalSave, ExternalWeightsUrls, ForwardBackwardOutput, ModelInfo,
-    ModelInput, OptimStepOutput, Promise, SampleOutput, SamplerInfo, ServerCapabilities,
-    SessionInfo, SessionSearch, SessionSearchPage, StorageUsage, TelemetryBatch, TinkerPath,
-    TopkLogprobs, TraceExport, TrainingRun, TrainingRunPage, WeightsInfo, WhoAmI,
+use tinkrs_types::admin::{AuditLog, BillingUsage, StorageUsage};
+use tinkrs_types::input::Dmel;
+use tinkrs_types::protocol::{ClientConfig, DynamicConfig, Promise, TelemetryBatch};
+use tinkrs_types::rest::{
+    CheckpointPage, CopiedWeights, ExternalWeightsUrls, SamplerInfo, TrainingRun, TrainingRunPage,
+    WeightsInfo,
 };
+use tinkrs_types::sampling::TopkLogprobs;
+use tinkrs_types::service::{ServerCapabilities, WhoAmI};
+use tinkrs_types::session::{SessionInfo, SessionSearch, SessionSearchPage, TraceExport};
+use tinkrs_types::training::{BatchedTensor, ExternalSave, ModelInfo, OptimStepOutput};
+use tinkrs_types::{Datum, ForwardBackwardOutput, ModelInput, SampleOutput, TinkerPath};
 use tinkrs_wire::op::forward_backward::{Address, ForwardBackwardRequest};
 use tinkrs_wire::op::{
     asample, assign_session_project, auth_token, cancel_future, client_config, copy_weights,

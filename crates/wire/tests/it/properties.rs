@@ -2,9 +2,9 @@
 
 use crate::{arbitrary, decoders};
 use proptest::prelude::*;
-use tinkrs_types::{
-    ForwardBackwardOutput, LossConfigValue, SampleOutput, TensorData, TensorValues,
-};
+use tinkrs_types::tensor::TensorValues;
+use tinkrs_types::training::LossConfigValue;
+use tinkrs_types::{ForwardBackwardOutput, SampleOutput, TensorData};
 use tinkrs_wire::op::asample::{self, SampleRequest};
 use tinkrs_wire::op::create_model::CreateModelRequest;
 use tinkrs_wire::op::forward_backward::{self, ForwardBackwardRequest};

@@ -1,7 +1,8 @@
 //! An answer, shown while it is written where that is possible.
 
 use anyhow::anyhow;
-use tinkrs::{SampleOutput, SamplingClient, StopReason};
+use tinkrs::sampling::StopReason;
+use tinkrs::{SampleOutput, SamplingClient};
 use tinkrs_recipes::renderer::{AnswerStream, Conversation, Message, Renderer};
 use tinkrs_server::DrawnToken;
 use tinkrs_types::RequestId;

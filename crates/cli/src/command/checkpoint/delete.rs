@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use serde::Serialize;
-use tinkrs::{Checkpoint, CheckpointKind, RestClient, TinkerPath};
+use tinkrs::rest::Checkpoint;
+use tinkrs::{CheckpointKind, RestClient, TinkerPath};
 
 use super::list::all_of_run;
 use super::{read_path, size_of};

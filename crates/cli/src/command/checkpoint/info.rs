@@ -1,7 +1,7 @@
 use anyhow::anyhow;
 use jiff::Timestamp;
 use serde::Serialize;
-use tinkrs::Checkpoint;
+use tinkrs::rest::Checkpoint;
 
 use super::list::all_of_run;
 use super::{expiry, read_path};

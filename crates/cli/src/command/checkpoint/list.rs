@@ -1,7 +1,8 @@
 use anyhow::ensure;
 use jiff::Timestamp;
 use serde::Serialize;
-use tinkrs::{Checkpoint, ModelId};
+use tinkrs::ModelId;
+use tinkrs::rest::Checkpoint;
 
 use super::{expiry, size_of};
 use crate::command::listing::{self, LimitArgs, Listed};

@@ -14,7 +14,8 @@ pub(crate) use push_hf::check_repo;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use tinkrs::{Checkpoint, TinkerPath};
+use tinkrs::TinkerPath;
+use tinkrs::rest::Checkpoint;
 
 use crate::context::Context;
 use crate::human::{age, or_unknown, size};

@@ -1,6 +1,7 @@
 //! The README of an adapter on the Hub.
 
-use tinkrs::{TinkerPath, WeightsInfo};
+use tinkrs::TinkerPath;
+use tinkrs::rest::WeightsInfo;
 
 /// Writes the README of a checkpoint. Its front matter is what the Hub reads.
 pub(super) fn card(

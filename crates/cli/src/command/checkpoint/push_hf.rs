@@ -3,7 +3,8 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow, bail};
 use serde::Serialize;
 use serde_json::Value;
-use tinkrs::{TinkerPath, WeightsInfo};
+use tinkrs::TinkerPath;
+use tinkrs::rest::WeightsInfo;
 
 use super::hub::{Commit, Hub, LocalFile};
 use super::model_card::{card, named_path};

@@ -5,7 +5,8 @@ mod prompts;
 use anyhow::bail;
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
-use tinkrs::{SampleFrom, SampledSequence, SamplingClient, SamplingParams, TinkerPath};
+use tinkrs::sampling::SampledSequence;
+use tinkrs::{SampleFrom, SamplingClient, SamplingParams, TinkerPath};
 use tinkrs_recipes::renderer::{Conversation, Message, Renderer};
 
 use crate::backend::{Backend, BackendArgs};

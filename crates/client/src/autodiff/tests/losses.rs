@@ -1,8 +1,11 @@
 //! Whole losses, as a caller writes them.
 
+use crate::BoxError;
 use crate::autodiff::{self, Var};
-use crate::{BoxError, CustomLoss};
-use tinkrs_types::{Datum, LossInputs, Metrics, TensorData, key};
+use crate::training::CustomLoss;
+use tinkrs_types::protocol::key;
+use tinkrs_types::training::{LossInputs, Metrics};
+use tinkrs_types::{Datum, TensorData};
 
 fn datum(weights: &[f32]) -> Datum {
     let tokens = vec![1_u32; weights.len()];

@@ -2,7 +2,9 @@
 
 use crate::autodiff::{TracedLoss, Var};
 use serde_json::{Value, json};
-use tinkrs_types::{Datum, LossInputs, TensorData, key};
+use tinkrs_types::protocol::key;
+use tinkrs_types::training::LossInputs;
+use tinkrs_types::{Datum, TensorData};
 
 type Metrics<'tape> = Vec<(&'static str, Var<'tape>)>;
 

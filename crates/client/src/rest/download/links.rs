@@ -3,7 +3,8 @@
 use super::error::DownloadError;
 use crate::BoxError;
 use std::pin::Pin;
-use tinkrs_types::{ExternalWeightsUrls, Timestamp};
+use tinkrs_types::Timestamp;
+use tinkrs_types::rest::ExternalWeightsUrls;
 use tokio::sync::Mutex;
 
 /// Links with less time left are renewed before they are used.

@@ -33,7 +33,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tinkrs_types::ExternalWeightsUrls;
+use tinkrs_types::rest::ExternalWeightsUrls;
 use tokio::task::JoinSet;
 
 /// How to download.

@@ -1,6 +1,7 @@
 use super::*;
 use std::collections::BTreeMap;
-use tinkrs_types::{BatchedTensor, ModelInput, OutputRecord, Provenance, ProvenanceSpan};
+use tinkrs_types::ModelInput;
+use tinkrs_types::training::{BatchedTensor, OutputRecord, Provenance, ProvenanceSpan};
 
 /// A server whose model is one vector of logits: every position predicts the same distribution.
 /// It computes in doubles, so that what is compared below is the custom loss, not the model.

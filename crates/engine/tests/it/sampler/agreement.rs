@@ -2,7 +2,8 @@
 
 use super::*;
 use tinkrs_engine::TrainingRun;
-use tinkrs_types::{AdamParams, Datum, LoraConfig, LossFn, SampledSequence, Stop};
+use tinkrs_types::sampling::{SampledSequence, Stop};
+use tinkrs_types::{AdamParams, Datum, LoraConfig, LossFn};
 
 /// An adapter after a few steps on some text, large enough to matter.
 fn trained(model: &Arc<Model>) -> TrainingRun {

@@ -2,7 +2,7 @@
 
 use super::*;
 use tinkrs_engine::sample::WeightsId;
-use tinkrs_types::Stop;
+use tinkrs_types::sampling::Stop;
 
 /// Sixteen requests that differ in everything: weights, lengths, rules, samples, scores.
 fn mixed_requests(adapters: &[WeightsId]) -> Vec<SampleRequest> {

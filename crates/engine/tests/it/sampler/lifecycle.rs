@@ -3,7 +3,7 @@
 use super::*;
 use tinkrs_engine::Error;
 use tinkrs_engine::sample::Detokenizer;
-use tinkrs_types::{Stop, StopReason};
+use tinkrs_types::sampling::{Stop, StopReason};
 
 #[test]
 fn tokens_are_reported_as_they_come() {

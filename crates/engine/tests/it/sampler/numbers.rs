@@ -2,7 +2,8 @@
 
 use super::*;
 use tinkrs_engine::sample::WeightsId;
-use tinkrs_types::{SampleOptions, SamplingParams, Stop, TensorData};
+use tinkrs_types::sampling::{SampleOptions, Stop};
+use tinkrs_types::{SamplingParams, TensorData};
 
 #[test]
 fn greedy_sampling_takes_the_largest_logit_of_a_whole_pass() {

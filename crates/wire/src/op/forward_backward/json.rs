@@ -5,9 +5,11 @@ use crate::{DecodeError, json as lenient, model_input};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use tinkrs_types::protocol::JsonNumber;
+use tinkrs_types::tensor::TensorValues;
+use tinkrs_types::training::{BatchedTensor, LossConfigValue, OutputRecord};
 use tinkrs_types::{
-    BatchedTensor, Datum, ForwardBackwardOutput, InvalidInput, JsonNumber, LossConfigValue, LossFn,
-    ModelId, ModelInput, OutputRecord, TensorData, TensorValues,
+    Datum, ForwardBackwardOutput, InvalidInput, LossFn, ModelId, ModelInput, TensorData,
 };
 
 /// Reads the body of a request with gradients.

@@ -6,10 +6,9 @@ use proptest::option;
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use tinkrs_types::{
-    AdamParams, DimuonParams, LoraConfig, OpenObject, OptimizerConfig, OptimizerParams,
-    SamplingParams, Stop,
-};
+use tinkrs_types::sampling::Stop;
+use tinkrs_types::training::{DimuonParams, OpenObject, OptimizerConfig, OptimizerParams};
+use tinkrs_types::{AdamParams, LoraConfig, SamplingParams};
 use tinkrs_wire::op::asample::SampleRequest;
 use tinkrs_wire::op::create_model::CreateModelRequest;
 use tinkrs_wire::op::optim_step::OptimStepRequest;

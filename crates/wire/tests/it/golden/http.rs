@@ -3,7 +3,9 @@
 use super::{folder, routes};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use tinkrs_types::{AccessScope, AuditEventType, RequestType};
+use tinkrs_types::admin::AuditEventType;
+use tinkrs_types::protocol::RequestType;
+use tinkrs_types::session::AccessScope;
 use tinkrs_wire::{SDK_VERSION, header};
 
 fn requests() -> (Value, Vec<Value>) {

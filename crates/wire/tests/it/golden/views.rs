@@ -1,10 +1,11 @@
 //! Our values in the form in which the vectors show what the SDK's users see.
 
 use serde_json::{Map, Value, json};
-use tinkrs_types::{
-    Chunk, Datum, ForwardBackwardOutput, LossConfigValue, ProvenanceSpan, SampleOutput, SpanSource,
-    TensorData, TensorValues, TopkLogprobs,
-};
+use tinkrs_types::input::Chunk;
+use tinkrs_types::sampling::TopkLogprobs;
+use tinkrs_types::tensor::TensorValues;
+use tinkrs_types::training::{LossConfigValue, ProvenanceSpan, SpanSource};
+use tinkrs_types::{Datum, ForwardBackwardOutput, SampleOutput, TensorData};
 use tinkrs_wire::Body;
 use tinkrs_wire::op::asample::SampleRequest;
 use tinkrs_wire::op::forward_backward::ForwardBackwardRequest;

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
-use tinkrs_types::{ExternalWeightsUrls, Timestamp};
+use tinkrs_types::Timestamp;
+use tinkrs_types::rest::ExternalWeightsUrls;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;

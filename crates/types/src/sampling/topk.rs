@@ -6,7 +6,7 @@ pub const TOPK_FILLER_LOGPROB: f32 = -99999.0;
 /// The likeliest tokens at each position, as two dense matrices.
 ///
 /// ```
-/// use tinkrs_types::{TOPK_FILLER_LOGPROB, TopkLogprobs};
+/// use tinkrs_types::sampling::{TOPK_FILLER_LOGPROB, TopkLogprobs};
 ///
 /// let topk = TopkLogprobs::new(2, vec![5, 9, 0, 0], vec![-0.1, -2.0, TOPK_FILLER_LOGPROB, TOPK_FILLER_LOGPROB])?;
 /// assert_eq!(topk.row(0).unwrap().collect::<Vec<_>>(), [(5, -0.1), (9, -2.0)]);

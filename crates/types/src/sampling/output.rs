@@ -1,6 +1,7 @@
 //! The result of sampling.
 
-use crate::{SequenceId, TensorData, TopkLogprobs};
+use super::TopkLogprobs;
+use crate::{SequenceId, TensorData};
 use serde::{Deserialize, Serialize};
 
 /// Why generation of a sequence ended.

@@ -1,6 +1,7 @@
 //! Optimizers: one is chosen when a model is created, its parameters come with every step.
 
-use crate::{InvalidInput, Metrics};
+use super::Metrics;
+use crate::InvalidInput;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -279,7 +280,7 @@ impl From<DimuonParams> for OptimizerParams {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OptimStepOutput {
     /// Numbers about the step, such as gradient norms. Their names are the server's.
-    #[serde(default, with = "crate::number::metrics")]
+    #[serde(default, with = "crate::protocol::number::metrics")]
     pub metrics: Option<Metrics>,
 }
 

@@ -11,7 +11,7 @@ use std::fmt;
 /// and `"-inf"` as numbers, so that is what is written and read here.
 ///
 /// ```
-/// use tinkrs_types::JsonNumber;
+/// use tinkrs_types::protocol::JsonNumber;
 ///
 /// let written = serde_json::to_string(&[JsonNumber(1.5), JsonNumber(f64::NAN)])?;
 /// assert_eq!(written, r#"[1.5,"NaN"]"#);
@@ -85,7 +85,7 @@ pub(crate) fn not_finite(name: &str) -> Option<f64> {
 /// For `Option<Metrics>`.
 pub(crate) mod metrics {
     use super::*;
-    use crate::Metrics;
+    use crate::training::Metrics;
     use std::collections::BTreeMap;
 
     pub(crate) fn serialize<S: Serializer>(

@@ -8,7 +8,8 @@ use std::sync::Arc;
 /// The input of a model: text tokens, images and audio in order.
 ///
 /// ```
-/// use tinkrs_types::{Image, ImageFormat, ModelInput};
+/// use tinkrs_types::input::{Image, ImageFormat};
+/// use tinkrs_types::ModelInput;
 ///
 /// let mut input = ModelInput::from_tokens([1, 2, 3]);
 /// input.push_image(Image::new(b"...".to_vec(), ImageFormat::Png).expected_tokens(64));

@@ -1,4 +1,5 @@
-use crate::{Checkpoint, Cursor, ModelId, UserMetadata};
+use super::{Checkpoint, Cursor};
+use crate::{ModelId, UserMetadata};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 

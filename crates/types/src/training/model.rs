@@ -1,4 +1,5 @@
-use crate::{ModelId, OptimizerConfig, SamplingSessionId, TinkerPath};
+use super::OptimizerConfig;
+use crate::ModelId;
 use serde::{Deserialize, Serialize};
 
 /// What is known of a model's architecture and tokenizer.
@@ -47,16 +48,4 @@ impl ModelInfo {
             model_name: None,
         }
     }
-}
-
-/// What is known of a sampling session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SamplerInfo {
-    /// Which one.
-    pub sampler_id: SamplingSessionId,
-    /// The base model, resolved even if the session was made from a path.
-    pub base_model: String,
-    /// The checkpoint that is sampled from.
-    #[serde(default)]
-    pub model_path: Option<TinkerPath>,
 }

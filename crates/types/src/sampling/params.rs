@@ -1,6 +1,7 @@
 //! How to sample, and what to report about the prompt and the samples.
 
-use crate::{Dtype, InvalidInput, TensorData};
+use crate::tensor::Dtype;
+use crate::{InvalidInput, TensorData};
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;

@@ -1,27 +1,13 @@
 //! One training example: what the model reads and what the loss needs to know about it.
 
 use crate::error::elements;
-use crate::provenance::check_tiling;
-use crate::{Chunk, Dtype, InvalidInput, ModelInput, Provenance, TensorData};
+use crate::input::Chunk;
+use crate::protocol::key;
+use crate::tensor::Dtype;
+use crate::training::Provenance;
+use crate::training::provenance::check_tiling;
+use crate::{InvalidInput, ModelInput, TensorData};
 use std::collections::BTreeMap;
-
-/// The names of the tensors that the built-in losses read.
-pub mod key {
-    /// The token to predict at each position (`int64`).
-    pub const TARGET_TOKENS: &str = "target_tokens";
-    /// How much each position counts (`float32`).
-    pub const WEIGHTS: &str = "weights";
-    /// The sampler's log-probability of each target (`float32`).
-    pub const LOGPROBS: &str = "logprobs";
-    /// The advantage of each position (`float32`).
-    pub const ADVANTAGES: &str = "advantages";
-    /// Per-position lower bound of the probability ratio (`float32`).
-    pub const CLIP_LOW_THRESHOLD: &str = "clip_low_threshold";
-    /// Per-position upper bound of the probability ratio (`float32`).
-    pub const CLIP_HIGH_THRESHOLD: &str = "clip_high_threshold";
-    /// Which positions count in a sequence's ratio (`float32`).
-    pub const SEQUENCE_RATIO_MASK: &str = "sequence_ratio_mask";
-}
 
 /// The named tensors of a datum.
 pub type LossInputs = BTreeMap<String, TensorData>;
@@ -262,7 +248,7 @@ fn check_inputs(model_input: &ModelInput, inputs: &LossInputs) -> Result<(), Inv
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ProvenanceSpan;
+    use crate::training::ProvenanceSpan;
 
     #[test]
     fn a_tensor_of_the_wrong_type_or_length_is_refused_by_name() {

@@ -3,7 +3,8 @@
 //! Outputs of many datums are kept as they travel: one flat vector a field, with offsets. A
 //! batch of a thousand sequences is a handful of allocations, not thousands.
 
-use crate::{InvalidInput, TensorValues};
+use crate::InvalidInput;
+use crate::tensor::TensorValues;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -186,7 +187,8 @@ impl OutputRecord {
 ///
 /// ```
 /// use std::collections::BTreeMap;
-/// use tinkrs_types::{BatchedTensor, ForwardBackwardOutput, OutputRecord};
+/// use tinkrs_types::training::{BatchedTensor, OutputRecord};
+/// use tinkrs_types::ForwardBackwardOutput;
 ///
 /// let logprobs = BatchedTensor::from_datums([&[-1.0][..], &[-2.0, -3.0]]);
 /// let record = OutputRecord::new(2, BTreeMap::from([("logprobs".to_owned(), logprobs)]))?;

@@ -1,9 +1,14 @@
-//! Requests under way: promises, queue states, completions, failures.
+//! Requests under way: promises, queue statuses, completions, failures.
 
+use crate::service::{ErrorCategory, QueueState};
 use crate::{ModelId, RequestId, SequenceId};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
-use std::fmt;
+
+/// How many sample sequence numbers each clone of a sampling session may use.
+///
+/// `seq_id / SAMPLE_SEQ_BLOCK` is the clone; the original client is clone 0.
+pub const SAMPLE_SEQ_BLOCK: u64 = 1_000_000_000;
 
 /// The server's word that a request was taken: where to fetch its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,50 +66,6 @@ impl RequestType {
     }
 }
 
-/// Whether the server works on a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QueueState {
-    /// It does, or will soon.
-    Active,
-    /// It waits: too many requests of this account.
-    PausedRateLimit,
-    /// It waits: too few machines.
-    PausedCapacity,
-    /// The server said something else, or nothing.
-    #[default]
-    Unknown,
-}
-
-impl QueueState {
-    /// Returns whether the request waits for something that more requests make worse.
-    pub fn is_paused(self) -> bool {
-        matches!(self, Self::PausedRateLimit | Self::PausedCapacity)
-    }
-}
-
-impl<'de> Deserialize<'de> for QueueState {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match Value::deserialize(deserializer)?.as_str() {
-            Some("active") => Self::Active,
-            Some("paused_rate_limit") => Self::PausedRateLimit,
-            Some("paused_capacity") => Self::PausedCapacity,
-            _ => Self::Unknown,
-        })
-    }
-}
-
-impl fmt::Display for QueueState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Active => "active",
-            Self::PausedRateLimit => "paused_rate_limit",
-            Self::PausedCapacity => "paused_capacity",
-            Self::Unknown => "unknown",
-        })
-    }
-}
-
 /// A queue state with the server's reason for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueStatus {
@@ -127,46 +88,6 @@ fn text_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Str
         Value::String(text) => Some(text),
         _ => None,
     })
-}
-
-/// Whose fault a failed request is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ErrorCategory {
-    /// The server does not say.
-    #[default]
-    Unknown,
-    /// The server's.
-    Server,
-    /// The caller's.
-    User,
-}
-
-impl<'de> Deserialize<'de> for ErrorCategory {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match Value::deserialize(deserializer)?.as_str() {
-            Some("server") => Self::Server,
-            Some("user") => Self::User,
-            _ => Self::Unknown,
-        })
-    }
-}
-
-impl ErrorCategory {
-    /// Returns the name on the wire.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Server => "server",
-            Self::User => "user",
-        }
-    }
-}
-
-impl fmt::Display for ErrorCategory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// A request that was taken and then failed.

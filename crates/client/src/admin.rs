@@ -1,12 +1,18 @@
+//! What an administrator reads: the audit log, usage and storage.
+
 use crate::connection::call::Call;
 use crate::rest::RestClient;
 use crate::{Error, ServiceClient};
-use jiff::civil::Date;
 use std::borrow::Cow;
-use tinkrs_types::{
-    AuditEventType, AuditLog, BillingUsage, InvalidInput, ProjectId, StorageUsage, Timestamp,
-};
+use tinkrs_types::{InvalidInput, ProjectId, Timestamp};
 use tinkrs_wire::route;
+
+/// A day of the calendar.
+pub use jiff::civil::Date;
+pub use tinkrs_types::admin::{
+    AuditEntry, AuditEventType, AuditLog, BillingEvent, BillingEventInfo, BillingSession,
+    BillingUsage, StorageUsage, StorageUsageRow,
+};
 
 const HOUR_SECONDS: i64 = 3_600;
 const MAX_BILLING_DAYS: i64 = 14;

@@ -52,7 +52,8 @@ impl ClipBounds {
 /// the engine's `loss` module.
 ///
 /// ```
-/// use tinkrs_types::{ClipBounds, LossFn};
+/// use tinkrs_types::training::ClipBounds;
+/// use tinkrs_types::LossFn;
 ///
 /// let loss = LossFn::Ppo(ClipBounds::new(0.9, 1.1));
 /// assert_eq!(loss.name(), "ppo");

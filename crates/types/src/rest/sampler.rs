@@ -1,0 +1,14 @@
+use crate::{SamplingSessionId, TinkerPath};
+use serde::{Deserialize, Serialize};
+
+/// What is known of a sampling session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SamplerInfo {
+    /// Which one.
+    pub sampler_id: SamplingSessionId,
+    /// The base model, resolved even if the session was made from a path.
+    pub base_model: String,
+    /// The checkpoint that is sampled from.
+    #[serde(default)]
+    pub model_path: Option<TinkerPath>,
+}

@@ -1,0 +1,12 @@
+use crate::TinkerPath;
+use serde::{Deserialize, Serialize};
+
+/// A checkpoint that was saved to be downloaded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExternalSave {
+    /// Its path.
+    pub path: TinkerPath,
+    /// Its size.
+    #[serde(default)]
+    pub size_bytes: Option<u64>,
+}

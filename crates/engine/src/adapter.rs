@@ -9,16 +9,16 @@
 //! An [`Adapter`] is packed for the kernels and never changes; a training run makes a new one after each
 //! optimizer step. Ranks are padded with zeros to a multiple of 16, which adds exact zeros to the sums.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use rayon::prelude::*;
 
+use crate::Error;
 use crate::kernels::LANES;
 use crate::kernels::panels::Panels;
-use crate::model::{Model, Site};
+use crate::model::Model;
+use crate::model::tensor_table::{SiteKey, TensorTable};
 use crate::peft::{LoraPair, PeftAdapter};
-use crate::{Error, ModelConfig};
 
 /// The default of `alpha`.
 pub const DEFAULT_ALPHA: f32 = 32.0;
@@ -27,11 +27,11 @@ pub const DEFAULT_ALPHA: f32 = 32.0;
 pub struct Adapter {
     rank: usize,
     alpha: f32,
-    layers: Vec<[Option<Pair>; 7]>,
-    head: Option<Pair>,
+    /// By [`SiteKey`]: the linear layers of the model, then its head.
+    pairs: Vec<Option<Pair>>,
 }
 
-/// One layer's adapter in the four forms that the passes read.
+/// One site's adapter in the four forms that the passes read.
 pub(crate) struct Pair {
     /// `s A`: from inputs to rank.
     pub(crate) down: Panels,
@@ -48,9 +48,8 @@ impl Pair {
     fn new(a: &[f32], b: &[f32], rank: usize, scale: f32) -> Self {
         let (inputs, outputs) = (a.len() / rank, b.len() / rank);
         let padded = rank.next_multiple_of(LANES);
-        let within = |r: usize, value: f32| if r < rank { value } else { 0.0 };
-        let a_at = |r: usize, i: usize| within(r, if r < rank { a[r * inputs + i] } else { 0.0 });
-        let b_at = |r: usize, o: usize| within(r, if r < rank { b[r * outputs + o] } else { 0.0 });
+        let a_at = |r: usize, i: usize| if r < rank { a[r * inputs + i] } else { 0.0 };
+        let b_at = |r: usize, o: usize| if r < rank { b[r * outputs + o] } else { 0.0 };
         Self {
             down: Panels::from_f32(|r, i| scale * a_at(r, i), padded, inputs),
             up: Panels::from_f32(|o, r| b_at(r, o), outputs, padded),
@@ -67,12 +66,19 @@ impl Adapter {
     ///
     /// When a layer is not part of the model or a matrix has the wrong size.
     pub fn from_peft(model: &Model, adapter: &PeftAdapter) -> Result<Self, Error> {
-        let mut layers = BTreeMap::new();
+        let mut parts = vec![None; model.table.sites().len()];
         for (name, pair) in &adapter.layers {
-            let (outputs, inputs) = shape_of(&model.config, name)?;
+            let Some(key) = model.table.site_key(name) else {
+                return Err(Error::unsupported(
+                    "adapted layer",
+                    name,
+                    "the model's linear layers and lm_head",
+                ));
+            };
+            let site = &model.table.sites()[key.0];
             for (part, got, expected) in [
-                ("lora_A", pair.a.len(), inputs),
-                ("lora_B", pair.b.len(), outputs),
+                ("lora_A", pair.a.len(), site.inputs),
+                ("lora_B", pair.b.len(), site.outputs),
             ] {
                 if adapter.rank == 0 || got != adapter.rank * expected {
                     let tensor = format!("{part} of {name}");
@@ -83,36 +89,30 @@ impl Adapter {
                     });
                 }
             }
-            layers.insert(
-                name.clone(),
-                (pair.a.clone(), transpose(&pair.b, outputs, adapter.rank)),
-            );
+            parts[key.0] = Some((&pair.a, transpose(&pair.b, site.outputs, adapter.rank)));
         }
-        let parts = |name: &str| layers.get(name).map(|(a, b)| (a.as_slice(), b.as_slice()));
+        let parts = |site: SiteKey| {
+            let (a, b) = parts[site.0].as_ref()?;
+            Some((a.as_slice(), b.as_slice()))
+        };
         Ok(model
             .threads
-            .run(|| Self::pack(&model.config, adapter.rank, adapter.alpha, parts)))
+            .run(|| Self::pack(&model.table, adapter.rank, adapter.alpha, parts)))
     }
 
-    /// Packs the layers that `parts` knows by name, as `A` and the transpose of `B`.
+    /// Packs the sites that have `parts`: `A` and the transpose of `B`.
     pub(crate) fn pack<'p>(
-        config: &ModelConfig,
+        table: &TensorTable,
         rank: usize,
         alpha: f32,
-        parts: impl Fn(&str) -> Option<(&'p [f32], &'p [f32])> + Sync,
+        parts: impl Fn(SiteKey) -> Option<(&'p [f32], &'p [f32])> + Sync,
     ) -> Self {
         let scale = alpha / rank as f32;
-        let pair = |name: &str| parts(name).map(|(a, b)| Pair::new(a, b, rank, scale));
-        let layers = (0..config.layers)
+        let pairs = (0..table.sites().len())
             .into_par_iter()
-            .map(|layer| Site::ALL.map(|site| pair(&layer_name(layer, site))))
+            .map(|site| parts(SiteKey(site)).map(|(a, b)| Pair::new(a, b, rank, scale)))
             .collect();
-        Self {
-            rank,
-            alpha,
-            layers,
-            head: pair(HEAD),
-        }
+        Self { rank, alpha, pairs }
     }
 
     /// Returns the rank.
@@ -127,17 +127,13 @@ impl Adapter {
         self.alpha
     }
 
-    pub(crate) fn pair(&self, layer: usize, site: Site) -> Option<&Pair> {
-        self.layers[layer][site as usize].as_ref()
+    pub(crate) fn pair(&self, site: SiteKey) -> Option<&Pair> {
+        self.pairs[site.0].as_ref()
     }
 
-    pub(crate) fn head(&self) -> Option<&Pair> {
-        self.head.as_ref()
-    }
-
-    /// Number of blocks, which must be the model's.
-    pub(crate) fn layers(&self) -> usize {
-        self.layers.len()
+    /// Whether it has a place for each site of the model, as an adapter of that model does.
+    pub(crate) fn fits(&self, model: &Model) -> bool {
+        self.pairs.len() == model.table.sites().len()
     }
 }
 
@@ -147,38 +143,6 @@ impl fmt::Debug for Adapter {
             .field("rank", &self.rank)
             .field("alpha", &self.alpha)
             .finish_non_exhaustive()
-    }
-}
-
-/// Name of the output head, as PEFT spells it.
-pub(crate) const HEAD: &str = "lm_head";
-
-/// Name of a block's linear layer, as PEFT spells it.
-pub(crate) fn layer_name(layer: usize, site: Site) -> String {
-    format!("model.layers.{layer}.{}", site.name())
-}
-
-/// Outputs and inputs of a layer by name.
-pub(crate) fn shape_of(config: &ModelConfig, name: &str) -> Result<(usize, usize), Error> {
-    if name == HEAD {
-        return Ok((config.vocab, config.hidden));
-    }
-    let found = name
-        .strip_prefix("model.layers.")
-        .and_then(|rest| rest.split_once('.'))
-        .filter(|(layer, _)| {
-            layer
-                .parse::<usize>()
-                .is_ok_and(|layer| layer < config.layers)
-        })
-        .and_then(|(_, rest)| Site::ALL.into_iter().find(|site| site.name() == rest));
-    match found {
-        Some(site) => Ok(site.shape(config)),
-        None => Err(Error::unsupported(
-            "adapted layer",
-            name,
-            "the model's linear layers and lm_head",
-        )),
     }
 }
 

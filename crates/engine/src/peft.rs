@@ -15,8 +15,9 @@ use std::path::Path;
 
 use settings::{Settings, Targets};
 
+use crate::model::tensor_table::{EMBEDDING, HEAD, TensorTable};
 use crate::weights::safetensors::{SafetensorsFile, encode};
-use crate::weights::{Dtype, TensorView, tensor_shapes};
+use crate::weights::{Dtype, TensorView};
 use crate::{Error, ModelConfig, files};
 
 const PREFIX: &str = "base_model.model.";
@@ -161,18 +162,10 @@ fn read_settings(folder: &Path) -> Result<Settings, Error> {
 
 /// Returns every linear layer that can be adapted, with its `(outputs, inputs)`.
 fn linears(config: &ModelConfig) -> BTreeMap<String, (usize, usize)> {
-    // A tied head has no tensor of its own, yet an adapter on it is separate from the embedding.
-    let untied = ModelConfig {
-        tied_head: false,
-        ..config.clone()
-    };
-    tensor_shapes(&untied)
-        .into_iter()
-        .filter(|(name, shape)| shape.len() == 2 && name != "model.embed_tokens.weight")
-        .filter_map(|(name, shape)| {
-            let layer = name.strip_suffix(".weight")?;
-            Some((layer.to_owned(), (shape[0], shape[1])))
-        })
+    let table = TensorTable::new(config);
+    let sites = table.sites().iter();
+    sites
+        .map(|site| (site.name.clone(), (site.outputs, site.inputs)))
         .collect()
 }
 
@@ -203,10 +196,15 @@ fn layer_of(tensor: &str) -> Option<&str> {
 }
 
 fn is_frozen_copy(tensor: &str) -> bool {
-    matches!(
-        tensor.strip_prefix(PREFIX),
-        Some("lm_head.weight" | "lm_head.base_layer.weight" | "model.embed_tokens.weight")
-    )
+    let (head, embedding) = (HEAD.in_model(), EMBEDDING.in_model());
+    let copies = [
+        head.weight().hugging_face,
+        format!("{}.base_layer.weight", head.hugging_face),
+        embedding.weight().hugging_face,
+    ];
+    tensor
+        .strip_prefix(PREFIX)
+        .is_some_and(|name| copies.iter().any(|copy| copy == name))
 }
 
 fn finite(tensor: TensorView<'_>) -> Result<Vec<f32>, Error> {

@@ -20,15 +20,14 @@
 use std::ops::Range;
 
 use super::Model;
+use super::attention::Past;
 use super::cache::KvCache;
-use super::forward::Memory;
 use super::linear::add_pairs;
 use super::rows::Rows;
 use crate::Error;
 use crate::adapter::Adapter;
 use crate::kernels::gemm::{Start, project};
 use crate::kernels::matrix::{Mat, MatMut};
-use crate::kernels::norm;
 
 /// New tokens of one sequence.
 #[derive(Debug)]
@@ -105,14 +104,14 @@ impl Model {
             self.threads.run(|| {
                 let mut caches: Vec<&mut KvCache> =
                     feeds.iter_mut().map(|feed| &mut *feed.cache).collect();
-                self.forward_once(&tokens, &rows, workspace, Memory::Caches(&mut caches));
+                self.forward_once(&tokens, &rows, workspace, Past::Caches(&mut caches));
             });
             let mut to = values.chunks_exact_mut(width);
             for (span, feed) in rows.spans().iter().zip(feeds.iter()) {
                 for index in feed.wanted.clone() {
                     let x = &workspace.last[(span.rows.start + index) * width..][..width];
                     let to = to.next().expect("as many rows as are wanted");
-                    norm::forward(x, &self.final_norm, self.eps(), to);
+                    self.final_norm.forward_row(x, to);
                 }
             }
         });
@@ -143,7 +142,7 @@ impl Model {
             );
             for (rows, adapter) in hidden.rows.adapters() {
                 let (from, to) = (rows.start.max(range.start), rows.end.min(range.end));
-                if let (Some(pair), true) = (adapter.head(), from < to) {
+                if let (Some(pair), true) = (adapter.pair(self.table.head_site()), from < to) {
                     let part = x.part(from - range.start, to - from);
                     let y = &mut logits[(from - range.start) * vocab..(to - range.start) * vocab];
                     add_pairs(part, &[(0, pair)], y, vocab, &mut Vec::new());
@@ -168,7 +167,7 @@ impl Model {
             ));
         }
         match feed.adapter {
-            Some(adapter) if adapter.layers() != self.config.layers => {
+            Some(adapter) if !adapter.fits(self) => {
                 let reason = format!("the adapter of feed {index} belongs to another model");
                 Err(Error::invalid("adapter", reason))
             }
@@ -209,6 +208,8 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adapter::initial_a;
+    use crate::model::tensor_table::Site;
     use crate::weights::{Dtype, RandomWeights};
     use crate::{ModelConfig, Precision, Threads};
 
@@ -225,22 +226,16 @@ mod tests {
 
     fn adapter(model: &Model, seed: u64) -> Adapter {
         let rank = 4;
-        let part = |name: &str| {
-            let (outputs, inputs) = crate::adapter::shape_of(&model.config, name).unwrap();
+        let part = |site: &Site| {
             (
-                crate::adapter::initial_a(seed, name, rank, inputs),
-                crate::adapter::initial_a(seed + 1, name, rank, outputs),
+                initial_a(seed, &site.name, rank, site.inputs),
+                initial_a(seed + 1, &site.name, rank, site.outputs),
             )
         };
-        let names = (0..model.config.layers).flat_map(|layer| {
-            super::super::Site::ALL.map(|site| crate::adapter::layer_name(layer, site))
-        });
-        let parts: std::collections::BTreeMap<String, _> = names
-            .chain([crate::adapter::HEAD.to_owned()])
-            .map(|name| (name.clone(), part(&name)))
-            .collect();
-        Adapter::pack(&model.config, rank, 32.0, |name| {
-            parts.get(name).map(|(a, b)| (a.as_slice(), b.as_slice()))
+        let parts: Vec<_> = model.table.sites().iter().map(part).collect();
+        Adapter::pack(&model.table, rank, 32.0, |site| {
+            let (a, b) = &parts[site.0];
+            Some((a.as_slice(), b.as_slice()))
         })
     }
 

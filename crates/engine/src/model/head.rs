@@ -13,13 +13,12 @@ use rayon::prelude::*;
 
 use super::Model;
 use super::backward::Gradients;
-use super::forward::rows_per_task;
 use super::linear::add_pairs;
 use super::workspace::sized;
 use crate::adapter::Adapter;
 use crate::kernels::gemm::{Start, outer, project, project_back};
 use crate::kernels::matrix::{Mat, MatMut};
-use crate::kernels::{norm, softmax};
+use crate::kernels::softmax;
 
 /// Scores held at once: 16 MiB.
 const SCORES: usize = 1 << 22;
@@ -81,7 +80,7 @@ impl<'a> Head<'a> {
         logits: &'a mut Vec<f32>,
     ) -> Self {
         let mut normed = Vec::new();
-        model.norm_rows(last, &model.final_norm, &mut normed);
+        model.final_norm.forward(last, &mut normed);
         Self {
             model,
             adapter,
@@ -108,7 +107,6 @@ impl<'a> Head<'a> {
         gradients: &mut Gradients<'_>,
         logprobs: Option<&mut Vec<f32>>,
     ) -> Vec<f32> {
-        let (hidden, eps) = (self.model.config.hidden, self.model.eps());
         let live = |&row: &usize| slopes[self.targets.of(row)].iter().any(|&g| g != 0.0);
         let (with, without): (Vec<usize>, Vec<usize>) = (0..self.targets.rows()).partition(live);
         let mut own = Vec::new();
@@ -126,32 +124,18 @@ impl<'a> Head<'a> {
         };
         self.visit(&with, Some(back), logprobs);
 
-        if let Some(slot) = gradients.slots.final_norm {
-            for (x, dy) in self
-                .last
-                .chunks_exact(hidden)
-                .zip(d_normed.chunks_exact(hidden))
-            {
-                norm::backward_weight(x, eps, dy, &mut gradients.values[slot]);
-            }
-        }
         let mut d_last = vec![0.0; self.last.len()];
-        d_last
-            .par_chunks_exact_mut(hidden)
-            .with_min_len(rows_per_task(hidden))
-            .zip(
-                self.last
-                    .par_chunks_exact(hidden)
-                    .zip(d_normed.par_chunks_exact(hidden)),
-            )
-            .for_each(|(dx, (x, dy))| norm::backward(x, &self.model.final_norm, eps, dy, dx));
+        self.model
+            .final_norm
+            .backward(self.last, &d_normed, &mut d_last, gradients);
         d_last
     }
 
     /// Goes through some rows in order, block by block, forward and, if asked, back.
     fn visit(&mut self, rows: &[usize], mut back: Option<Back<'_, '_>>, logprobs: &mut [f32]) {
         let (hidden, vocab) = (self.model.config.hidden, self.model.config.vocab);
-        let pair = self.adapter.and_then(Adapter::head);
+        let site = self.model.table.head_site();
+        let pair = self.adapter.and_then(|adapter| adapter.pair(site));
         let (mut x, mut u, mut d_u, mut d_x) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for block in rows.chunks((SCORES / vocab).clamp(96, 240)) {
             let count = block.len();
@@ -189,7 +173,6 @@ impl<'a> Head<'a> {
                 MatMut::new(d_x, count, hidden),
                 Start::Zero,
             );
-            let slots = back.gradients.slots.head;
             if let Some(pair) = pair {
                 let inner = pair.down.outputs();
                 let d_u = sized(&mut d_u, count * inner);
@@ -206,12 +189,10 @@ impl<'a> Head<'a> {
                     MatMut::new(d_x, count, hidden),
                     Start::Keep,
                 );
-                if let Some(lora) = slots.lora {
-                    back.gradients
-                        .pair(lora, x, Mat::new(&u, count, inner), dz, d_u);
-                }
+                back.gradients
+                    .pair(site, x, Mat::new(&u, count, inner), dz, d_u);
             }
-            if let Some(slot) = slots.weight {
+            if let Some(slot) = back.gradients.slots.head {
                 outer(
                     dz,
                     x,

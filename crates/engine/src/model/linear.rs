@@ -1,81 +1,137 @@
-//! One or several linear layers on the same rows, with their adapters.
+//! One or several linear layers on the same rows, with their adapters, forward and back.
 //!
 //! ```text
 //! U = X (s A)ᵀ        Y = X Wᵀ + b + U Bᵀ
+//! dU = dY (s B)       dX = dY W + dU A        dB = dYᵀ U        dA = dUᵀ X
 //! ```
+//!
+//! (`dU` carries the factor `s` that belongs to `A`.)
 //!
 //! The adapter is never merged into the weights: stored weights may be bf16, where a merged copy would
 //! either round the adapter away or take twice the memory, and a batch may mix adapters when sampling.
 //! Two skinny products cost `2 r (in + out)` operations a token, a few per cent at rank 16, and leave
 //! one numeric path for training and sampling.
 
+use super::backward::BackwardPass;
 use super::rows::Rows;
-use super::{Model, Site};
+use super::tensor_table::{SiteKey, TensorKey};
+use super::workspace::sized;
 use crate::adapter::Pair;
-use crate::kernels::gemm::{Start, project};
+use crate::kernels::gemm::{Start, project, project_back};
 use crate::kernels::matrix::{Mat, MatMut};
 use crate::kernels::panels::Panels;
 
-/// A frozen linear layer.
+/// A frozen linear layer, which knows where its adapter and its gradients are.
 #[derive(Debug)]
 pub(crate) struct Linear {
+    pub(crate) site: SiteKey,
     pub(crate) weight: Panels,
-    pub(crate) bias: Option<Vec<f32>>,
+    pub(crate) weight_key: TensorKey,
+    pub(crate) bias: Option<Bias>,
 }
 
-impl Model {
-    /// Applies some layers of one block to the same input, side by side: `y ← start + …`.
-    ///
-    /// `u` receives the adapters' inner activations. When one adapter covers all rows, as in training,
-    /// it holds the columns of each adapted layer in turn, which the backward pass reads again.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the state of a pass, spelled out"
-    )]
-    pub(crate) fn apply(
-        &self,
-        layer: usize,
-        sites: &[Site],
-        x: Mat<'_>,
-        rows: &Rows<'_>,
-        y: &mut [f32],
-        start: Start,
-        u: &mut Vec<f32>,
-    ) {
-        let linears = &self.layers[layer].linears;
-        let linear = |site: &Site| &linears[*site as usize];
-        let width: usize = sites.iter().map(|site| linear(site).weight.outputs()).sum();
-        let biased = sites.iter().any(|site| linear(site).bias.is_some());
-        if biased {
-            for row in y.chunks_exact_mut(width) {
-                let mut rest = row;
-                for site in sites {
-                    let part;
-                    (part, rest) = rest.split_at_mut(linear(site).weight.outputs());
-                    start_row(part, linear(site).bias.as_deref(), start);
-                }
+#[derive(Debug)]
+pub(crate) struct Bias {
+    pub(crate) values: Vec<f32>,
+    pub(crate) key: TensorKey,
+}
+
+/// Applies some linear layers to the same input, side by side: `y ← start + …`.
+///
+/// `u` receives the adapters' inner activations. When one adapter covers all rows, as in training, it
+/// holds the columns of each adapted layer in turn, which the backward pass reads again.
+pub(crate) fn forward(
+    linears: &[&Linear],
+    x: Mat<'_>,
+    rows: &Rows<'_>,
+    y: &mut [f32],
+    start: Start,
+    u: &mut Vec<f32>,
+) {
+    let width: usize = linears.iter().map(|linear| linear.weight.outputs()).sum();
+    let biased = linears.iter().any(|linear| linear.bias.is_some());
+    if biased {
+        for row in y.chunks_exact_mut(width) {
+            let mut rest = row;
+            for linear in linears {
+                let part;
+                (part, rest) = rest.split_at_mut(linear.weight.outputs());
+                start_row(part, linear.bias.as_ref(), start);
             }
         }
-        let start = if biased { Start::Keep } else { start };
-        let weights: Vec<&Panels> = sites.iter().map(|site| &linear(site).weight).collect();
-        project(x, &weights, MatMut::new(y, x.rows(), width), start);
+    }
+    let start = if biased { Start::Keep } else { start };
+    let weights: Vec<&Panels> = linears.iter().map(|linear| &linear.weight).collect();
+    project(x, &weights, MatMut::new(y, x.rows(), width), start);
 
-        for (range, adapter) in rows.adapters() {
-            let mut pairs: Vec<(usize, &Pair)> = Vec::with_capacity(sites.len());
-            let mut column = 0;
-            for site in sites {
-                pairs.extend(adapter.pair(layer, *site).map(|pair| (column, pair)));
-                column += linear(site).weight.outputs();
-            }
-            let x = x.part(range.start, range.len());
-            add_pairs(
-                x,
-                &pairs,
-                &mut y[range.start * width..range.end * width],
-                width,
-                u,
+    for (range, adapter) in rows.adapters() {
+        let mut pairs: Vec<(usize, &Pair)> = Vec::with_capacity(linears.len());
+        let mut column = 0;
+        for linear in linears {
+            pairs.extend(adapter.pair(linear.site).map(|pair| (column, pair)));
+            column += linear.weight.outputs();
+        }
+        let x = x.part(range.start, range.len());
+        add_pairs(
+            x,
+            &pairs,
+            &mut y[range.start * width..range.end * width],
+            width,
+            u,
+        );
+    }
+}
+
+/// What the linear layers of one [`forward`] saw: input, inner activations, and gradient of the output.
+pub(crate) struct Seen<'a> {
+    pub(crate) x: Mat<'a>,
+    pub(crate) u: &'a [f32],
+    pub(crate) dy: Mat<'a>,
+}
+
+/// Undoes [`forward`]: adds to the gradients of what is trained, and writes that of the input if `dx` is
+/// given.
+pub(crate) fn backward(
+    linears: &[&Linear],
+    seen: &Seen<'_>,
+    mut dx: Option<&mut [f32]>,
+    pass: &mut BackwardPass<'_>,
+) {
+    let Seen { x, u, dy } = *seen;
+    let (count, inputs) = (x.rows(), x.cols());
+    let inner: usize = u.len() / count.max(1);
+    let (mut column, mut u_column) = (0, 0);
+    let mut start = Start::Zero;
+    for linear in linears {
+        let dy = dy.columns(column, linear.weight.outputs());
+        column += linear.weight.outputs();
+        if let Some(dx) = &mut dx {
+            project_back(dy, &linear.weight, MatMut::new(dx, count, inputs), start);
+            start = Start::Keep;
+        }
+        pass.gradients.linear(linear, x, dy);
+        let Some(pair) = pass.adapter.and_then(|adapter| adapter.pair(linear.site)) else {
+            continue;
+        };
+        let rank = pair.down.outputs();
+        project(
+            dy,
+            &[&pair.up_back],
+            MatMut::new(sized(pass.d_u, count * rank), count, rank),
+            Start::Zero,
+        );
+        let d_u = Mat::new(pass.d_u, count, rank);
+        if let Some(dx) = &mut dx {
+            project(
+                d_u,
+                &[&pair.down_back],
+                MatMut::new(dx, count, inputs),
+                Start::Keep,
             );
         }
+        let u = Mat::new(u, count, inner).columns(u_column, rank);
+        pass.gradients.pair(linear.site, x, u, dy, d_u);
+        u_column += rank;
     }
 }
 
@@ -108,7 +164,8 @@ pub(crate) fn add_pairs(
     }
 }
 
-fn start_row(row: &mut [f32], bias: Option<&[f32]>, start: Start) {
+fn start_row(row: &mut [f32], bias: Option<&Bias>, start: Start) {
+    let bias = bias.map(|bias| &bias.values[..]);
     match (bias, start) {
         (Some(bias), Start::Zero) => row.copy_from_slice(bias),
         (Some(bias), Start::Keep) => row.iter_mut().zip(bias).for_each(|(y, b)| *y += b),

@@ -1,13 +1,18 @@
 //! Packing a model's weights, once, at load.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 
-use super::linear::Linear;
+use super::Model;
+use super::layer::Layer;
+use super::linear::{Bias, Linear};
+use super::norm::Norm;
+use super::tensor_table::{EMBEDDING, FINAL_NORM, FullNames, HEAD, Names, TensorKey, TensorTable};
 use super::workspace::Pool;
-use super::{Layer, Model, Site};
 use crate::kernels::panels::Panels;
 use crate::kernels::rope;
-use crate::weights::{Dtype, WeightSource};
+use crate::weights::{Dtype, TensorView, WeightSource};
 use crate::{Error, ModelConfig, Threads};
 
 /// How the packed weights are stored.
@@ -37,13 +42,15 @@ impl Model {
             Precision::Stored => source.precision(),
             Precision::F32 => Dtype::F32,
         };
+        let table = Arc::new(TensorTable::new(source.config()));
         threads.run(|| {
-            Reader {
+            let reader = Reader {
                 source,
                 config: source.config(),
                 dtype,
-            }
-            .model(threads)
+                table: &table,
+            };
+            reader.model(&table, threads)
         })
     }
 }
@@ -52,74 +59,98 @@ struct Reader<'a> {
     source: &'a dyn WeightSource,
     config: &'a ModelConfig,
     dtype: Dtype,
+    table: &'a TensorTable,
+}
+
+/// Reads what a decoder layer has declared, by name.
+pub(crate) struct LayerReader<'a> {
+    reader: &'a Reader<'a>,
+    /// Index of the layer.
+    pub(crate) layer: usize,
 }
 
 impl Reader<'_> {
-    fn model(&self, threads: &Threads) -> Result<Model, Error> {
+    fn model(&self, table: &Arc<TensorTable>, threads: &Threads) -> Result<Model, Error> {
         let config = self.config;
-        let (vocab, hidden) = (config.vocab, config.hidden);
         let layers = (0..config.layers)
             .into_par_iter()
-            .map(|index| self.layer(index))
+            .map(|layer| {
+                let reader = LayerReader {
+                    reader: self,
+                    layer,
+                };
+                Layer::load(config, &reader)
+            })
             .collect::<Result<_, _>>()?;
-        let head = match config.tied_head {
-            true => None,
-            false => Some(self.matrix("lm_head.weight", vocab, hidden)?),
+        let head = if config.tied_head {
+            None
+        } else {
+            Some(self.matrix(&HEAD.in_model())?.0)
         };
         Ok(Model {
             config: config.clone(),
             threads: threads.clone(),
-            embedding: self.matrix("model.embed_tokens.weight", vocab, hidden)?,
+            table: Arc::clone(table),
+            embedding: self.matrix(&EMBEDDING.in_model())?.0,
             layers,
-            final_norm: self.vector("model.norm.weight", hidden)?,
+            final_norm: self.norm(&FINAL_NORM.in_model())?,
             head,
             rope: rope::Table::new(&config.rope, config.head_dim),
             workspaces: Pool::default(),
         })
     }
 
-    fn layer(&self, index: usize) -> Result<Layer, Error> {
-        let config = self.config;
-        let prefix = format!("model.layers.{index}");
-        let vector = |name: &str, len| self.vector(&format!("{prefix}.{name}.weight"), len);
-        let linear = |site: Site| {
-            let name = format!("{prefix}.{}", site.name());
-            let (outputs, inputs) = site.shape(config);
-            let biased = match site {
-                Site::Query | Site::Key | Site::Value => config.qkv_bias,
-                Site::Output => config.attention_output_bias,
-                Site::Gate | Site::Up | Site::Down => false,
-            };
-            let bias = biased
-                .then(|| self.vector(&format!("{name}.bias"), outputs))
-                .transpose()?;
-            Ok::<_, Error>(Linear {
-                weight: self.matrix(&format!("{name}.weight"), outputs, inputs)?,
-                bias,
-            })
-        };
-        let [q, k, v, o, gate, up, down] = Site::ALL.map(linear);
-        let head_norm = |name| vector(name, config.head_dim);
-        Ok(Layer {
-            attention_norm: vector("input_layernorm", config.hidden)?,
-            mlp_norm: vector("post_attention_layernorm", config.hidden)?,
-            qk_norms: match config.qk_norm {
-                true => Some([
-                    head_norm("self_attn.q_norm")?,
-                    head_norm("self_attn.k_norm")?,
-                ]),
-                false => None,
-            },
-            linears: [q?, k?, v?, o?, gate?, up?, down?],
+    fn matrix(&self, names: &FullNames) -> Result<(Panels, TensorKey), Error> {
+        let (key, tensor) = self.tensor(&names.weight())?;
+        Ok((Panels::from_tensor(&tensor, self.dtype), key))
+    }
+
+    fn norm(&self, names: &FullNames) -> Result<Norm, Error> {
+        let (key, tensor) = self.tensor(&names.weight())?;
+        Ok(Norm {
+            weight: tensor.to_f32(),
+            key,
+            eps: self.config.rms_eps as f32,
         })
     }
 
-    fn matrix(&self, name: &str, outputs: usize, inputs: usize) -> Result<Panels, Error> {
-        let tensor = self.source.tensor(name)?.expect_shape(&[outputs, inputs])?;
-        Ok(Panels::from_tensor(&tensor, self.dtype))
+    fn tensor(&self, names: &FullNames) -> Result<(TensorKey, TensorView<'_>), Error> {
+        let name = &names.hugging_face;
+        let key = self
+            .table
+            .tensor_key(name)
+            .expect("parts declare what they load");
+        let shape = &self.table.tensors()[key.0].shape;
+        Ok((key, self.source.tensor(name)?.expect_shape(shape)?))
+    }
+}
+
+impl LayerReader<'_> {
+    pub(crate) fn norm(&self, names: Names) -> Result<Norm, Error> {
+        self.reader.norm(&names.in_layer(self.layer))
     }
 
-    fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, Error> {
-        Ok(self.source.tensor(name)?.expect_shape(&[len])?.to_f32())
+    /// Reads a linear layer, with its bias if one was declared.
+    pub(crate) fn linear(&self, names: Names) -> Result<Linear, Error> {
+        let (reader, names) = (self.reader, names.in_layer(self.layer));
+        let (weight, weight_key) = reader.matrix(&names)?;
+        let bias_names = names.bias();
+        let bias = match reader.table.tensor_key(&bias_names.hugging_face) {
+            None => None,
+            Some(_) => {
+                let (key, tensor) = reader.tensor(&bias_names)?;
+                let values = tensor.to_f32();
+                Some(Bias { values, key })
+            }
+        };
+        Ok(Linear {
+            site: reader
+                .table
+                .site_key(&names.hugging_face)
+                .expect("parts declare what they load"),
+            weight,
+            weight_key,
+            bias,
+        })
     }
 }

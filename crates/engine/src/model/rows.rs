@@ -4,6 +4,14 @@ use std::ops::Range;
 
 use crate::adapter::Adapter;
 
+/// Elements that a thread should have before another one helps with row-wise work.
+pub(crate) const ROW_WORK: usize = 1 << 15;
+
+/// How many rows of `width` elements make a task.
+pub(crate) fn rows_per_task(width: usize) -> usize {
+    (ROW_WORK / width.max(1)).max(1)
+}
+
 /// The rows of a batch: sequences one after the other, without padding.
 #[derive(Debug, Default)]
 pub(crate) struct Rows<'a> {

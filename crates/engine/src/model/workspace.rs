@@ -2,49 +2,20 @@
 
 use std::sync::Mutex;
 
-/// What one block keeps from its forward pass, a row a token.
-///
-/// Norms, rotated heads, the MLP's activation and probabilities are recomputed instead.
-#[derive(Debug, Default)]
-pub(crate) struct Kept {
-    /// Input of the block.
-    pub(crate) x: Vec<f32>, // rows × hidden
-    /// Queries, keys and values before norm and rotation.
-    pub(crate) qkv: Vec<f32>, // rows × (query + 2 kv)
-    /// Output of attention, then the log-sum-exp of each head's scores.
-    pub(crate) attended: Vec<f32>, // rows × (query + heads)
-    /// Residual stream between attention and MLP.
-    pub(crate) middle: Vec<f32>, // rows × hidden
-    /// Gates, then values.
-    pub(crate) gate_up: Vec<f32>, // rows × 2 ffn
-    /// Inner activations of the adapters.
-    pub(crate) u_qkv: Vec<f32>,
-    pub(crate) u_output: Vec<f32>,
-    pub(crate) u_gate_up: Vec<f32>,
-    pub(crate) u_down: Vec<f32>,
-}
-
-/// Buffers that a block uses and forgets.
-#[derive(Debug, Default)]
-pub(crate) struct Scratch {
-    pub(crate) normed: Vec<f32>,       // rows × hidden
-    pub(crate) rotated: Vec<f32>,      // rows × (query + kv)
-    pub(crate) activation: Vec<f32>,   // rows × ffn
-    pub(crate) d_normed: Vec<f32>,     // rows × hidden
-    pub(crate) d_attended: Vec<f32>,   // rows × query
-    pub(crate) d_qkv: Vec<f32>,        // rows × (query + 2 kv)
-    pub(crate) d_activation: Vec<f32>, // rows × ffn
-    pub(crate) d_u: Vec<f32>,
-    pub(crate) logits: Vec<f32>,
-}
+use super::layer::{LayerBuffers, LayerKept};
+use crate::kernels::matrix::Mat;
 
 /// All buffers of a pass.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
-    pub(crate) kept: Vec<Kept>,
-    /// Output of the last block.
+    /// What each layer keeps.
+    pub(crate) kept: Vec<LayerKept>,
+    /// Output of the last layer.
     pub(crate) last: Vec<f32>,
-    pub(crate) scratch: Scratch,
+    pub(crate) buffers: LayerBuffers,
+    /// Gradients of an adapter's inner activations.
+    pub(crate) d_u: Vec<f32>,
+    pub(crate) logits: Vec<f32>,
 }
 
 /// Workspaces that wait for their next use.
@@ -61,6 +32,41 @@ impl Pool {
             pool.push(workspace);
         }
         result
+    }
+}
+
+/// Rows of a fixed width that the forward pass keeps for the backward pass.
+///
+/// The width is also what the memory of a pass is computed from.
+#[derive(Debug)]
+pub(crate) struct KeptRows {
+    width: usize,
+    pub(crate) values: Vec<f32>,
+}
+
+impl KeptRows {
+    pub(crate) fn new(width: usize) -> Self {
+        Self {
+            width,
+            values: Vec::new(),
+        }
+    }
+
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Makes room for exactly so many rows; what they hold is left over from before.
+    pub(crate) fn resize(&mut self, rows: usize) -> &mut [f32] {
+        sized(&mut self.values, rows * self.width)
+    }
+
+    pub(crate) fn as_mat(&self) -> Mat<'_> {
+        Mat::new(&self.values, self.values.len() / self.width, self.width)
+    }
+
+    pub(crate) fn bytes_per_row(&self) -> usize {
+        self.width * size_of::<f32>()
     }
 }
 

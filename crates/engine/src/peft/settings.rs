@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::Error;
+use crate::model::tensor_table::layer_index;
 
 /// What the file says, after everything unsupported was refused.
 #[derive(Clone, Debug, PartialEq)]
@@ -243,16 +244,6 @@ fn short(value: &Value) -> String {
         None => text,
         Some((end, _)) => format!("{}…", &text[..end]),
     }
-}
-
-/// Returns `3` for `model.layers.3.mlp.up_proj`.
-fn layer_index(layer: &str) -> Option<usize> {
-    layer
-        .strip_prefix("model.layers.")?
-        .split('.')
-        .next()?
-        .parse()
-        .ok()
 }
 
 /// Refuses adapters whose training began by changing the weights of the base model.

@@ -153,10 +153,8 @@ impl Sampler {
     ///
     /// An adapter of another model.
     pub fn add_adapter(&mut self, adapter: Arc<Adapter>) -> Result<WeightsId, Error> {
-        let (got, expected) = (adapter.layers(), self.model.config().layers);
-        if got != expected {
-            let reason = format!("it has {got} layers, and the model {expected}");
-            return Err(Error::invalid("adapter", reason));
+        if !adapter.fits(&self.model) {
+            return Err(Error::invalid("adapter", "it belongs to another model"));
         }
         let id = WeightsId(self.next_weights);
         self.next_weights += 1;

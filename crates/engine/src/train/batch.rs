@@ -3,7 +3,7 @@
 use tinkrs_types::{Datum, LossFn};
 
 use crate::loss::{CustomLoss, Loss, LossOutput, LossTensors, custom};
-use crate::{Error, Model, ModelConfig};
+use crate::{Error, Model};
 
 /// Memory for kept activations of one group of datums; a single datum may need more.
 const KEPT_BYTES: usize = 1 << 30;
@@ -80,8 +80,8 @@ impl<'a> Batch<'a> {
     }
 
     /// Cuts the examples into groups whose kept activations fit in memory, in order.
-    pub(crate) fn groups(&self, config: &ModelConfig) -> Vec<std::ops::Range<usize>> {
-        let limit = (KEPT_BYTES / kept_bytes_per_token(config)).max(1);
+    pub(crate) fn groups(&self, model: &Model) -> Vec<std::ops::Range<usize>> {
+        let limit = (KEPT_BYTES / model.kept_bytes_per_token()).max(1);
         let mut groups = Vec::new();
         let (mut first, mut tokens) = (0, 0);
         for (index, example) in self.examples.iter().enumerate() {
@@ -114,13 +114,6 @@ fn examples(
         })
     };
     data.iter().enumerate().map(example).collect()
-}
-
-/// Bytes that the forward pass of one token leaves behind, adapters aside.
-fn kept_bytes_per_token(config: &ModelConfig) -> usize {
-    let (query, kv) = (config.query_width(), config.kv_width());
-    let row = 2 * config.hidden + (query + 2 * kv) + query + config.heads + 2 * config.ffn;
-    config.layers * row * size_of::<f32>()
 }
 
 fn text_tokens(index: usize, datum: &Datum) -> Result<Vec<u32>, Error> {

@@ -24,6 +24,7 @@ use tinkrs_types::{AdamParams, Datum, ForwardBackwardOutput, LoraConfig, LossFn}
 
 use crate::adapter::{self, Adapter, DEFAULT_ALPHA};
 use crate::loss::CustomLoss;
+use crate::model::tensor_table::SiteGroup;
 use crate::optim::{AdamW, Trained};
 use crate::peft::PeftAdapter;
 use crate::weights::WeightSource;
@@ -99,20 +100,16 @@ impl TrainingRun {
             return Err(Error::invalid("alpha", format!("{alpha} is not finite")));
         }
         let rank = config.rank as usize;
-        let slots = Slots::lora(&model.config, rank, |site| match site {
-            Some(site) if site.is_attention() => config.train_attn,
-            Some(_) => config.train_mlp,
-            None => config.train_unembed,
+        let slots = Slots::lora(&model.table, rank, |site| match site.group {
+            SiteGroup::Attention => config.train_attn,
+            SiteGroup::FeedForward => config.train_mlp,
+            SiteGroup::Head => config.train_unembed,
         });
         let seed = config.seed.unwrap_or(0).cast_unsigned();
-        let values = slots
-            .tensors
-            .iter()
-            .map(|tensor| match tensor.name.strip_suffix(".lora_A") {
-                Some(layer) => adapter::initial_a(seed, layer, rank, tensor.shape[1]),
-                None => vec![0.0; tensor.elements()],
-            });
-        let values: Vec<_> = values.map(Arc::new).collect();
+        let values = slots.pair_values(&model.table, |site| {
+            let a = adapter::initial_a(seed, &site.name, rank, site.inputs);
+            (a, vec![0.0; rank * site.outputs])
+        });
         Ok(Self::with_adapter(model, slots, values, rank, alpha))
     }
 
@@ -124,22 +121,14 @@ impl TrainingRun {
     pub fn from_peft(model: Arc<Model>, adapter: &PeftAdapter) -> Result<Self, Error> {
         Adapter::from_peft(&model, adapter)?;
         let rank = adapter.rank;
-        let trains = |name: &str| adapter.layers.contains_key(name);
-        let mut slots = Slots::lora(&model.config, rank, |_| true);
-        slots.keep_lora(trains);
-        let values = slots.tensors.iter().map(|tensor| {
-            let (layer, part) = tensor
-                .name
-                .rsplit_once('.')
-                .expect("a layer's name and a part");
-            let pair = &adapter.layers[layer];
-            if part == "lora_A" {
-                pair.a.clone()
-            } else {
-                adapter::transpose(&pair.b, tensor.shape[1], rank)
-            }
+        let slots = Slots::lora(&model.table, rank, |site| {
+            adapter.layers.contains_key(&site.name)
         });
-        let values: Vec<_> = values.map(Arc::new).collect();
+        let values = slots.pair_values(&model.table, |site| {
+            let pair = &adapter.layers[&site.name];
+            let b = adapter::transpose(&pair.b, site.outputs, rank);
+            (pair.a.clone(), b)
+        });
         Ok(Self::with_adapter(
             model,
             slots,
@@ -179,7 +168,7 @@ impl TrainingRun {
     /// When the weights cannot be loaded.
     pub fn full(source: &dyn WeightSource, threads: &Threads) -> Result<Self, Error> {
         let model = Arc::new(Model::load(source, Precision::F32, threads)?);
-        let slots = Slots::full(&model.config);
+        let slots = Slots::full(&model.table);
         let read = |tensor: &slots::Tensor| {
             let values = source
                 .tensor(&tensor.name)?
@@ -374,15 +363,11 @@ impl TrainingRun {
         let Kind::Lora { rank, alpha, .. } = self.kind else {
             return None;
         };
-        let layers = self
-            .slots
-            .tensors
-            .chunks_exact(2)
-            .zip(self.values.chunks_exact(2))
-            .map(|(tensors, values)| {
-                let layer = tensors[0].name.trim_end_matches(".lora_A").to_owned();
-                (layer, adapter::to_peft_pair(&values[0], &values[1], rank))
-            });
+        let layers = self.slots.pairs().map(|(site, [a, b])| {
+            let name = self.model.table.sites()[site.0].name.clone();
+            let pair = adapter::to_peft_pair(&self.values[a], &self.values[b], rank);
+            (name, pair)
+        });
         Some(PeftAdapter {
             base_model: base_model.to_owned(),
             rank,
@@ -397,6 +382,7 @@ impl TrainingRun {
         let names = self.slots.tensors.iter().map(|tensor| tensor.name.clone());
         matches!(self.kind, Kind::Full).then(|| FullWeights {
             config: self.model.config.clone(),
+            table: Arc::clone(&self.model.table),
             tensors: names.zip(self.values.iter().cloned()).collect(),
         })
     }
@@ -421,11 +407,8 @@ fn pack(
     rank: usize,
     alpha: f32,
 ) -> Adapter {
-    let numbers: BTreeMap<&str, usize> = (slots.tensors.iter().enumerate())
-        .filter_map(|(number, tensor)| Some((tensor.name.strip_suffix(".lora_A")?, number)))
-        .collect();
-    Adapter::pack(&model.config, rank, alpha, |layer| {
-        let &number = numbers.get(layer)?;
-        Some((values[number].as_slice(), values[number + 1].as_slice()))
+    Adapter::pack(&model.table, rank, alpha, |site| {
+        let [a, b] = slots.of_site(site)?;
+        Some((values[a].as_slice(), values[b].as_slice()))
     })
 }

@@ -10,8 +10,8 @@ use super::batch::{Batch, Example, Objective};
 use super::slots::Slots;
 use crate::adapter::Adapter;
 use crate::loss::{Loss, LossOutput, MetricTotals};
+use crate::model::attention::Past;
 use crate::model::backward::Gradients;
-use crate::model::forward::Memory;
 use crate::model::head::{Head, Targets};
 use crate::model::rows::Rows;
 use crate::{Error, Model};
@@ -23,17 +23,17 @@ pub(super) fn forward(
     batch: &Batch<'_>,
 ) -> Result<ForwardBackwardOutput, Error> {
     let mut output = Output::default();
-    for group in batch.groups(&model.config) {
+    for group in batch.groups(model) {
         let examples = &batch.examples[group];
         let packed = Packed::new(examples, adapter);
         let logprobs = model.workspaces.with(|workspace| {
-            model.forward_once(&packed.tokens, &packed.rows, workspace, Memory::Batch);
+            model.forward_once(&packed.tokens, &packed.rows, workspace, Past::Rows);
             Head::new(
                 model,
                 adapter,
                 &packed.targets,
                 &workspace.last,
-                &mut workspace.scratch.logits,
+                &mut workspace.logits,
             )
             .forward()
         });
@@ -56,7 +56,7 @@ pub(super) fn forward_backward(
     sums: &mut [Vec<f32>],
 ) -> Result<ForwardBackwardOutput, Error> {
     let mut output = Output::default();
-    for group in batch.groups(&model.config) {
+    for group in batch.groups(model) {
         let examples = &batch.examples[group];
         let packed = Packed::new(examples, adapter);
         let mut gradients = Gradients {
@@ -71,7 +71,7 @@ pub(super) fn forward_backward(
                 adapter,
                 &packed.targets,
                 &last,
-                &mut workspace.scratch.logits,
+                &mut workspace.logits,
             );
             let ranges = || examples.iter().zip(packed.target_ranges());
             let evaluate = |logprobs: &[f32]| -> Result<Vec<LossOutput>, Error> {

@@ -1,21 +1,24 @@
 //! Which tensors a run trains, and where their gradients go.
 //!
-//! The backward pass asks, layer by layer, whether a gradient is wanted and under which number. A LoRA
-//! run has `lora_A` and `lora_B` of some linear layers; a full run has every weight of the model.
+//! The backward pass asks, by the keys of the model's [`TensorTable`], whether a gradient is wanted and
+//! under which number. A LoRA run has `lora_A` and `lora_B` of some linear layers; a full run has every
+//! weight of the model.
 
-use crate::ModelConfig;
-use crate::adapter::{HEAD, layer_name};
-use crate::model::Site;
-use crate::weights::tensor_shapes;
+use std::sync::Arc;
+
+use crate::model::tensor_table::{EMBEDDING, HEAD, Site, SiteKey, TensorKey, TensorTable};
 
 /// The trained tensors of a run, by number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slots {
     pub(crate) tensors: Vec<Tensor>,
-    pub(crate) layers: Vec<LayerSlots>,
-    pub(crate) head: LinearSlots,
+    /// The numbers of `A`, and of `B` as `r × outputs`, by [`SiteKey`]. Empty in a full run.
+    lora: Vec<Option<[usize; 2]>>,
+    /// Whether the model's own tensors are trained. Their numbers are then those of the table.
+    full: bool,
     pub(crate) embedding: Option<usize>,
-    pub(crate) final_norm: Option<usize>,
+    /// The weight of the output head. If it is tied, this is the number after the last tensor.
+    pub(crate) head: Option<usize>,
     /// Set when the head's gradient belongs to the embedding. Both keep a sum of their own until the
     /// optimizer step, so that the order of additions does not depend on how datums were batched.
     pub(crate) tied: bool,
@@ -34,118 +37,82 @@ impl Tensor {
     }
 }
 
-/// The gradients of one linear layer.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LinearSlots {
-    /// `A`, and `B` as `r × outputs`.
-    pub(crate) lora: Option<[usize; 2]>,
-    pub(crate) weight: Option<usize>,
-    pub(crate) bias: Option<usize>,
-}
-
-/// The gradients of one block.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LayerSlots {
-    pub(crate) linears: [LinearSlots; 7],
-    pub(crate) attention_norm: Option<usize>,
-    pub(crate) mlp_norm: Option<usize>,
-    pub(crate) qk_norms: Option<[usize; 2]>,
-}
-
 impl Slots {
-    /// Lists the tensors of an adapter of some rank.
-    pub(crate) fn lora(
-        config: &ModelConfig,
-        rank: usize,
-        trains: impl Fn(Option<Site>) -> bool,
-    ) -> Self {
+    /// Lists the tensors of an adapter of some rank on the sites that `trains` chooses.
+    pub(crate) fn lora(table: &TensorTable, rank: usize, trains: impl Fn(&Site) -> bool) -> Self {
         let mut slots = Self::default();
-        for layer in 0..config.layers {
-            let mut of_layer = LayerSlots::default();
-            for site in Site::ALL.into_iter().filter(|&site| trains(Some(site))) {
-                let (outputs, inputs) = site.shape(config);
-                let pair = slots.push_pair(&layer_name(layer, site), rank, inputs, outputs);
-                of_layer.linears[site as usize].lora = Some(pair);
-            }
-            slots.layers.push(of_layer);
-        }
-        if trains(None) {
-            slots.head.lora = Some(slots.push_pair(HEAD, rank, config.hidden, config.vocab));
+        for site in table.sites() {
+            let pair = trains(site).then(|| slots.push_pair(site, rank));
+            slots.lora.push(pair);
         }
         slots
     }
 
-    fn push_pair(&mut self, layer: &str, rank: usize, inputs: usize, outputs: usize) -> [usize; 2] {
+    fn push_pair(&mut self, site: &Site, rank: usize) -> [usize; 2] {
         let first = self.tensors.len();
-        self.tensors.push(Tensor {
-            name: format!("{layer}.lora_A"),
-            shape: vec![rank, inputs],
-        });
-        // Kept the other way round than PEFT's, so that both gradients are sums of rows.
-        self.tensors.push(Tensor {
-            name: format!("{layer}.lora_B"),
-            shape: vec![rank, outputs],
-        });
+        // `B` is kept the other way round than PEFT's, so that both gradients are sums of rows.
+        for (name, width) in site
+            .lora_names()
+            .into_iter()
+            .zip([site.inputs, site.outputs])
+        {
+            let shape = vec![rank, width];
+            self.tensors.push(Tensor { name, shape });
+        }
         [first, first + 1]
     }
 
-    /// Drops the adapters of layers that are not wanted.
-    pub(crate) fn keep_lora(&mut self, wanted: impl Fn(&str) -> bool) {
-        let all = std::mem::take(&mut self.tensors);
-        let linears = self
-            .layers
-            .iter_mut()
-            .flat_map(|layer| &mut layer.linears)
-            .chain([&mut self.head]);
-        for linear in linears {
-            linear.lora = linear
-                .lora
-                .take()
-                .filter(|[a, _]| wanted(all[*a].name.trim_end_matches(".lora_A")));
-            if let Some([a, b]) = &mut linear.lora {
-                let first = self.tensors.len();
-                self.tensors.extend([all[*a].clone(), all[*b].clone()]);
-                [*a, *b] = [first, first + 1];
-            }
-        }
-    }
-
     /// Lists every tensor of a model.
-    pub(crate) fn full(config: &ModelConfig) -> Self {
-        let tensors: Vec<Tensor> = tensor_shapes(config)
-            .into_iter()
-            .map(|(name, shape)| Tensor { name, shape })
-            .collect();
-        let number = |name: &str| tensors.iter().position(|tensor| tensor.name == name);
-        let layers = (0..config.layers)
-            .map(|layer| {
-                let of = |name: &str| number(&format!("model.layers.{layer}.{name}"));
-                LayerSlots {
-                    linears: Site::ALL.map(|site| LinearSlots {
-                        lora: None,
-                        weight: of(&format!("{}.weight", site.name())),
-                        bias: of(&format!("{}.bias", site.name())),
-                    }),
-                    attention_norm: of("input_layernorm.weight"),
-                    mlp_norm: of("post_attention_layernorm.weight"),
-                    qk_norms: of("self_attn.q_norm.weight")
-                        .zip(of("self_attn.k_norm.weight"))
-                        .map(|(q, k)| [q, k]),
-                }
+    pub(crate) fn full(table: &TensorTable) -> Self {
+        let tensors: Vec<Tensor> = table
+            .tensors()
+            .iter()
+            .map(|tensor| Tensor {
+                name: tensor.names.hugging_face.clone(),
+                shape: tensor.shape.clone(),
             })
             .collect();
-        let head = number("lm_head.weight");
+        let number = |name: &str| table.tensor_key(name).map(|key| key.0);
+        let head = number(&HEAD.in_model().weight().hugging_face);
         Self {
-            layers,
-            embedding: number("model.embed_tokens.weight"),
-            final_norm: number("model.norm.weight"),
-            head: LinearSlots {
-                weight: head.or(Some(tensors.len())),
-                ..LinearSlots::default()
-            },
+            lora: Vec::new(),
+            full: true,
+            embedding: number(&EMBEDDING.in_model().weight().hugging_face),
+            head: head.or(Some(tensors.len())),
             tied: head.is_none(),
             tensors,
         }
+    }
+
+    /// Returns the numbers of the matrices of a site's adapter, if it is trained.
+    pub(crate) fn of_site(&self, site: SiteKey) -> Option<[usize; 2]> {
+        self.lora.get(site.0).copied().flatten()
+    }
+
+    /// Returns the number of one of the model's own tensors, if it is trained.
+    pub(crate) fn of_tensor(&self, key: TensorKey) -> Option<usize> {
+        self.full.then_some(key.0)
+    }
+
+    /// Returns the trained adapters in order: their sites, and the numbers of their matrices.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (SiteKey, [usize; 2])> {
+        let keys = (0..).map(SiteKey);
+        keys.zip(&self.lora)
+            .filter_map(|(site, pair)| Some((site, (*pair)?)))
+    }
+
+    /// Makes the matrices of all trained adapters: `A`, and `B` as `r × outputs`.
+    pub(crate) fn pair_values(
+        &self,
+        table: &TensorTable,
+        values: impl Fn(&Site) -> (Vec<f32>, Vec<f32>),
+    ) -> Vec<Arc<Vec<f32>>> {
+        self.pairs()
+            .flat_map(|(site, _)| {
+                let (a, b) = values(&table.sites()[site.0]);
+                [Arc::new(a), Arc::new(b)]
+            })
+            .collect()
     }
 
     /// Returns zeros for every gradient.
@@ -162,9 +129,10 @@ impl Slots {
     }
 
     /// Returns the name of each gradient.
-    pub(crate) fn gradient_name(&self, number: usize) -> &str {
-        self.tensors
-            .get(number)
-            .map_or("lm_head.weight", |tensor| &tensor.name)
+    pub(crate) fn gradient_name(&self, number: usize) -> String {
+        match self.tensors.get(number) {
+            Some(tensor) => tensor.name.clone(),
+            None => HEAD.in_model().weight().hugging_face,
+        }
     }
 }

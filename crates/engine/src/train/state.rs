@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use super::slots::Slots;
 use super::{Kind, TrainingRun};
+use crate::model::tensor_table::TensorTable;
 use crate::optim::{AdamW, Moments};
 use crate::weights::safetensors::{SafetensorsFile, encode};
 use crate::weights::{Dtype, TensorView, WeightSource};
@@ -59,8 +60,10 @@ impl TrainingRun {
         let Some((rank, alpha)) = settings else {
             return Err(Error::invalid("state", "it is not of an adapter"));
         };
-        let mut slots = Slots::lora(&model.config, rank, |_| true);
-        slots.keep_lora(|layer| state.values.contains_key(&format!("{layer}.lora_A")));
+        let slots = Slots::lora(&model.table, rank, |site| {
+            let [a, _] = site.lora_names();
+            state.values.contains_key(&a)
+        });
         let values = checked_values(&slots, state)?;
         let mut run = Self::with_adapter(model, slots, values, rank, alpha);
         run.restore_training(state)?;
@@ -145,7 +148,7 @@ impl TrainingRun {
     }
 
     fn gradient_key(&self, number: usize) -> String {
-        self.slots.gradient_name(number).to_owned()
+        self.slots.gradient_name(number)
     }
 }
 
@@ -285,6 +288,7 @@ impl TrainState {
 #[derive(Clone, Debug)]
 pub struct FullWeights {
     pub(super) config: ModelConfig,
+    pub(super) table: Arc<TensorTable>,
     pub(super) tensors: BTreeMap<String, Arc<Vec<f32>>>,
 }
 
@@ -294,13 +298,9 @@ impl WeightSource for FullWeights {
     }
 
     fn tensor(&self, name: &str) -> Result<TensorView<'_>, Error> {
-        let shapes = crate::weights::tensor_shapes(&self.config);
-        let found = shapes
-            .into_iter()
-            .find(|(known, _)| known == name)
-            .zip(self.tensors.get(name));
-        let ((name, shape), values) = found.ok_or_else(|| missing(name))?;
-        TensorView::from_f32(name, Dtype::F32, shape, values)
+        let found = self.table.tensor(name).zip(self.tensors.get(name));
+        let (tensor, values) = found.ok_or_else(|| missing(name))?;
+        TensorView::from_f32(name, Dtype::F32, tensor.shape.clone(), values)
     }
 
     fn precision(&self) -> Dtype {

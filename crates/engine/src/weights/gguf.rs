@@ -16,8 +16,10 @@ use quants::Format;
 use tinkrs_gguf::{Header, TensorInfo};
 
 use super::safetensors::map_file;
-use super::{Dtype, TensorView, WeightSource, tensor_shapes};
+use super::{Dtype, TensorView, WeightSource};
 use crate::config::Architecture;
+use crate::model::feed_forward::FeedForward;
+use crate::model::tensor_table::TensorTable;
 use crate::{Error, ModelConfig};
 
 /// The weights of a GGUF file, mapped into memory.
@@ -30,6 +32,7 @@ pub struct GgufFile {
     map: Mmap,
     header: Header,
     config: ModelConfig,
+    table: TensorTable,
     precision: Dtype,
 }
 
@@ -50,20 +53,23 @@ impl GgufFile {
             path,
             map,
             header,
+            table: TensorTable::new(&config),
             config,
             precision: Dtype::F32,
         };
-        for (name, expected) in tensor_shapes(&model.config) {
-            let (info, _, _) = model.stored(&name)?;
-            if info.shape != expected {
+        for tensor in model.table.tensors() {
+            let name = &tensor.names.hugging_face;
+            let (info, _, _) = model.stored(name)?;
+            if info.shape != tensor.shape {
                 return Err(Error::Shape {
-                    tensor: name,
-                    expected,
+                    tensor: name.clone(),
+                    expected: tensor.shape.clone(),
                     got: info.shape.clone(),
                 });
             }
         }
-        let (_, format, _) = model.stored("model.layers.0.mlp.up_proj.weight")?;
+        let probe = FeedForward::precision_probe().in_layer(0).weight();
+        let (_, format, _) = model.stored(&probe.hugging_face)?;
         model.precision = format.as_dtype().unwrap_or(Dtype::F32);
         Ok(model)
     }
@@ -74,7 +80,8 @@ impl GgufFile {
             tensor: name.to_owned(),
             origin: self.path.display().to_string(),
         };
-        let info = metadata::gguf_name(name).and_then(|name| self.header.tensors.get(&name));
+        let tensor = self.table.tensor(name);
+        let info = tensor.and_then(|tensor| self.header.tensors.get(&tensor.names.gguf));
         let info = info.ok_or_else(missing)?;
         let format = Format::from_id(info.format, name)?;
         let bytes = info
@@ -91,13 +98,7 @@ impl GgufFile {
         if self.config.architecture != Architecture::Llama {
             return None;
         }
-        if name.contains(".self_attn.q_proj.") {
-            Some(self.config.heads)
-        } else if name.contains(".self_attn.k_proj.") {
-            Some(self.config.kv_heads)
-        } else {
-            None
-        }
+        self.table.tensor(name)?.rotary_heads
     }
 }
 

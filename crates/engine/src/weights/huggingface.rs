@@ -13,6 +13,7 @@ use serde::Deserialize;
 use super::safetensors::{SafetensorsFile, encode};
 use super::{Dtype, TensorView, WeightSource, tensor_shapes};
 use crate::config::TokenIds;
+use crate::model::feed_forward::FeedForward;
 use crate::{Error, ModelConfig, files};
 
 /// The weights of a Hugging Face folder, mapped into memory.
@@ -61,7 +62,8 @@ impl HuggingFaceFolder {
             }
         }
         // Norms are sometimes kept in more precision than the matrices, which are what counts.
-        model.precision = model.tensor("model.layers.0.mlp.up_proj.weight")?.dtype();
+        let probe = FeedForward::precision_probe().in_layer(0).weight();
+        model.precision = model.tensor(&probe.hugging_face)?.dtype();
         Ok(model)
     }
 

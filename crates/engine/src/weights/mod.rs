@@ -15,6 +15,7 @@ pub use huggingface::{HuggingFaceFolder, save_folder};
 pub use random::RandomWeights;
 pub use tensor::{Dtype, TensorView};
 
+use crate::model::tensor_table::TensorTable;
 use crate::{Error, ModelConfig};
 
 /// A set of named tensors together with the shape of the model that they make up.
@@ -45,50 +46,11 @@ pub trait WeightSource: Send + Sync {
 /// ```
 #[must_use]
 pub fn tensor_shapes(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
-    let ModelConfig {
-        hidden,
-        ffn,
-        vocab,
-        head_dim,
-        ..
-    } = *config;
-    let (query, kv) = (config.query_width(), config.kv_width());
-
-    let mut block = vec![
-        ("input_layernorm.weight", vec![hidden]),
-        ("self_attn.q_proj.weight", vec![query, hidden]),
-        ("self_attn.k_proj.weight", vec![kv, hidden]),
-        ("self_attn.v_proj.weight", vec![kv, hidden]),
-        ("self_attn.o_proj.weight", vec![hidden, query]),
-        ("post_attention_layernorm.weight", vec![hidden]),
-        ("mlp.gate_proj.weight", vec![ffn, hidden]),
-        ("mlp.up_proj.weight", vec![ffn, hidden]),
-        ("mlp.down_proj.weight", vec![hidden, ffn]),
-    ];
-    if config.qkv_bias {
-        block.push(("self_attn.q_proj.bias", vec![query]));
-        block.push(("self_attn.k_proj.bias", vec![kv]));
-        block.push(("self_attn.v_proj.bias", vec![kv]));
-    }
-    if config.attention_output_bias {
-        block.push(("self_attn.o_proj.bias", vec![hidden]));
-    }
-    if config.qk_norm {
-        block.push(("self_attn.q_norm.weight", vec![head_dim]));
-        block.push(("self_attn.k_norm.weight", vec![head_dim]));
-    }
-
-    let mut shapes = vec![("model.embed_tokens.weight".to_owned(), vec![vocab, hidden])];
-    for layer in 0..config.layers {
-        for (name, shape) in &block {
-            shapes.push((format!("model.layers.{layer}.{name}"), shape.clone()));
-        }
-    }
-    shapes.push(("model.norm.weight".to_owned(), vec![hidden]));
-    if !config.tied_head {
-        shapes.push(("lm_head.weight".to_owned(), vec![vocab, hidden]));
-    }
-    shapes
+    let table = TensorTable::new(config);
+    let tensors = table.tensors().iter();
+    tensors
+        .map(|tensor| (tensor.names.hugging_face.clone(), tensor.shape.clone()))
+        .collect()
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@
 //! Matrices are scaled by `1 / sqrt(inputs)`, which keeps activations of order one through any
 //! number of layers.
 
-use super::{Dtype, TensorView, WeightSource, tensor_shapes};
+use std::sync::Arc;
+
+use super::{Dtype, TensorView, WeightSource};
+use crate::model::tensor_table::TensorTable;
 use crate::{Error, ModelConfig};
 
 /// Weights drawn from a seed.
@@ -21,6 +24,7 @@ use crate::{Error, ModelConfig};
 #[derive(Clone, Debug)]
 pub struct RandomWeights {
     config: ModelConfig,
+    table: Arc<TensorTable>,
     seed: u64,
     dtype: Dtype,
 }
@@ -34,6 +38,7 @@ impl RandomWeights {
     pub fn new(config: ModelConfig, seed: u64, dtype: Dtype) -> Result<Self, Error> {
         config.validate()?;
         Ok(Self {
+            table: Arc::new(TensorTable::new(&config)),
             config,
             seed,
             dtype,
@@ -47,10 +52,7 @@ impl WeightSource for RandomWeights {
     }
 
     fn tensor(&self, name: &str) -> Result<TensorView<'_>, Error> {
-        let Some((_, shape)) = tensor_shapes(&self.config)
-            .into_iter()
-            .find(|(n, _)| n == name)
-        else {
+        let Some(shape) = self.table.tensor(name).map(|tensor| tensor.shape.clone()) else {
             return Err(Error::MissingTensor {
                 tensor: name.to_owned(),
                 origin: format!("a random {:?} model", self.config.architecture),
@@ -101,6 +103,7 @@ fn fnv1a(text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::weights::tensor_shapes;
 
     #[test]
     fn every_listed_tensor_exists_with_its_shape() {

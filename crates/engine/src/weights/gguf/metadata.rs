@@ -1,39 +1,12 @@
-//! From GGUF's metadata and names to ours.
+//! From GGUF's metadata to a configuration.
 
 use tinkrs_gguf::{Header, Value};
 
 use super::quants::Format;
 use crate::config::{Architecture, Rope, RopeScaling};
+use crate::model::attention::full;
+use crate::model::tensor_table::{EMBEDDING, FullNames, HEAD};
 use crate::{Error, ModelConfig};
-
-/// Parts of layers in Hugging Face's names, and what GGUF calls them.
-const LAYER_PARTS: [(&str, &str); 11] = [
-    ("input_layernorm", "attn_norm"),
-    ("self_attn.q_proj", "attn_q"),
-    ("self_attn.k_proj", "attn_k"),
-    ("self_attn.v_proj", "attn_v"),
-    ("self_attn.o_proj", "attn_output"),
-    ("self_attn.q_norm", "attn_q_norm"),
-    ("self_attn.k_norm", "attn_k_norm"),
-    ("post_attention_layernorm", "ffn_norm"),
-    ("mlp.gate_proj", "ffn_gate"),
-    ("mlp.up_proj", "ffn_up"),
-    ("mlp.down_proj", "ffn_down"),
-];
-
-/// Returns GGUF's name of a tensor, if it has one.
-pub(super) fn gguf_name(name: &str) -> Option<String> {
-    match name {
-        "model.embed_tokens.weight" => return Some("token_embd.weight".to_owned()),
-        "model.norm.weight" => return Some("output_norm.weight".to_owned()),
-        "lm_head.weight" => return Some("output.weight".to_owned()),
-        _ => {}
-    }
-    let (layer, part) = name.strip_prefix("model.layers.")?.split_once('.')?;
-    let (part, kind) = part.rsplit_once('.')?;
-    let (_, part) = LAYER_PARTS.iter().find(|(ours, _)| *ours == part)?;
-    Some(format!("blk.{layer}.{part}.{kind}"))
-}
 
 /// Puts the configuration together from metadata, and from which tensors there are.
 pub(super) fn config(header: &Header, file: &[u8]) -> Result<ModelConfig, Error> {
@@ -59,14 +32,15 @@ pub(super) fn config(header: &Header, file: &[u8]) -> Result<ModelConfig, Error>
     };
     source.refuse_unsupported()?;
 
-    let has = |tensor: &str| header.tensors.contains_key(tensor);
+    let has = |tensor: FullNames| header.tensors.contains_key(&tensor.gguf);
     let hidden = source.size("embedding_length")?;
     let heads = source.size("attention.head_count")?;
     let head_dim = match source.optional_size("attention.key_length")? {
         Some(head_dim) => head_dim,
         None => hidden.checked_div(heads).unwrap_or(0),
     };
-    let embedding = header.tensors.get("token_embd.weight");
+    let embedding_names = EMBEDDING.in_model().weight();
+    let embedding = header.tensors.get(&embedding_names.gguf);
     let vocab = embedding.and_then(|tensor| tensor.shape.first().copied());
     let config = ModelConfig {
         architecture,
@@ -79,7 +53,7 @@ pub(super) fn config(header: &Header, file: &[u8]) -> Result<ModelConfig, Error>
         head_dim,
         ffn: source.size("feed_forward_length")?,
         vocab: vocab.ok_or_else(|| Error::MissingTensor {
-            tensor: "model.embed_tokens.weight".to_owned(),
+            tensor: embedding_names.hugging_face,
             origin: "the GGUF file".to_owned(),
         })?,
         max_context: source.size("context_length")?,
@@ -88,10 +62,10 @@ pub(super) fn config(header: &Header, file: &[u8]) -> Result<ModelConfig, Error>
             theta: source.float("rope.freq_base", 10_000.0)?,
             scaling: RopeScaling::None,
         },
-        tied_head: !has("output.weight"),
-        qkv_bias: has("blk.0.attn_q.bias"),
-        attention_output_bias: has("blk.0.attn_output.bias"),
-        qk_norm: has("blk.0.attn_q_norm.weight"),
+        tied_head: !has(HEAD.in_model().weight()),
+        qkv_bias: has(full::QUERY.in_layer(0).bias()),
+        attention_output_bias: has(full::OUTPUT.in_layer(0).bias()),
+        qk_norm: has(full::QUERY_NORM.in_layer(0).weight()),
         bos: source.token("bos_token_id")?,
         eos: [source.token("eos_token_id")?, source.token("eot_token_id")?]
             .into_iter()
@@ -230,27 +204,5 @@ impl Metadata<'_> {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::weights::tensor_shapes;
-
-    #[test]
-    fn every_tensor_of_every_architecture_has_a_name() {
-        let biased = ModelConfig {
-            attention_output_bias: true,
-            ..ModelConfig::tiny_qwen2()
-        };
-        for config in ModelConfig::tiny_models().into_iter().chain([biased]) {
-            for (name, _) in tensor_shapes(&config) {
-                assert!(gguf_name(&name).is_some(), "{name}");
-            }
-        }
-        let name = gguf_name("model.layers.12.self_attn.o_proj.weight");
-        assert_eq!(name.as_deref(), Some("blk.12.attn_output.weight"));
-        assert_eq!(gguf_name("model.layers.0.mlp.router.weight"), None);
     }
 }

@@ -23,14 +23,14 @@ impl ByteBudget {
     }
 
     /// Waits until the budget is not overdrawn, then takes `bytes` from it.
-    pub(crate) async fn take(self: &Arc<Self>, bytes: u64) -> Taken {
+    pub(crate) async fn take(self: &Arc<Self>, bytes: u64) -> Reserved {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX / 2);
         loop {
             let returned = self.returned.notified();
             tokio::pin!(returned);
             returned.as_mut().enable();
             if self.try_take(bytes) {
-                return Taken {
+                return Reserved {
                     budget: Arc::clone(self),
                     bytes,
                 };
@@ -49,12 +49,12 @@ impl ByteBudget {
 
 /// Bytes taken from a budget. They go back when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct Reserved {
     budget: Arc<ByteBudget>,
     bytes: i64,
 }
 
-impl Drop for Taken {
+impl Drop for Reserved {
     fn drop(&mut self) {
         self.budget.left.fetch_add(self.bytes, Ordering::AcqRel);
         self.budget.returned.notify_waiters();

@@ -32,7 +32,7 @@ impl ServiceClient {
 impl TrainingClient {
     /// Returns where a person can look at this run.
     pub fn get_console_url(&self) -> String {
-        let console = console(&self.inner.session.connection.base_url);
+        let console = console(&self.inner.session.connection.address.base_url);
         format!("{console}/training_runs/{}", self.model_id())
     }
 }

@@ -1,6 +1,7 @@
 //! What can go wrong in a client call.
 
 use crate::auth::AuthError;
+use crate::retry::{Caller, FailureKind, Reaction, is_user_error, reaction};
 use http::StatusCode;
 use std::time::Duration;
 use tinkrs_types::service::ErrorCategory;
@@ -45,8 +46,8 @@ pub enum Error {
         source: BoxError,
     },
 
-    /// The server did not answer in time, even after retrying.
-    #[error("{operation}: no answer from {url} within {} s ({attempts} attempts)", timeout.as_secs_f64())]
+    /// The server did not respond in time, even after retrying.
+    #[error("{operation}: no response from {url} within {} s ({attempts} attempts)", timeout.as_secs_f64())]
     Timeout {
         /// What was being done.
         operation: &'static str,
@@ -63,9 +64,9 @@ pub enum Error {
     Status {
         /// What was being done.
         operation: &'static str,
-        /// The status of the last answer.
+        /// The status of the last response.
         status: StatusCode,
-        /// What the server says of it.
+        /// The server's message.
         message: String,
     },
 
@@ -78,7 +79,7 @@ pub enum Error {
         request_id: RequestId,
         /// Whose fault it is.
         category: ErrorCategory,
-        /// What the server says of it.
+        /// The server's message.
         message: String,
     },
 
@@ -91,8 +92,8 @@ pub enum Error {
         request_id: RequestId,
     },
 
-    /// The server's answer could not be read.
-    #[error("{operation}: the server's answer is not one")]
+    /// The server's response could not be parsed.
+    #[error("{operation}: could not parse the server's response")]
     Answer {
         /// What was being done.
         operation: &'static str,
@@ -143,7 +144,8 @@ impl Error {
             | Self::PromiseLost { .. }
             | Self::Stuck { .. } => true,
             Self::Status { status, .. } => {
-                matches!(status.as_u16(), 402 | 408 | 409 | 429) || status.is_server_error()
+                let failure = FailureKind::of_status(status.as_u16());
+                reaction(Caller::Call, failure) != Reaction::Fail
             }
             Self::RequestFailed { category, .. } => *category == ErrorCategory::Server,
             Self::InvalidInput(_)
@@ -164,7 +166,7 @@ impl Error {
             | Self::Credential(_)
             | Self::Setup { .. }
             | Self::CustomLoss(_) => true,
-            Self::Status { status, .. } => status.is_client_error() && status.as_u16() != 408,
+            Self::Status { status, .. } => is_user_error(status.as_u16()),
             Self::RequestFailed { category, .. } => *category == ErrorCategory::User,
             Self::Unreachable { .. }
             | Self::Timeout { .. }
@@ -177,7 +179,7 @@ impl Error {
         }
     }
 
-    /// Returns the status of the server's answer, if an answer with an error status it was.
+    /// Returns the status of the server's response, if it was an error status.
     pub fn status(&self) -> Option<u16> {
         match self {
             Self::Status { status, .. } => Some(status.as_u16()),
@@ -199,6 +201,15 @@ impl Error {
             Self::RequestFailed { request_id, .. } | Self::PromiseLost { request_id, .. } => {
                 Some(request_id)
             }
+            _ => None,
+        }
+    }
+
+    /// Returns what this means for another try, if it is about an exchange with the server.
+    pub(crate) fn failure_kind(&self) -> Option<FailureKind> {
+        match self {
+            Self::Unreachable { .. } | Self::Timeout { .. } => Some(FailureKind::Transport),
+            Self::Status { status, .. } => Some(FailureKind::of_status(status.as_u16())),
             _ => None,
         }
     }

@@ -13,11 +13,12 @@
 //!
 //! Pauses are atomic numbers, so that looking at them costs nothing when there are none.
 
-use crate::byte_budget::{ByteBudget, Taken};
+use crate::byte_budget::{ByteBudget, Reserved};
 use crate::connection::stats::Counters;
+use crate::lock::lock;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -109,7 +110,7 @@ impl QueuePause {
 pub(crate) struct Permit {
     _submission: OwnedSemaphorePermit,
     _throttled: Option<OwnedSemaphorePermit>,
-    _bytes: Taken,
+    _bytes: Reserved,
 }
 
 impl Limiter {
@@ -124,13 +125,13 @@ impl Limiter {
         })
     }
 
-    /// Returns the one limiter of an account, making it if nobody has yet.
+    /// Returns the one limiter of an account, making it if there is none.
     ///
     /// Looking and making happen under one lock, so two racing clients never get two.
     pub(crate) fn shared(key: LimiterKey, byte_budget: u64) -> Arc<Self> {
         static LIMITERS: LazyLock<Mutex<HashMap<LimiterKey, Weak<Limiter>>>> =
             LazyLock::new(Mutex::default);
-        let mut limiters = LIMITERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limiters = lock(&LIMITERS);
         if let Some(limiter) = limiters.get(&key).and_then(Weak::upgrade) {
             return limiter;
         }

@@ -2,7 +2,7 @@
 
 use crate::admin::AdminClient;
 use crate::connection::call::Call;
-use crate::connection::retry::Policy;
+use crate::connection::policy::Policy;
 use crate::connection::stats::Stats;
 use crate::future::QueueNotice;
 use crate::limiter::BackpressureScope;
@@ -182,7 +182,7 @@ impl ServiceClient {
     pub async fn get_server_capabilities(&self) -> Result<ServerCapabilities, Error> {
         let call = Call::get("get_server_capabilities", route::GET_SERVER_CAPABILITIES);
         let connection = self.connection(call.operation).await?;
-        connection.reporting(connection.json(call)).await
+        connection.lifecycle.reporting(connection.json(call)).await
     }
 
     /// Checks that the service can be used with this credential, without waiting out a billing
@@ -194,7 +194,7 @@ impl ServiceClient {
         let connection = self.connection("check_access").await?;
         let call =
             Call::get("check_access", route::GET_SERVER_CAPABILITIES).policy(Policy::TEN_TIMES);
-        let answer = connection.reporting(connection.call(&call)).await;
+        let answer = connection.lifecycle.reporting(connection.call(&call)).await;
         answer.map(drop)
     }
 
@@ -261,7 +261,10 @@ impl ServiceClient {
             None => Ok(()),
         };
         if let Some(connection) = sessionless {
-            connection.close_telemetry(FinishReason::Success).await;
+            connection
+                .lifecycle
+                .close_telemetry(FinishReason::Success)
+                .await;
         }
         finished
     }
@@ -365,7 +368,7 @@ mod tests {
         let started = starting.await.unwrap();
         assert!(matches!(started, Err(Error::Closed { .. })));
         let session = service.inner.session.get().unwrap();
-        assert!(session.connection.check_open("test").is_err());
+        assert!(session.connection.lifecycle.check_open("test").is_err());
     }
 
     #[tokio::test]

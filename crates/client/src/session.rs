@@ -3,10 +3,11 @@
 
 use crate::Error;
 use crate::connection::call::Call;
-use crate::connection::retry::Policy;
+use crate::connection::policy::Policy;
 use crate::connection::{Connection, FINISH};
 use crate::options::Options;
 use crate::sampling::cancel::CancelQueue;
+use crate::training::json_fallback::BodyFormat;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -44,6 +45,7 @@ pub(crate) struct Session {
     pub(crate) cancels: CancelQueue,
     next_model: AtomicU64,
     next_sampler: AtomicU64,
+    pub(crate) forward_backward_format: BodyFormat,
     #[cfg(feature = "autodiff")]
     custom_losses: CustomLosses,
     tasks: Vec<JoinHandle<()>>,
@@ -103,6 +105,7 @@ impl Session {
             cancels,
             next_model: AtomicU64::new(0),
             next_sampler: AtomicU64::new(0),
+            forward_backward_format: BodyFormat::default(),
             #[cfg(feature = "autodiff")]
             custom_losses: CustomLosses::default(),
             tasks,
@@ -125,11 +128,7 @@ impl Session {
     /// Returns the place of a custom loss, which is filled once however often it is created.
     #[cfg(feature = "autodiff")]
     pub(crate) fn custom_loss(&self, key: String) -> Arc<OnceCell<CustomLossHandle>> {
-        let mut created = self
-            .custom_losses
-            .created
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut created = crate::lock::lock(&self.custom_losses.created);
         Arc::clone(created.entry(key).or_default())
     }
 
@@ -143,8 +142,8 @@ impl Session {
         let call = Call::post(FINISH, route::finish_session(&self.id), &request);
         let finished = self.connection.call(&call).await;
         self.stop();
-        self.connection.end();
-        self.connection.close_telemetry(reason).await;
+        self.connection.lifecycle.end();
+        self.connection.lifecycle.close_telemetry(reason).await;
         finished.map(drop)
     }
 
@@ -152,7 +151,7 @@ impl Session {
     pub(crate) fn abandon(&self) {
         self.connection.close();
         self.stop();
-        self.connection.end();
+        self.connection.lifecycle.end();
     }
 
     fn stop(&self) {
@@ -192,10 +191,10 @@ async fn heartbeat(connection: Arc<Connection>, session_id: SessionId) {
 
 async fn refresh_dynamic_config(connection: Arc<Connection>) {
     loop {
-        let interval = Duration::from_secs(connection.dynamic_config().refresh_interval_sec);
+        let interval = Duration::from_secs(connection.server.dynamic_config().refresh_interval_sec);
         tokio::time::sleep(interval.max(MIN_REFRESH)).await;
         match connection.fetch_dynamic_config(Policy::ONCE).await {
-            Ok(config) => connection.set_dynamic_config(config),
+            Ok(config) => connection.server.set_dynamic_config(config),
             Err(error) => tracing::debug!(%error, "kept the old dynamic config"),
         }
     }

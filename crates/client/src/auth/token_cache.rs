@@ -10,12 +10,13 @@
 
 use super::claims::Claims;
 use super::{AuthError, Secret};
+use crate::lock;
 use http::header::HeaderValue;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::task::AbortHandle;
 
@@ -213,13 +214,11 @@ impl<E> fmt::Debug for TokenCache<E> {
 
 impl<E> Shared<E> {
     fn current(&self) -> Option<Arc<Token>> {
-        let current = self.current.read();
-        current.unwrap_or_else(PoisonError::into_inner).clone()
+        lock::read(&self.current).clone()
     }
 
     fn background(&self) -> MutexGuard<'_, Background> {
-        let background = self.background.lock();
-        background.unwrap_or_else(PoisonError::into_inner)
+        lock::lock(&self.background)
     }
 
     fn expiry(&self) -> Option<i64> {
@@ -237,7 +236,7 @@ impl<E: From<AuthError>> Shared<E> {
         let exchanged = (self.exchange)().await;
         let outcome = exchanged.and_then(|secret| Ok(Arc::new(Token::new(secret)?)));
         if let Ok(token) = &outcome {
-            let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+            let mut current = lock::write(&self.current);
             *current = Some(Arc::clone(token));
         }
         self.exchanges.fetch_add(1, Ordering::Release);

@@ -4,6 +4,7 @@
 //! incident is waited out for up to an hour in all, whatever the number of requests that meet
 //! it.
 
+use crate::lock::lock;
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -35,10 +36,7 @@ impl Billing {
 
     /// Takes note of a 402 and returns whether to wait and try again.
     pub(crate) fn may_pause(&self, now: Instant) -> bool {
-        let mut incident = self
-            .incident
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut incident = lock(&self.incident);
         let forgotten = |last: &Incident| now.duration_since(last.logged) > INCIDENT_ENDS_AFTER;
         let current = incident.filter(|last| !forgotten(last));
         let began = current.map_or(now, |current| current.began);

@@ -1,7 +1,8 @@
-//! What is asked of the server, and what it answers.
+//! A call of the server, and its response.
 
-use super::retry::Policy;
-use super::transport::Pool;
+use super::errors::AttemptError;
+use super::policy::Policy;
+use super::transport::Traffic;
 use crate::Error;
 use bytes::Bytes;
 use http::Method;
@@ -41,11 +42,11 @@ pub(crate) struct Call {
     pub(crate) payload: Payload,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) accept: &'static str,
-    pub(crate) pool: Pool,
+    pub(crate) traffic: Traffic,
     pub(crate) timeout: Duration,
     pub(crate) policy: Policy,
-    /// Whether it carries a pass, which older servers take in another form.
-    pub(crate) is_pass: bool,
+    /// Failures that end the call at once, whatever the policy says: the caller has another way then.
+    pub(crate) stop_if: Option<fn(&AttemptError) -> bool>,
 }
 
 impl Call {
@@ -61,10 +62,10 @@ impl Call {
             payload: Payload::None,
             headers: Vec::new(),
             accept: header::JSON,
-            pool: Pool::Shared,
+            traffic: Traffic::Shared,
             timeout: TIMEOUT,
             policy: Policy::FIVE_MINUTES,
-            is_pass: false,
+            stop_if: None,
         }
     }
 
@@ -139,14 +140,14 @@ fn form<'a>(pairs: impl IntoIterator<Item = (&'a str, Cow<'a, str>)>) -> String 
     text
 }
 
-/// A successful answer.
+/// A successful response.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn content_type(&self) -> &str {
         self.headers
             .get(CONTENT_TYPE)

@@ -5,44 +5,63 @@ use crate::auth::token_cache::TokenCache;
 use crate::auth::{CredentialSource, Secret};
 use http::header::HeaderValue;
 
+/// A credential, and where it comes from.
+pub(crate) struct Credential {
+    source: CredentialSource,
+    kind: Kind,
+}
+
 /// How to get the credential for the next request.
-pub(crate) enum Credential {
+enum Kind {
     /// It never changes.
     Fixed(HeaderValue),
-    /// It is asked for each time, since it comes from a command.
-    Source(CredentialSource),
-    /// It is a token that another credential was exchanged for.
+    /// It comes from a command, which is run each time.
+    Command,
+    /// It is a token that the source's credential is exchanged for.
     Exchanged(TokenCache<Error>),
 }
 
 impl Credential {
     pub(crate) fn new(source: CredentialSource) -> Result<Self, Error> {
-        Ok(match source.fixed() {
-            Some(secret) => Self::Fixed(secret.to_header()?),
-            None => Self::Source(source),
-        })
+        let kind = match source.fixed() {
+            Some(secret) => Kind::Fixed(secret.to_header()?),
+            None => Kind::Command,
+        };
+        Ok(Self { source, kind })
     }
 
-    /// Returns what to send, getting it first if it must.
+    /// Makes a credential that is exchanged for tokens.
+    pub(crate) fn exchanged(source: CredentialSource, tokens: TokenCache<Error>) -> Self {
+        Self {
+            source,
+            kind: Kind::Exchanged(tokens),
+        }
+    }
+
+    pub(super) fn source(&self) -> &CredentialSource {
+        &self.source
+    }
+
+    /// Returns the header to send, after getting a new credential if needed.
     pub(crate) async fn header(&self) -> Result<HeaderValue, Error> {
-        match self {
-            Self::Fixed(header) => Ok(header.clone()),
-            Self::Source(source) => Ok(source.credential().await?.to_header()?),
-            Self::Exchanged(tokens) => Ok(tokens.token().await?.header().clone()),
+        match &self.kind {
+            Kind::Fixed(header) => Ok(header.clone()),
+            Kind::Command => Ok(self.source.credential().await?.to_header()?),
+            Kind::Exchanged(tokens) => Ok(tokens.token().await?.header().clone()),
         }
     }
 
     /// Returns the token that identifies the user, and whether it was exchanged.
-    pub(crate) async fn token(&self, source: &CredentialSource) -> Result<(Secret, bool), Error> {
-        match self {
-            Self::Exchanged(tokens) => Ok((tokens.token().await?.secret().clone(), true)),
-            Self::Fixed(_) | Self::Source(_) => Ok((source.credential().await?, false)),
+    pub(crate) async fn token(&self) -> Result<(Secret, bool), Error> {
+        match &self.kind {
+            Kind::Exchanged(tokens) => Ok((tokens.token().await?.secret().clone(), true)),
+            Kind::Fixed(_) | Kind::Command => Ok((self.source.credential().await?, false)),
         }
     }
 
-    /// Stops whatever keeps the credential fresh.
+    /// Stops the task that renews the token, if there is one.
     pub(crate) fn close(&self) {
-        if let Self::Exchanged(tokens) = self {
+        if let Kind::Exchanged(tokens) = &self.kind {
             tokens.close();
         }
     }

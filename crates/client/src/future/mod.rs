@@ -2,9 +2,9 @@
 
 mod pending;
 pub(crate) mod poll;
-mod queue;
+mod queue_state;
 mod report;
 
 pub use pending::Pending;
-pub use queue::QueueNotice;
-pub(crate) use queue::QueueObserver;
+pub use queue_state::QueueNotice;
+pub(crate) use queue_state::QueueObserver;

@@ -1,10 +1,11 @@
 //! Reporting polls that fail, to the server that they go to.
 
-use super::poll::{Patience, Wanted};
+use super::poll::{PollState, PollTarget};
 use crate::Error;
 use crate::connection::Connection;
 use crate::connection::call::Call;
-use crate::connection::fault::Fault;
+use crate::connection::errors::AttemptError;
+use crate::retry::is_user_error;
 use crate::telemetry::named::{Exchange, PollFailed, PollKind, RequestFailed, ResultUnreadable};
 use crate::telemetry::{error_type, redact};
 use tokio::time::Instant;
@@ -12,47 +13,45 @@ use tokio::time::Instant;
 /// Reports about one wait.
 pub(super) struct Report<'a> {
     connection: &'a Connection,
-    wanted: &'a Wanted<'a>,
+    target: &'a PollTarget<'a>,
     start: Instant,
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(connection: &'a Connection, wanted: &'a Wanted<'a>) -> Self {
+    pub(super) fn new(connection: &'a Connection, target: &'a PollTarget<'a>) -> Self {
         Self {
             connection,
-            wanted,
+            target,
             start: Instant::now(),
         }
     }
 
-    /// Reports a poll that was answered with an error status, or not at all.
-    pub(super) fn fault(
+    /// Reports a poll whose response has an error status, or that got none.
+    pub(super) fn failed_poll(
         &self,
         call: &Call,
-        fault: &Fault,
+        failed: &AttemptError,
         kind: PollKind,
         iteration: u64,
-        patience: &Patience,
+        state: &PollState,
     ) {
-        self.connection.report(|| PollFailed {
-            request_id: self.wanted.request_id.as_str(),
-            request_type: self.wanted.request_type.name(),
-            status_code: fault.status(),
-            detail: fault.describe(),
+        self.connection.lifecycle.report(|| PollFailed {
+            request_id: self.target.request_id.as_str(),
+            request_type: self.target.request_type.name(),
+            status_code: failed.status(),
+            detail: failed.describe(),
             kind,
             should_retry: kind != PollKind::Fatal,
-            is_user_error: fault
-                .status()
-                .is_some_and(|status| (400..500).contains(&status)),
-            exception: fault.describe(),
-            exception_type: fault.kind().to_owned(),
+            is_user_error: failed.status().is_some_and(is_user_error),
+            exception: failed.describe(),
+            exception_type: failed.name().to_owned(),
             iteration,
             elapsed_time: self.start.elapsed().as_secs_f64(),
-            bad_request_retries: patience.bad_requests,
-            connection_error_retries: patience.backoffs,
-            exchange: match (fault, kind) {
+            bad_request_retries: state.bad_requests,
+            connection_error_retries: state.backoffs,
+            exchange: match (failed, kind) {
                 (
-                    Fault::Status { headers, body, .. },
+                    AttemptError::Status { headers, body, .. },
                     PollKind::Fatal | PollKind::RetryIfBudget,
                 ) => Some(Exchange {
                     request_headers: redact::headers(&call.headers.iter().cloned().collect()),
@@ -64,18 +63,18 @@ impl<'a> Report<'a> {
         });
     }
 
-    /// Reports an answer that says that the request failed, or that says nothing readable.
+    /// Reports a response that says that the request failed, or that cannot be parsed.
     pub(super) fn failed(&self, error: &Error, iteration: u64) {
         let (request_id, request_type) = (
-            self.wanted.request_id.as_str(),
-            self.wanted.request_type.name(),
+            self.target.request_id.as_str(),
+            self.target.request_type.name(),
         );
         let elapsed_time = self.start.elapsed().as_secs_f64();
         match error {
             Error::RequestFailed {
                 category, message, ..
             } => {
-                self.connection.report(|| RequestFailed {
+                self.connection.lifecycle.report(|| RequestFailed {
                     request_id,
                     request_type,
                     error: message.clone(),
@@ -85,7 +84,7 @@ impl<'a> Report<'a> {
                     elapsed_time,
                 });
             }
-            _ => self.connection.report(|| ResultUnreadable {
+            _ => self.connection.lifecycle.report(|| ResultUnreadable {
                 is_protobuf: false,
                 request_id,
                 request_type,

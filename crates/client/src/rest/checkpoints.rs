@@ -2,7 +2,7 @@ use super::client::RestClient;
 use super::pages::{Page, Pages, by_offset};
 use crate::Error;
 use crate::connection::call::Call;
-use crate::connection::retry::Policy;
+use crate::connection::policy::Policy;
 use crate::training::BoxFuture;
 use http::Method;
 use tinkrs_types::protocol::check_ttl;

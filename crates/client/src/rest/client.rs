@@ -59,14 +59,17 @@ impl RestClient {
 
     pub(crate) async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
         let connection = self.service.connection(call.operation).await?;
-        connection.reporting(connection.json(as_method(call))).await
+        connection
+            .lifecycle
+            .reporting(connection.json(as_method(call)))
+            .await
     }
 
     /// Makes a call whose answer says nothing.
     pub(crate) async fn done(&self, call: Call) -> Result<(), Error> {
         let connection = self.service.connection(call.operation).await?;
         let call = as_method(call);
-        let answer = connection.reporting(connection.call(&call)).await;
+        let answer = connection.lifecycle.reporting(connection.call(&call)).await;
         answer.map(drop)
     }
 }

@@ -35,7 +35,12 @@ impl CancelQueue {
 
     /// Cancels a request, if the server takes such requests.
     pub(crate) fn cancel(&self, request_id: RequestId) {
-        if self.connection.dynamic_config().sample_cancel_enabled {
+        if self
+            .connection
+            .server
+            .dynamic_config()
+            .sample_cancel_enabled
+        {
             // The other end is only gone once the session is closed, and all its requests with it.
             let _ = self.sender.send(request_id);
         }
@@ -45,10 +50,8 @@ impl CancelQueue {
 async fn drain(connection: Arc<Connection>, mut receiver: mpsc::UnboundedReceiver<RequestId>) {
     let mut batch = Vec::new();
     loop {
-        let limit = connection
-            .dynamic_config()
-            .sample_cancel_max_batch_size
-            .max(1);
+        let config = connection.server.dynamic_config();
+        let limit = config.sample_cancel_max_batch_size.max(1);
         if receiver.recv_many(&mut batch, limit).await == 0 {
             return;
         }

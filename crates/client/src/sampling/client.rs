@@ -1,6 +1,6 @@
 //! The client of one sampling session.
 
-use super::feed::Feed;
+use super::completion_feed::CompletionFeed;
 use super::retry::{Progress, RetryConfig};
 use crate::Error;
 use crate::connection::call::Call;
@@ -50,7 +50,7 @@ pub(crate) struct Inner {
     /// Which client of the sampling session this is; 0 is the original.
     clone_id: OnceCell<u64>,
     next_sample: AtomicU64,
-    feed: OnceLock<Arc<Feed>>,
+    feed: OnceLock<Arc<CompletionFeed>>,
 }
 
 impl SamplingClient {
@@ -84,7 +84,7 @@ impl SamplingClient {
         record_stability_info: bool,
         clone_id: OnceCell<u64>,
     ) -> Self {
-        let config = &session.connection.config;
+        let config = &session.connection.server.config;
         let slots = (!config.sample_use_retrieve_futures).then(|| {
             Arc::new(Semaphore::new(
                 config
@@ -119,7 +119,7 @@ impl SamplingClient {
             self.inner.id.clone(),
             self.inner.record_stability_info,
         );
-        // Nobody else has it yet, so it can still be changed.
+        // It has no other owner yet, so it can still be changed.
         let mut inner = Arc::into_inner(inner).expect("the client was just made");
         inner.retry = retry;
         Self {
@@ -144,7 +144,7 @@ impl SamplingClient {
     pub async fn get_info(&self) -> Result<SamplerInfo, Error> {
         let call = Call::get("get_sampler", route::sampler(&self.inner.id));
         let connection = &self.inner.session.connection;
-        connection.reporting(connection.json(call)).await
+        connection.lifecycle.reporting(connection.json(call)).await
     }
 
     /// Asks the server for the name of the model that this samples from.
@@ -165,7 +165,7 @@ impl Inner {
         }
         let number = || async {
             let connection = &self.session.connection;
-            if !connection.config.sample_join_sampling_session {
+            if !connection.server.config.sample_join_sampling_session {
                 return Ok(fastrand::u64(1..=SAMPLE_SEQ_BLOCK));
             }
             let request = JoinSamplingSessionRequest {
@@ -190,14 +190,14 @@ impl Inner {
     }
 
     /// Returns the feed of completions, if the server wants it used.
-    pub(crate) fn feed(self: &Arc<Self>, clone_id: u64) -> Option<Arc<Feed>> {
+    pub(crate) fn feed(self: &Arc<Self>, clone_id: u64) -> Option<Arc<CompletionFeed>> {
         let connection = &self.session.connection;
-        if !connection.config.sample_use_retrieve_futures {
+        if !connection.server.config.sample_use_retrieve_futures {
             return None;
         }
-        let feed = self
-            .feed
-            .get_or_init(|| Feed::start(Arc::clone(connection), self.id.clone(), clone_id));
+        let feed = self.feed.get_or_init(|| {
+            CompletionFeed::start(Arc::clone(connection), self.id.clone(), clone_id)
+        });
         Some(Arc::clone(feed))
     }
 }

@@ -1,5 +1,5 @@
 use super::client::SamplingClient;
-use super::sample::{Job, Sample, submit};
+use super::sample::{Job, Sample, spawn};
 use crate::Error;
 use crate::future::Pending;
 use crate::training::BoxFuture;
@@ -41,7 +41,7 @@ impl ComputeLogprobs {
         if let Err(error) = self.sample.check() {
             return Pending::ready("compute_logprobs", Err(error.into()));
         }
-        submit(inner, Job::new(self.sample, true), |output| {
+        spawn(inner, Job::new(self.sample, true), |output| {
             let missing =
                 || Error::answer("compute_logprobs", "no log-probabilities of the prompt");
             output.prompt_logprobs.ok_or_else(missing)

@@ -2,7 +2,7 @@
 
 use super::client::SamplingClient;
 use crate::connection::call::Call;
-use crate::connection::retry::Policy;
+use crate::connection::policy::Policy;
 use crate::session::Session;
 use crate::training::BoxFuture;
 use crate::{Error, ServiceClient, TrainingClient};
@@ -121,8 +121,10 @@ impl CreateSamplingClient {
         let call =
             Call::post(NAME, route::CREATE_SAMPLING_SESSION, &request).policy(Policy::TEN_TIMES);
         let connection = &session.connection;
-        let created: CreateSamplingSessionResponse =
-            connection.reporting(connection.json(call)).await?;
+        let created: CreateSamplingSessionResponse = connection
+            .lifecycle
+            .reporting(connection.json(call))
+            .await?;
         Ok(SamplingClient::original(
             session,
             created.sampling_session_id,

@@ -8,6 +8,7 @@ use crate::Error;
 use crate::auth::CredentialPolicy;
 use crate::connection::Connection;
 use crate::connection::credential::digest;
+use crate::lock::lock;
 use crate::options::Options;
 use crate::service::ServiceClientBuilder;
 use crate::session::Session;
@@ -15,7 +16,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 use tinkrs_types::protocol::{ClientConfig, DynamicConfig};
 use tinkrs_types::{InvalidInput, SamplingSessionId, SessionId};
 
@@ -51,10 +52,10 @@ impl SamplingClient {
             session_id: self.inner.session.id.clone(),
             sampling_session_id: self.inner.id.clone(),
             holder: Holder {
-                base_url: Some(connection.base_url.clone()),
-                default_headers_overrides: connection.header_overrides.clone(),
-                client_config: connection.config.clone(),
-                client_dynamic_config: connection.dynamic_config(),
+                base_url: Some(connection.address.base_url.clone()),
+                default_headers_overrides: connection.address.header_overrides.clone(),
+                client_config: connection.server.config.clone(),
+                client_dynamic_config: connection.server.dynamic_config(),
                 api_key: None,
             },
             record_stability_info: self.inner.record_stability_info,
@@ -110,7 +111,7 @@ fn join(
         .headers
         .extend(holder.default_headers_overrides.clone());
     let key = sharing_key(&session_id, &holder, &options)?;
-    let mut joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut joined = lock(&JOINED);
     if let Some(session) = joined.get(&key).and_then(Weak::upgrade) {
         return Ok(session);
     }

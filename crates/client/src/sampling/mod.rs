@@ -2,9 +2,9 @@
 
 pub(crate) mod cancel;
 mod client;
+mod completion_feed;
 mod compute_logprobs;
 mod create;
-mod feed;
 mod handle;
 mod retry;
 mod sample;

@@ -1,6 +1,8 @@
 //! Retrying whole samples, and noticing when none gets through.
 
 use crate::Error;
+use crate::lock::lock;
+use crate::retry::{Backoff, Caller, Reaction, reaction};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Mutex;
@@ -40,29 +42,23 @@ impl Default for RetryConfig {
 impl RetryConfig {
     /// Returns how long to wait before the next try; `random` is from 0 to 1.
     pub(crate) fn delay(&self, tries: u32, random: f64) -> Duration {
-        let doubled = self
-            .delay_base
-            .saturating_mul(2_u32.saturating_pow(tries.min(30)));
-        let delay = doubled.min(self.delay_max);
-        let jitter = 1.0 + self.jitter.clamp(0.0, 1.0) * (2.0 * random - 1.0);
-        // A jitter that is no number, or a delay beyond all bounds, is as good as no jitter.
-        Duration::try_from_secs_f64(delay.as_secs_f64() * jitter)
-            .unwrap_or(delay)
-            .min(self.delay_max)
+        let jitter = self.jitter.clamp(0.0, 1.0);
+        let backoff = Backoff {
+            first: self.delay_base,
+            max: self.delay_max,
+            shorten: jitter,
+            lengthen: jitter,
+        };
+        backoff.delay(tries, 1.0 - random)
     }
 
     /// Returns whether a sample that failed like this is submitted again.
     pub(crate) fn retries(&self, error: &Error) -> bool {
-        self.enabled
-            && match error {
-                Error::Unreachable { .. } | Error::Timeout { .. } | Error::PromiseLost { .. } => {
-                    true
-                }
-                Error::Status { status, .. } => {
-                    matches!(status.as_u16(), 408 | 409 | 429) || status.is_server_error()
-                }
-                _ => false,
-            }
+        let is_lost = matches!(error, Error::PromiseLost { .. });
+        let failure = error.failure_kind();
+        let passes =
+            failure.is_some_and(|failure| reaction(Caller::Sample, failure) == Reaction::Retry);
+        self.enabled && (is_lost || passes)
     }
 }
 
@@ -127,9 +123,7 @@ impl Progress {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

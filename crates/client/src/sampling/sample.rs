@@ -5,9 +5,11 @@ use super::score;
 use crate::Error;
 use crate::connection::Connection;
 use crate::connection::call::{Call, Payload};
-use crate::connection::retry::Policy;
+use crate::connection::policy::Policy;
 use crate::future::Pending;
-use crate::future::poll::{self, Wanted};
+use crate::future::poll::{self, PollTarget};
+use crate::lock;
+use crate::retry::FailureKind;
 use crate::telemetry::error_type;
 use crate::telemetry::named::SampleFailed;
 use crate::training::{BoxFuture, chunk};
@@ -15,7 +17,7 @@ use http::Method;
 use http::header::HeaderValue;
 use std::future::IntoFuture;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tinkrs_types::protocol::{Completion, Promise, RequestType, SAMPLE_SEQ_BLOCK};
 use tinkrs_types::sampling::SampleOptions;
@@ -113,8 +115,8 @@ impl Sample {
             return Pending::ready(NAME, Err(error.into()));
         }
         let inner = Arc::clone(&self.client.inner);
-        let retry = !inner.session.connection.config.sample_no_retries;
-        submit(inner, Job::new(self, retry), Ok)
+        let retry = !inner.session.connection.server.config.sample_no_retries;
+        spawn(inner, Job::new(self, retry), Ok)
     }
 
     pub(super) fn client(&self) -> &SamplingClient {
@@ -185,7 +187,7 @@ impl Job {
 }
 
 /// Starts the task of a sample.
-pub(super) fn submit<T: Send + 'static>(
+pub(super) fn spawn<T: Send + 'static>(
     inner: Arc<Inner>,
     job: Job,
     read: impl FnOnce(SampleOutput) -> Result<T, Error> + Send + 'static,
@@ -199,17 +201,17 @@ pub(super) fn submit<T: Send + 'static>(
             biased;
             result = run(&inner, &job, &current) => Some(result),
             () = sender.closed() => None,
-            () = connection.ended() => Some(Err(Error::Closed { operation: NAME })),
+            () = connection.lifecycle.ended() => Some(Err(Error::Closed { operation: NAME })),
         };
         // If the server still works on it, it may stop: we do not wait any more.
-        let current = current.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let current = lock::into_inner(current);
         current
             .into_iter()
             .for_each(|request_id| inner.session.cancels.cancel(request_id));
         if let Some(result) = result {
             let result = result.and_then(read);
             if let Err(error) = &result {
-                connection.report_error(error);
+                connection.lifecycle.report_error(error);
             }
             drop(sender.send(result));
         }
@@ -232,7 +234,8 @@ async fn run(
         return attempt(inner, job, job.first_seq_id, current).await;
     }
     let _under_way = inner.progress.start();
-    let detect = inner.retry.stuck_detection && connection.config.sample_enable_stuck_detection;
+    let detect =
+        inner.retry.stuck_detection && connection.server.config.sample_enable_stuck_detection;
     let timeout = detect.then_some(inner.retry.progress_timeout);
     let attempts = pin!(async {
         let start = Instant::now();
@@ -257,7 +260,7 @@ async fn run(
 }
 
 fn report_retry(inner: &Inner, error: &Error, tries: u32, start: Instant) {
-    inner.session.connection.report(|| {
+    inner.session.connection.lifecycle.report(|| {
         let now = Timestamp::now().as_duration().as_secs_f64();
         let elapsed = start.elapsed().as_secs_f64();
         SampleFailed {
@@ -284,11 +287,11 @@ async fn attempt(
     current: &Mutex<Option<RequestId>>,
 ) -> Result<SampleOutput, Error> {
     let connection = &inner.session.connection;
-    connection.check_open(NAME)?;
+    connection.lifecycle.check_open(NAME)?;
     let clone_id = inner.clone_id().await?;
     let seq_id = numbered(clone_id, seq_id)?;
-    let promise = submit_request(inner, job, seq_id).await?;
-    let set_current = |id| *current.lock().unwrap_or_else(PoisonError::into_inner) = id;
+    let promise = send_when_admitted(inner, job, seq_id).await?;
+    let set_current = |id| *lock::lock(current) = id;
     set_current(Some(promise.request_id.clone()));
     let output = Box::pin(fetch(inner, clone_id, &promise.request_id)).await;
     set_current(None);
@@ -308,8 +311,8 @@ fn numbered(clone_id: u64, seq_id: u64) -> Result<u64, Error> {
         .ok_or_else(|| Error::answer(NAME, format!("client number {clone_id} is too large")))
 }
 
-async fn submit_request(inner: &Inner, job: &Job, seq_id: u64) -> Result<Promise, Error> {
-    let limiter = &inner.session.connection.limiter;
+async fn send_when_admitted(inner: &Inner, job: &Job, seq_id: u64) -> Result<Promise, Error> {
+    let limiter = &inner.session.connection.server.limiter;
     let _permit = limiter.admit(job.size_bytes).await;
     // Encoded and set aside only now: thousands of waiting samples hold neither bodies nor what
     // sending takes.
@@ -317,7 +320,12 @@ async fn submit_request(inner: &Inner, job: &Job, seq_id: u64) -> Result<Promise
 }
 
 async fn send(connection: &Connection, job: &Job, seq_id: u64) -> Result<Promise, Error> {
-    let hold_back = || connection.limiter.wait_while_paused(&connection.counters);
+    let hold_back = || {
+        connection
+            .server
+            .limiter
+            .wait_while_paused(&connection.counters)
+    };
     hold_back().await;
     let mut call = Call::new(NAME, Method::POST, route::ASAMPLE)
         .policy(
@@ -330,19 +338,19 @@ async fn send(connection: &Connection, job: &Job, seq_id: u64) -> Result<Promise
     loop {
         match connection.call(&call).await {
             Err(error) if holds_back(&error, connection) => {
-                connection.limiter.refused(job.size_bytes);
+                connection.server.limiter.refused(job.size_bytes);
                 hold_back().await;
             }
-            answer => return answer?.json(NAME),
+            response => return response?.json(NAME),
         }
     }
 }
 
 /// Whether a refused submission is made again, once the limiter lets it.
 fn holds_back(error: &Error, connection: &Connection) -> bool {
-    match error.status() {
-        Some(429) => true,
-        Some(402) => connection.billing_may_pause(),
+    match error.failure_kind() {
+        Some(FailureKind::RateLimited) => true,
+        Some(FailureKind::BillingBlocked) => connection.server.billing_may_pause(),
         _ => false,
     }
 }
@@ -351,7 +359,7 @@ async fn fetch(
     inner: &Arc<Inner>,
     clone_id: u64,
     request_id: &RequestId,
-) -> Result<poll::Fetched, Error> {
+) -> Result<poll::RawResult, Error> {
     let connection = &inner.session.connection;
     let mut size_known = false;
     let mut reserved = None;
@@ -363,10 +371,10 @@ async fn fetch(
         } = feed.wait_for(request_id).await?
         && size > 0
     {
-        reserved = Some(connection.result_bytes.take(size).await);
+        reserved = Some(connection.server.result_bytes.take(size).await);
         size_known = true;
     }
-    let wanted = Wanted {
+    let target = PollTarget {
         operation: NAME,
         request_id,
         request_type: RequestType::Sample,
@@ -375,7 +383,7 @@ async fn fetch(
         observer: &inner.observer,
         size_known,
     };
-    let fetched = poll::wait_regardless(connection, &wanted).await;
+    let fetched = poll::wait_regardless(connection, &target).await;
     if let Some(feed) = &feed
         && matches!(fetched, Ok(_) | Err(Error::RequestFailed { .. }))
     {
@@ -389,7 +397,7 @@ async fn fetch(
 }
 
 fn decode(
-    fetched: poll::Fetched,
+    fetched: poll::RawResult,
     request: &SampleRequest,
     promise: Promise,
 ) -> Result<SampleOutput, Error> {

@@ -18,7 +18,7 @@ use sender::Sender;
 use serde_json::{Map, Value, json};
 use std::error::Error as _;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tinkrs_types::protocol::{Severity, TelemetryBatch, TelemetryEvent, TelemetryEventKind};
 use tinkrs_types::{SessionId, Timestamp};
@@ -179,7 +179,7 @@ fn platform() -> &'static str {
 /// Returns the id of this process: the same for all clients in it, another one after a fork.
 fn process_uuid() -> String {
     static CURRENT: Mutex<(u32, String)> = Mutex::new((0, String::new()));
-    let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut current = crate::lock::lock(&CURRENT);
     if current.0 != std::process::id() || current.1.is_empty() {
         *current = (std::process::id(), uuid::v4());
     }

@@ -1,8 +1,9 @@
 //! The queue of events, and the task that empties it.
 
 use crate::Error;
+use crate::lock::lock;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tinkrs_types::protocol::TelemetryEvent;
 use tokio::sync::{Notify, watch};
@@ -206,6 +207,6 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }

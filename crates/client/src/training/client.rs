@@ -1,9 +1,9 @@
 //! The client of one model under training.
 
-use super::queue::{Queue, Submitted};
+use super::sequencer::{Sequencer, Submitted};
 use crate::connection::call::Call;
-use crate::connection::fault::Failed;
-use crate::future::poll::{self, Fetched, Wanted};
+use crate::connection::errors::SubmitError;
+use crate::future::poll::{self, PollTarget, RawResult};
 use crate::future::{Pending, QueueObserver};
 use crate::session::Session;
 use crate::{Error, Request};
@@ -44,21 +44,21 @@ pub(crate) struct Inner {
     pub(crate) session: Arc<Session>,
     pub(crate) model_id: ModelId,
     pub(crate) observer: QueueObserver,
-    pub(crate) queue: Queue,
+    pub(crate) sequencer: Sequencer,
 }
 
 impl TrainingClient {
     pub(crate) fn new(session: Arc<Session>, model_id: ModelId) -> Self {
         let connection = Arc::clone(&session.connection);
-        let on_error = move |error: &Error| connection.report_error(error);
-        let queue = Queue::start(&session.connection.runtime, Arc::new(on_error));
+        let on_error = move |error: &Error| connection.lifecycle.report_error(error);
+        let sequencer = Sequencer::start(&session.connection.runtime, Arc::new(on_error));
         let observer = QueueObserver::training(model_id.as_str());
         Self {
             inner: Arc::new(Inner {
                 session,
                 model_id,
                 observer,
-                queue,
+                sequencer,
             }),
         }
     }
@@ -83,7 +83,7 @@ impl TrainingClient {
         };
         let call = Call::post("get_info", route::GET_INFO, &request);
         let connection = &self.inner.session.connection;
-        connection.reporting(connection.json(call)).await
+        connection.lifecycle.reporting(connection.json(call)).await
     }
 
     pub(crate) fn request<O>(&self, operation: O) -> Request<O> {
@@ -98,40 +98,38 @@ impl Inner {
     /// Submits one request in its turn and fetches its result.
     ///
     /// `make` gets the sequence number, which is taken now, at the call.
-    pub(crate) fn submit_one<T: Send + 'static>(
+    pub(crate) fn enqueue<T: Send + 'static>(
         self: &Arc<Self>,
         operation: &'static str,
         request_type: RequestType,
         make: impl FnOnce(i64) -> Call + Send + 'static,
-        read: impl FnOnce(Fetched) -> Result<T, Error> + Send + 'static,
+        read: impl FnOnce(RawResult) -> Result<T, Error> + Send + 'static,
     ) -> Pending<T> {
         let inner = Arc::clone(self);
-        self.queue.submit(operation, 1, move |seq_id| async move {
-            let submitted = inner.promise(&make(seq_id.into())).await;
-            let submitted = submitted.map_err(|failed| {
-                if !failed.sent {
-                    inner.queue.give_back(1);
-                }
-                failed.error
-            })?;
-            Ok(async move { read(inner.fetch(operation, request_type, &submitted).await?) })
-        })
+        self.sequencer
+            .enqueue(operation, 1, move |seq_id| async move {
+                let submitted = inner.submit(&make(seq_id.into())).await;
+                let submitted = submitted.map_err(|failed| {
+                    if !failed.sent {
+                        inner.sequencer.give_back(1);
+                    }
+                    failed.error
+                })?;
+                Ok(async move { read(inner.fetch(operation, request_type, &submitted).await?) })
+            })
     }
 
-    /// Makes a call that is answered by a promise.
-    pub(crate) async fn promise(&self, call: &Call) -> Result<Submitted, Failed> {
+    /// Makes a call whose response is the promise of a result.
+    pub(crate) async fn submit(&self, call: &Call) -> Result<Submitted, SubmitError> {
         let start = Instant::now();
         let connection = &self.session.connection;
-        connection
-            .check_open(call.operation)
-            .map_err(Failed::unsent)?;
-        connection
-            .limiter
-            .wait_while_paused(&connection.counters)
-            .await;
-        let answer = connection.submit(call).await?;
-        let promise = answer.json(call.operation);
-        let promise: Promise = promise.map_err(|error| Failed { error, sent: true })?;
+        let open = connection.lifecycle.check_open(call.operation);
+        open.map_err(SubmitError::unsent)?;
+        let limiter = &connection.server.limiter;
+        limiter.wait_while_paused(&connection.counters).await;
+        let response = connection.call_noting_sent(call).await?;
+        let promise = response.json(call.operation);
+        let promise: Promise = promise.map_err(SubmitError::sent)?;
         Ok(Submitted {
             request_id: promise.request_id,
             roundtrip: start.elapsed(),
@@ -144,8 +142,8 @@ impl Inner {
         operation: &'static str,
         request_type: RequestType,
         submitted: &Submitted,
-    ) -> Result<Fetched, Error> {
-        let wanted = Wanted {
+    ) -> Result<RawResult, Error> {
+        let target = PollTarget {
             operation,
             request_id: &submitted.request_id,
             request_type,
@@ -153,6 +151,6 @@ impl Inner {
             observer: &self.observer,
             size_known: false,
         };
-        poll::wait(&self.session.connection, &wanted).await
+        poll::wait(&self.session.connection, &target).await
     }
 }

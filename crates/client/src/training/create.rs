@@ -4,9 +4,9 @@ use super::client::TrainingClient;
 use super::request::BoxFuture;
 use crate::auth::Secret;
 use crate::connection::call::Call;
-use crate::connection::retry::Policy;
+use crate::connection::policy::Policy;
 use crate::future::QueueObserver;
-use crate::future::poll::{self, Wanted};
+use crate::future::poll::{self, PollTarget};
 use crate::session::Session;
 use crate::{Error, ServiceClient};
 use serde_json::{Map, Value};
@@ -187,7 +187,12 @@ impl CreateTrainingClientFromState {
     async fn create(self) -> Result<TrainingClient, Error> {
         self.path.require(CheckpointKind::Training)?;
         let session = self.service.session(RESUME).await?;
-        if session.connection.config.create_model_via_load_weights {
+        if session
+            .connection
+            .server
+            .config
+            .create_model_via_load_weights
+        {
             return self.create_by_loading(session).await;
         }
         let info = self.weights_info().await?;
@@ -265,7 +270,7 @@ impl CreateTrainingClientFromState {
         let call = Call::post(RESUME, route::LOAD_WEIGHTS, &request);
         let observer = QueueObserver::training(model_id.as_str());
         let fetch = fetch(&session, call, RESUME, RequestType::LoadWeights, &observer);
-        session.connection.reporting(fetch).await?;
+        session.connection.lifecycle.reporting(fetch).await?;
         Ok(TrainingClient::new(session, model_id))
     }
 }
@@ -286,7 +291,7 @@ async fn create_model(
     let call = Call::post(CREATE, route::CREATE_MODEL, &request).policy(Policy::TEN_TIMES);
     let observer = QueueObserver::training(request.base_model.as_str());
     let fetch = fetch(&session, call, CREATE, RequestType::CreateModel, &observer);
-    let fetched = session.connection.reporting(fetch).await?;
+    let fetched = session.connection.lifecycle.reporting(fetch).await?;
     let created: CreateModelResult =
         serde_json::from_slice(&fetched.body).map_err(|error| Error::answer(CREATE, error))?;
     Ok(TrainingClient::new(session, created.model_id))
@@ -298,10 +303,10 @@ async fn fetch(
     operation: &'static str,
     request_type: RequestType,
     observer: &QueueObserver,
-) -> Result<poll::Fetched, Error> {
+) -> Result<poll::RawResult, Error> {
     let start = Instant::now();
     let promise: Promise = session.connection.json(call).await?;
-    let wanted = Wanted {
+    let target = PollTarget {
         operation,
         request_id: &promise.request_id,
         request_type,
@@ -309,7 +314,7 @@ async fn fetch(
         observer,
         size_known: false,
     };
-    poll::wait(&session.connection, &wanted).await
+    poll::wait(&session.connection, &target).await
 }
 
 fn json_metadata(metadata: UserMetadata) -> Map<String, Value> {

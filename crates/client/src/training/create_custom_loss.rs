@@ -7,7 +7,7 @@ use super::forward_backward::ForwardBackward;
 use super::request::{BoxFuture, Operation, Request};
 use crate::autodiff::TracedLoss;
 use crate::connection::call::Call;
-use crate::future::poll::{self, Wanted};
+use crate::future::poll::{self, PollTarget};
 use crate::future::{Pending, QueueObserver};
 use crate::session::Session;
 use crate::{Error, ServiceClient, TrainingClient};
@@ -83,7 +83,7 @@ impl IntoFuture for CreateCustomLoss {
 
 async fn upload(session: &Session, loss: TracedLoss) -> Result<CustomLossHandle, Error> {
     let connection = &session.connection;
-    let loss_id = if connection.config.custom_loss_server_side {
+    let loss_id = if connection.server.config.custom_loss_server_side {
         let start = Instant::now();
         let request = CreateCustomLossRequest {
             session_id: session.id.clone(),
@@ -94,7 +94,7 @@ async fn upload(session: &Session, loss: TracedLoss) -> Result<CustomLossHandle,
         };
         let call = Call::post(CREATE, route::CREATE_CUSTOM_LOSS, &request);
         let promise: Promise = connection.json(call).await?;
-        let wanted = Wanted {
+        let target = PollTarget {
             operation: CREATE,
             request_id: &promise.request_id,
             request_type: RequestType::CreateCustomLoss,
@@ -102,7 +102,7 @@ async fn upload(session: &Session, loss: TracedLoss) -> Result<CustomLossHandle,
             observer: &QueueObserver::training(loss.name()),
             size_known: false,
         };
-        let fetched = poll::wait(connection, &wanted).await?;
+        let fetched = poll::wait(connection, &target).await?;
         let created: CreateCustomLossResult =
             serde_json::from_slice(&fetched.body).map_err(|error| Error::answer(CREATE, error))?;
         Some(created.loss_id)

@@ -7,20 +7,16 @@
 use super::chunk;
 use super::client::Inner;
 use super::combine::combine;
-use super::queue::Submitted;
+use super::json_fallback;
 use super::request::{Operation, Request};
-use crate::connection::call::{Call, Payload};
-use crate::connection::fault::Failed;
-use crate::connection::older;
-use crate::connection::transport::Pool;
+use super::sequencer::Submitted;
+use crate::connection::errors::SubmitError;
 use crate::future::Pending;
 use crate::{Error, TrainingClient};
-use http::Method;
 use std::sync::Arc;
 use tinkrs_types::protocol::RequestType;
 use tinkrs_types::{Datum, ForwardBackwardOutput, InvalidInput, LossFn};
 use tinkrs_wire::op::forward_backward::{ForwardBackwardRequest, decode_result};
-use tinkrs_wire::{compress, route};
 use tokio::task::JoinSet;
 
 /// Computes a loss over a batch, with or without gradients.
@@ -84,7 +80,7 @@ impl Operation for ForwardBackward {
         if let Err(error) = check(&self.batch) {
             return Pending::ready(operation, Err(error.into()));
         }
-        let config = &client.inner.session.connection.config;
+        let config = &client.inner.session.connection.server.config;
         let chunks = chunk::split(
             self.batch,
             config.fwdbwd_max_chunk_len,
@@ -103,8 +99,8 @@ impl Operation for ForwardBackward {
         };
         client
             .inner
-            .queue
-            .submit(operation, slots, move |first_seq_id| async move {
+            .sequencer
+            .enqueue(operation, slots, move |first_seq_id| async move {
                 let submitted = submit_chunks(&inner, &pass, chunks, first_seq_id).await?;
                 Ok(fetch_chunks(inner, pass, submitted))
             })
@@ -143,17 +139,19 @@ pub(super) async fn submit_chunks(
     chunks: Vec<Vec<Datum>>,
     first_seq_id: i32,
 ) -> Result<Vec<Submitted>, Error> {
-    let outcomes = match inner.session.connection.config.parallel_fwdbwd_chunks {
-        true => submit_first_last(inner, pass, chunks, first_seq_id).await,
-        false => submit_in_turn(inner, pass, chunks, first_seq_id).await,
+    let config = &inner.session.connection.server.config;
+    let outcomes = if config.parallel_fwdbwd_chunks {
+        submit_first_last(inner, pass, chunks, first_seq_id).await
+    } else {
+        submit_in_turn(inner, pass, chunks, first_seq_id).await
     };
-    let sent = |outcome: &Outcome| match outcome {
+    let sent = |outcome: &ChunkSubmission| match outcome {
         Some(Ok(_)) => true,
         Some(Err(failed)) => failed.sent,
         None => false,
     };
     let used = outcomes.iter().rposition(sent).map_or(0, |last| last + 1);
-    inner.queue.give_back((outcomes.len() - used) as i32);
+    inner.sequencer.give_back((outcomes.len() - used) as i32);
     for (seq_id, outcome) in (first_seq_id..).zip(&outcomes[..used]) {
         if !sent(outcome) {
             fill(inner, seq_id).await;
@@ -166,20 +164,21 @@ pub(super) async fn submit_chunks(
 }
 
 /// How a chunk's submission went; `None` if it was not made, since another had failed.
-type Outcome = Option<Result<Submitted, Failed>>;
+type ChunkSubmission = Option<Result<Submitted, SubmitError>>;
 
 async fn submit_in_turn(
     inner: &Arc<Inner>,
     pass: &Pass,
     chunks: Vec<Vec<Datum>>,
     first_seq_id: i32,
-) -> Vec<Outcome> {
+) -> Vec<ChunkSubmission> {
     let mut outcomes = Vec::with_capacity(chunks.len());
     let mut failed = false;
     for (seq_id, chunk) in (first_seq_id..).zip(chunks) {
-        let outcome = match failed {
-            true => None,
-            false => Some(submit_chunk(inner, pass, chunk, seq_id).await),
+        let outcome = if failed {
+            None
+        } else {
+            Some(submit_chunk(inner, pass, chunk, seq_id).await)
         };
         failed |= matches!(outcome, Some(Err(_)));
         outcomes.push(outcome);
@@ -192,7 +191,7 @@ async fn submit_first_last(
     pass: &Pass,
     mut chunks: Vec<Vec<Datum>>,
     first_seq_id: i32,
-) -> Vec<Outcome> {
+) -> Vec<ChunkSubmission> {
     let rest = chunks.split_off(1);
     let mut under_way = JoinSet::new();
     for (index, chunk) in rest.into_iter().enumerate() {
@@ -213,7 +212,7 @@ async fn submit_first_last(
     std::iter::once(first).chain(rest).collect()
 }
 
-/// Uses a number for a request that changes nothing, and whose result nobody wants.
+/// Uses a number for a request that changes nothing, and whose result is not fetched.
 async fn fill(inner: &Arc<Inner>, seq_id: i32) {
     let nothing = Datum::supervised(vec![0], [0], [0.0]).expect("the lengths are the same");
     let forward = Pass {
@@ -232,10 +231,10 @@ async fn submit_chunk(
     pass: &Pass,
     data: Vec<Datum>,
     seq_id: i32,
-) -> Result<Submitted, Failed> {
+) -> Result<Submitted, SubmitError> {
     let connection = &inner.session.connection;
     let size: usize = data.iter().map(chunk::training_bytes).sum();
-    let _bytes = connection.upload_bytes.take(size as u64).await;
+    let _bytes = connection.server.upload_bytes.take(size as u64).await;
     let request = ForwardBackwardRequest {
         model_id: inner.model_id.clone(),
         seq_id,
@@ -243,23 +242,7 @@ async fn submit_chunk(
         loss_fn: pass.loss.clone(),
         forward_only: pass.forward_only,
     };
-    let mut call = Call::new(pass.operation, Method::POST, route::FORWARD_BACKWARD);
-    if connection.pass_form.is_json() {
-        let body = request.encode_json().map_err(Failed::unsent)?;
-        call.path = older::path(pass.forward_only).into();
-        call.payload = Payload::Json(body.into());
-    } else {
-        let zstd = connection.config.proto_compress_fwdbwd;
-        let mut body = request.encode().map_err(Failed::unsent)?;
-        if zstd {
-            body = compress::compress(&body);
-        }
-        let body = body.into();
-        call.payload = Payload::Message { body, zstd };
-        call.is_pass = true;
-    }
-    call.pool = Pool::Upload;
-    inner.promise(&call).await
+    json_fallback::submit(inner, pass.operation, request).await
 }
 
 pub(super) async fn fetch_chunks(

@@ -88,7 +88,7 @@ impl Operation for ForwardBackwardCustom {
             Ok(forward) => forward,
             Err(error) => return Pending::ready(NAME, Err(error.into())),
         };
-        let config = &client.inner.session.connection.config;
+        let config = &client.inner.session.connection.server.config;
         let chunks = chunk::split(
             forward,
             config.fwdbwd_max_chunk_len,
@@ -99,12 +99,12 @@ impl Operation for ForwardBackwardCustom {
         let inner = Arc::clone(&client.inner);
         client
             .inner
-            .queue
-            .submit(NAME, slots, move |first_seq_id| async move {
+            .sequencer
+            .enqueue(NAME, slots, move |first_seq_id| async move {
                 let first = first_pass(&inner, batch, chunks, first_seq_id, loss).await;
                 // Without a second pass its numbers are not used.
                 let (surrogate, loss, metrics) =
-                    first.inspect_err(|_| inner.queue.give_back(sizes.len() as i32))?;
+                    first.inspect_err(|_| inner.sequencer.give_back(sizes.len() as i32))?;
                 let backward = Pass {
                     operation: NAME,
                     loss: LossFn::CrossEntropy,

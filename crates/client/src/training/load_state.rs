@@ -55,7 +55,7 @@ impl Operation for LoadState {
             return Pending::ready(NAME, Err(error.into()));
         }
         let model_id = client.inner.model_id.clone();
-        client.inner.submit_one(
+        client.inner.enqueue(
             NAME,
             RequestType::LoadWeights,
             move |seq_id| {

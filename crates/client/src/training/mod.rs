@@ -10,13 +10,14 @@ mod create;
 pub(crate) mod create_custom_loss;
 mod forward_backward;
 mod forward_backward_custom;
+pub(crate) mod json_fallback;
 mod load_state;
 mod optim_step;
-mod queue;
 mod request;
 mod save_state;
 mod save_weights_external;
 mod save_weights_for_sampler;
+mod sequencer;
 
 pub use client::TrainingClient;
 #[cfg(feature = "autodiff")]

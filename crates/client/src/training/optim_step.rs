@@ -35,7 +35,7 @@ impl Operation for OptimStep {
             return Pending::ready(NAME, Err(error.into()));
         }
         let model_id = client.inner.model_id.clone();
-        client.inner.submit_one(
+        client.inner.enqueue(
             NAME,
             RequestType::OptimStep,
             move |seq_id| {

@@ -60,7 +60,7 @@ impl Operation for SaveState {
             return Pending::ready(NAME, Err(error.into()));
         }
         let model_id = client.inner.model_id.clone();
-        client.inner.submit_one(
+        client.inner.enqueue(
             NAME,
             RequestType::SaveWeights,
             move |seq_id| {

@@ -68,7 +68,7 @@ impl Operation for SaveWeightsExternal {
             return Pending::ready(NAME, Err(error.into()));
         }
         let model_id = client.inner.model_id.clone();
-        client.inner.submit_one(
+        client.inner.enqueue(
             NAME,
             RequestType::SaveWeightsExternal,
             move |seq_id| {

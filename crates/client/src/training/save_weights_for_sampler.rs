@@ -2,7 +2,7 @@ use super::client::Inner;
 use super::request::{Operation, Request};
 use crate::connection::call::Call;
 use crate::future::Pending;
-use crate::future::poll::Fetched;
+use crate::future::poll::RawResult;
 use crate::sampling::SamplingClient;
 use crate::{Error, TrainingClient};
 use std::sync::Arc;
@@ -131,7 +131,7 @@ fn save<T: Send + 'static>(
     request: SaveWeightsForSamplerRequest,
     read: impl FnOnce(SaveWeightsForSamplerResult) -> Result<T, Error> + Send + 'static,
 ) -> Pending<T> {
-    inner.submit_one(
+    inner.enqueue(
         NAME,
         RequestType::SaveWeightsForSampler,
         move |seq_id| {
@@ -141,7 +141,7 @@ fn save<T: Send + 'static>(
             };
             Call::post(NAME, route::SAVE_WEIGHTS_FOR_SAMPLER, &request)
         },
-        move |fetched: Fetched| {
+        move |fetched: RawResult| {
             read(
                 serde_json::from_slice(&fetched.body)
                     .map_err(|error| Error::answer(NAME, error))?,

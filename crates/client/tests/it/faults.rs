@@ -198,7 +198,7 @@ async fn every_chunk_may_meet_every_fault() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_one_is_an_error_with_the_operation_in_it() -> Result<()> {
+async fn a_response_that_cannot_be_parsed_is_an_error_with_the_operation_in_it() -> Result<()> {
     let server = ScriptedServer::start().await;
     server.skip_gaps_after(std::time::Duration::from_millis(50));
     let client = crate::support::training(&server).await?;
@@ -206,7 +206,7 @@ async fn an_answer_that_is_not_one_is_an_error_with_the_operation_in_it() -> Res
     let error = client.optim_step(AdamParams::default()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "optim_step: the server's answer is not one"
+        "optim_step: could not parse the server's response"
     );
     client.forward_backward(datums([1])).await?;
     Ok(())

@@ -1,6 +1,6 @@
-//! Reading the bodies of answers: in their own time, but not without end.
+//! Reading the bodies of responses: slowly if need be, but not without end.
 
-use super::{BoxError, Broken};
+use super::{AttemptError, BoxError};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
@@ -15,12 +15,12 @@ use tinkrs_wire::compress;
 /// The encodings that [`decode`] knows, as a request names them.
 pub(crate) const ACCEPTED_ENCODINGS: &str = "gzip, deflate, zstd";
 
-/// Waits for the next sign of an answer. A long answer takes as long as it takes, so it is the
+/// Waits for the next part of a response. A long response takes as long as it takes, so it is the
 /// silence that is bounded.
 pub(super) async fn within<T, E: Into<BoxError>>(
     silence: Duration,
     answer: impl Future<Output = Result<T, E>>,
-) -> Result<T, Broken> {
+) -> Result<T, AttemptError> {
     let mut answer = pin!(answer);
     // Most of what is waited for is there already, and needs no clock.
     let there = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
@@ -28,9 +28,9 @@ pub(super) async fn within<T, E: Into<BoxError>>(
         Poll::Ready(answer) => answer,
         Poll::Pending => tokio::time::timeout(silence, answer)
             .await
-            .map_err(|_| Broken::Timeout)?,
+            .map_err(|_| AttemptError::Timeout)?,
     };
-    answer.map_err(|error| Broken::Connection(error.into()))
+    answer.map_err(|error| AttemptError::Connection(error.into()))
 }
 
 /// Reads a body to its end.
@@ -38,12 +38,12 @@ pub(super) async fn read<B>(
     mut body: B,
     silence: Duration,
     max_bytes: usize,
-) -> Result<Bytes, Broken>
+) -> Result<Bytes, AttemptError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
-    // Most answers are one chunk, which is not copied.
+    // Most responses are one chunk, which is not copied.
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     loop {
@@ -51,12 +51,12 @@ where
         let Some(frame) = within(silence, async { next.await.transpose() }).await? else {
             break;
         };
-        // What is not data are trailers, which say nothing that we ask for.
+        // Trailers, which nothing here needs, are not data.
         let Ok(chunk) = frame.into_data() else {
             continue;
         };
         if first.len() + all.len() + chunk.len() > max_bytes {
-            return Err(Broken::TooLong);
+            return Err(AttemptError::TooLong);
         }
         if first.is_empty() && all.is_empty() {
             first = chunk;
@@ -73,7 +73,7 @@ pub(super) fn decode(
     headers: &mut HeaderMap,
     body: Bytes,
     max_bytes: usize,
-) -> Result<Bytes, Broken> {
+) -> Result<Bytes, AttemptError> {
     let Some(encoding) = headers.get(CONTENT_ENCODING) else {
         return Ok(body);
     };
@@ -81,8 +81,8 @@ pub(super) fn decode(
         b"gzip" => inflate(flate2::read::MultiGzDecoder::new(&*body), max_bytes)?,
         b"deflate" => inflate(flate2::read::ZlibDecoder::new(&*body), max_bytes)?,
         b"zstd" => compress::decompress(&body, max_bytes).map_err(|error| match error {
-            tinkrs_wire::DecodeError::TooLarge { .. } => Broken::TooLong,
-            error => Broken::Connection(error.into()),
+            tinkrs_wire::DecodeError::TooLarge { .. } => AttemptError::TooLong,
+            error => AttemptError::Connection(error.into()),
         })?,
         _ => return Ok(body),
     };
@@ -91,16 +91,16 @@ pub(super) fn decode(
     Ok(plain)
 }
 
-fn inflate(decoder: impl Read, max_bytes: usize) -> Result<Bytes, Broken> {
+fn inflate(decoder: impl Read, max_bytes: usize) -> Result<Bytes, AttemptError> {
     let mut plain = Vec::new();
     let read = decoder
         .take(max_bytes as u64 + 1)
         .read_to_end(&mut plain)
-        .map_err(|error| Broken::Connection(error.into()))?;
-    match read > max_bytes {
-        true => Err(Broken::TooLong),
-        false => Ok(plain.into()),
+        .map_err(|error| AttemptError::Connection(error.into()))?;
+    if read > max_bytes {
+        return Err(AttemptError::TooLong);
     }
+    Ok(plain.into())
 }
 
 #[cfg(test)]
@@ -122,8 +122,8 @@ mod tests {
         };
         let read = |pause, max| read(drip(pause), Duration::from_secs(45), max);
         assert_eq!(read(40, 10).await.unwrap(), "ababababab");
-        assert!(matches!(read(50, 10).await, Err(Broken::Timeout)));
-        assert!(matches!(read(1, 9).await, Err(Broken::TooLong)));
+        assert!(matches!(read(50, 10).await, Err(AttemptError::Timeout)));
+        assert!(matches!(read(1, 9).await, Err(AttemptError::TooLong)));
     }
 
     #[test]
@@ -152,9 +152,12 @@ mod tests {
             assert_eq!(decoded.unwrap(), plain, "{encoding}");
             if encoding != "identity" {
                 let short = decode(&mut headers(), body.slice(..body.len() / 2), 1_000);
-                assert!(matches!(short, Err(Broken::Connection(_))), "{encoding}");
+                assert!(
+                    matches!(short, Err(AttemptError::Connection(_))),
+                    "{encoding}"
+                );
                 let long = decode(&mut headers(), body, 999);
-                assert!(matches!(long, Err(Broken::TooLong)), "{encoding}");
+                assert!(matches!(long, Err(AttemptError::TooLong)), "{encoding}");
             }
         }
     }

@@ -4,7 +4,7 @@
 //! HTTP/1.1. All else shares connections where the server can; see [`pool`].
 //!
 //! Requests start in small groups. Without that, thousands of samples that are submitted at once
-//! would open a connection each before the first answer arrives, and connections cost far more
+//! would open a connection each before the first response arrives, and connections cost far more
 //! than requests. A request that the server holds makes room for others after a moment, so long
 //! polls do not wait for each other.
 //!
@@ -18,6 +18,7 @@ pub(crate) mod redirect;
 
 pub(crate) use body::ACCEPTED_ENCODINGS;
 
+use super::errors::AttemptError;
 use crate::Error;
 use crate::error::BoxError;
 use bytes::Bytes;
@@ -26,32 +27,33 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper_util::client::proxy::matcher::Matcher;
+use pool::Pool;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// No result is larger; a longer answer is a fault or an attack.
-pub(crate) const MAX_ANSWER_BYTES: usize = 1 << 30;
+/// No result is larger; a longer response is a fault or an attack.
+pub(crate) const MAX_RESPONSE_BYTES: usize = 1 << 30;
 pub(crate) const MAX_REDIRECTS: usize = 10;
 /// How many requests may be in their first moment at a time.
 const STARTING: usize = 16;
-/// How long that moment is: a server that answers at once does so within it.
+/// How long that moment is: a server that responds at once does so within it.
 const START: Duration = Duration::from_millis(10);
 /// How many empty 400s a pool takes for broken connections before it believes them.
 const RESET_BUDGET: usize = 16;
 
-/// Which connections a call uses.
+/// What a call puts on a connection, which decides which connections it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pool {
+pub(crate) enum Traffic {
     /// Uploads: one connection for each request.
     Upload,
     /// Everything else.
     Shared,
 }
 
-/// An answer, whatever its status.
+/// A response, whatever its status.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
@@ -61,22 +63,11 @@ pub(crate) struct Reply {
     generation: u64,
 }
 
-/// Why there is no answer.
-#[derive(Debug)]
-pub(crate) enum Broken {
-    /// The connection broke, or there was none.
-    Connection(BoxError),
-    /// The server was silent for too long.
-    Timeout,
-    /// The answer is longer than any answer may be.
-    TooLong,
-}
-
 #[derive(Debug)]
 pub(crate) struct Transport {
-    upload: Lane,
-    shared: Lane,
-    elsewhere: reqwest::Client,
+    upload: PacedPool,
+    shared: PacedPool,
+    external: reqwest::Client,
 }
 
 impl Transport {
@@ -87,28 +78,31 @@ impl Transport {
         })?;
         let tls = tls_config();
         let proxies = Matcher::from_system();
-        let lane = |http2| Lane::new(Connector::new(origin.clone(), &proxies, tls.clone(), http2));
+        let pool = |http2| {
+            let connector = Connector::new(origin.clone(), &proxies, tls.clone(), http2);
+            PacedPool::new(connector)
+        };
         Ok(Self {
-            upload: lane(false),
-            shared: lane(true),
-            elsewhere: elsewhere(tls.clone(), origin.is_here())?,
+            upload: pool(false),
+            shared: pool(true),
+            external: external(tls.clone(), origin.is_here())?,
         })
     }
 
-    pub(crate) fn lane(&self, pool: Pool) -> &Lane {
-        match pool {
-            Pool::Upload => &self.upload,
-            Pool::Shared => &self.shared,
+    pub(crate) fn pool(&self, traffic: Traffic) -> &PacedPool {
+        match traffic {
+            Traffic::Upload => &self.upload,
+            Traffic::Shared => &self.shared,
         }
     }
 
-    /// Reads what lies elsewhere.
-    pub(crate) async fn read_elsewhere(
+    /// Reads what is on another host.
+    pub(crate) async fn read_external(
         &self,
         url: reqwest::Url,
         silence: Duration,
-    ) -> Result<Reply, Broken> {
-        let sent = self.elsewhere.get(url).send();
+    ) -> Result<Reply, AttemptError> {
+        let sent = self.external.get(url).send();
         // The URL is not the one that the caller knows.
         let sent = async { sent.await.map_err(reqwest::Error::without_url) };
         let response = body::within(silence, sent).await?;
@@ -116,69 +110,86 @@ impl Transport {
         Ok(Reply {
             status: head.status,
             headers: head.headers,
-            body: body::read(body, silence, MAX_ANSWER_BYTES).await?,
+            body: body::read(body, silence, MAX_RESPONSE_BYTES).await?,
             generation: 0,
         })
     }
 
-    /// Returns a client for what lies elsewhere and must not see the credential: files behind
-    /// signed links, and answers that the server redirects to. It adds no headers of its own.
-    pub(crate) fn elsewhere(&self) -> &reqwest::Client {
-        &self.elsewhere
+    /// Returns a client for other hosts, which must not see the credential: files behind
+    /// signed links, and results that the server redirects to. It adds no headers of its own.
+    pub(crate) fn external(&self) -> &reqwest::Client {
+        &self.external
     }
 }
 
-/// The connections of one kind, and what is known of them.
+/// A pool of connections on which requests start in small groups.
 #[derive(Debug)]
-pub(crate) struct Lane {
-    pool: pool::Pool,
+pub(crate) struct PacedPool {
+    pool: Pool,
     starting: Semaphore,
     reset_budget: AtomicUsize,
 }
 
-impl Lane {
+impl PacedPool {
     fn new(connector: Connector) -> Self {
         Self {
-            pool: pool::Pool::new(connector),
+            pool: Pool::new(connector),
             starting: Semaphore::new(STARTING),
             reset_budget: AtomicUsize::new(RESET_BUDGET),
         }
     }
 
-    /// Sends a request to the server and reads the whole answer, whatever its status.
-    pub(crate) async fn exchange(
+    /// Makes a request when it is its turn to start, sends it and reads the whole response, whatever its
+    /// status.
+    pub(crate) async fn exchange<F>(
+        &self,
+        make: impl FnOnce() -> F,
+        silence: Duration,
+    ) -> Result<Reply, AttemptError>
+    where
+        F: Future<Output = Result<Request<Full<Bytes>>, Error>>,
+    {
+        // What an exchange needs while it is under way is a few kilobytes, so it is only allocated
+        // when its turn has come: thousands may wait for theirs.
+        self.paced(|| {
+            Box::pin(async {
+                let request = make().await.map_err(AttemptError::Unsent)?;
+                self.exchange_now(request, silence).await
+            })
+        })
+        .await
+    }
+
+    async fn exchange_now(
         &self,
         request: Request<Full<Bytes>>,
         silence: Duration,
-    ) -> Result<Reply, Broken> {
-        let exchange = self.pool.exchange(request, silence, MAX_ANSWER_BYTES);
+    ) -> Result<Reply, AttemptError> {
+        let exchange = self.pool.exchange(request, silence, MAX_RESPONSE_BYTES);
         let reply = exchange.await?;
         if reply.status.is_success() {
             self.succeeded();
-        } else if is_from_the_edge(&reply) {
+        } else if is_from_load_balancer(&reply) {
             self.pool.renew(reply.generation);
             if self.spend_reset() {
-                let message = "the connection was reset at the edge (empty 400)";
-                return Err(Broken::Connection(message.into()));
+                let message = "a load balancer lost the connection (empty 400)";
+                return Err(AttemptError::Connection(message.into()));
             }
         }
         Ok(reply)
     }
 
-    /// Makes a request when it is its turn to start, and runs it.
-    pub(crate) async fn paced<F: Future>(
-        &self,
-        request: impl FnOnce() -> Pin<Box<F>>,
-    ) -> F::Output {
+    /// Starts an exchange when it is its turn, and runs it.
+    async fn paced<F: Future>(&self, start: impl FnOnce() -> Pin<Box<F>>) -> F::Output {
         let starting = self.starting.acquire().await;
         let starting = starting.expect("the semaphore is never closed");
-        let mut request = request();
+        let mut exchange = start();
         tokio::select! {
             biased;
-            output = &mut request => return output,
+            output = &mut exchange => return output,
             () = tokio::time::sleep(START) => drop(starting),
         }
-        request.await
+        exchange.await
     }
 
     /// Takes note of a success, which restores trust in the connections.
@@ -201,9 +212,9 @@ impl Lane {
 }
 
 /// Whether a 400 comes from a load balancer that has lost the connection, not from the server,
-/// which always says what it does not like. The length alone does not tell: it is unknown for
-/// compressed answers too.
-fn is_from_the_edge(reply: &Reply) -> bool {
+/// which always gives a reason. The length alone does not tell: it is unknown for
+/// compressed responses too.
+fn is_from_load_balancer(reply: &Reply) -> bool {
     if reply.status != StatusCode::BAD_REQUEST {
         return false;
     }
@@ -215,13 +226,13 @@ fn is_from_the_edge(reply: &Reply) -> bool {
     }
 }
 
-/// Sets up a client for what lies elsewhere. The files of a server on this machine are here, too, and are
+/// Sets up a client for other hosts. The files of a server on this machine are on it, too, and are
 /// read `directly`: no proxy finds them.
-fn elsewhere(tls: rustls::ClientConfig, directly: bool) -> Result<reqwest::Client, Error> {
-    let builder = match directly {
-        true => reqwest::Client::builder().no_proxy(),
-        false => reqwest::Client::builder(),
-    };
+fn external(tls: rustls::ClientConfig, directly: bool) -> Result<reqwest::Client, Error> {
+    let mut builder = reqwest::Client::builder();
+    if directly {
+        builder = builder.no_proxy();
+    }
     let client = builder
         .tls_backend_preconfigured(tls)
         .connect_timeout(CONNECT_TIMEOUT)
@@ -287,33 +298,33 @@ mod tests {
 
     #[test]
     fn empty_400s_are_believed_after_sixteen_in_a_row() {
-        let lane = transport().shared;
+        let pool = transport().shared;
         for _ in 0..RESET_BUDGET {
-            assert!(lane.spend_reset());
+            assert!(pool.spend_reset());
         }
-        assert!(!lane.spend_reset());
-        lane.succeeded();
-        assert!(lane.spend_reset(), "a success restores one");
+        assert!(!pool.spend_reset());
+        pool.succeeded();
+        assert!(pool.spend_reset(), "a success restores one");
     }
 
     #[test]
-    fn a_400_is_the_edge_s_only_if_the_server_gives_no_reason() {
-        let from_edge = |length: Option<&str>, body: &'static str| {
+    fn a_400_is_the_load_balancer_s_only_if_it_gives_no_reason() {
+        let from_balancer = |length: Option<&str>, body: &'static str| {
             let length = length.map(|text| (CONTENT_LENGTH, text.parse().unwrap()));
-            is_from_the_edge(&Reply {
+            is_from_load_balancer(&Reply {
                 status: StatusCode::BAD_REQUEST,
                 headers: length.into_iter().collect(),
                 body: Bytes::from_static(body.as_bytes()),
                 generation: 0,
             })
         };
-        assert!(from_edge(Some("0"), ""));
-        assert!(from_edge(None, ""));
-        assert!(from_edge(None, "<html>400 Bad Request</html>"));
-        assert!(!from_edge(Some("18"), r#"{"detail": "rank"}"#));
+        assert!(from_balancer(Some("0"), ""));
+        assert!(from_balancer(None, ""));
+        assert!(from_balancer(None, "<html>400 Bad Request</html>"));
+        assert!(!from_balancer(Some("18"), r#"{"detail": "rank"}"#));
         assert!(
-            !from_edge(None, r#"{"detail": "rank"}"#),
-            "compressed answers come without a length"
+            !from_balancer(None, r#"{"detail": "rank"}"#),
+            "compressed responses come without a length"
         );
     }
 }

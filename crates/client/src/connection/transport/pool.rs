@@ -7,7 +7,8 @@
 
 use super::body::{self, within};
 use super::connect::{Connect, Connector, Opened};
-use super::{BoxError, Broken, Reply};
+use super::{AttemptError, BoxError, Reply};
+use crate::lock;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
@@ -16,7 +17,7 @@ use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::TokioExecutor;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -100,17 +101,17 @@ impl<C: Connect> Pool<C> {
         }
     }
 
-    /// Sends a request and reads the whole answer. Either may be silent for a while only.
+    /// Sends a request and reads the whole response. The server may be silent for `silence` at a time.
     pub(super) async fn exchange(
         &self,
         mut request: Request<Body>,
         silence: Duration,
         max_bytes: usize,
-    ) -> Result<Reply, Broken> {
+    ) -> Result<Reply, AttemptError> {
         loop {
             let mut lease = within(silence, self.lease()).await?;
             let sent = tokio::time::timeout(silence, self.send(&mut lease, request)).await;
-            match sent.map_err(|_| Broken::Timeout)? {
+            match sent.map_err(|_| AttemptError::Timeout)? {
                 Ok(response) => {
                     let (head, incoming) = response.into_parts();
                     let mut headers = head.headers;
@@ -128,7 +129,7 @@ impl<C: Connect> Pool<C> {
                 Err(mut error) => match error.take_message() {
                     // It was closed just when we took it, so nothing of the request went out.
                     Some(unsent) if lease.reused => request = unsent,
-                    _ => return Err(Broken::Connection(error.into_error().into())),
+                    _ => return Err(AttemptError::Connection(error.into_error().into())),
                 },
             }
         }
@@ -196,7 +197,7 @@ impl<C: Connect> Pool<C> {
         self.http1_only.store(!http2, Ordering::Relaxed);
         let (sender, share) = if http2 {
             let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
-            // How a connection ends, its requests are told.
+            // How a connection ends is reported to its requests.
             tokio::spawn(async move { drop(connection.await) });
             let requests = Arc::default();
             let share = Share::new(&requests);
@@ -235,7 +236,7 @@ impl<C: Connect> Pool<C> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::lock(&self.open)
     }
 }
 

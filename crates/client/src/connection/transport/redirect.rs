@@ -1,7 +1,7 @@
-//! Where an answer says to look instead.
+//! Redirects.
 //!
-//! Within the server's origin the same request is made again. Elsewhere only reading is of use,
-//! and without the credential, which must not travel along.
+//! Within the server's origin the same request is made again. On other hosts only reading makes sense,
+//! and without the credential, which must not be sent to them.
 
 use http::header::LOCATION;
 use http::{HeaderMap, Method, StatusCode};
@@ -11,10 +11,11 @@ use reqwest::Url;
 pub(crate) enum Redirect {
     /// At another path of the server.
     Within(String),
-    Elsewhere(Url),
+    /// On another host.
+    External(Url),
 }
 
-/// Returns where an answer from `url` points, if it does.
+/// Returns where a response from `url` redirects to, if it does.
 pub(crate) fn redirect(
     method: &Method,
     url: &Url,
@@ -30,7 +31,7 @@ pub(crate) fn redirect(
     let location = headers.get(LOCATION).filter(|_| points)?;
     let target = url.join(location.to_str().ok()?).ok()?;
     if target.origin() != url.origin() {
-        return reads.then_some(Redirect::Elsewhere(target));
+        return reads.then_some(Redirect::External(target));
     }
     let query = target.query().map(|query| format!("?{query}"));
     let path = format!("{}{}", target.path(), query.unwrap_or_default());
@@ -44,19 +45,14 @@ mod tests {
     #[test]
     fn writes_stay_on_the_server_and_reads_go_where_the_answer_is() {
         let within = |path: &str| Some(Redirect::Within(path.to_owned()));
-        let elsewhere = |url: &str| Some(Redirect::Elsewhere(url.parse().unwrap()));
+        let external = |url: &str| Some(Redirect::External(url.parse().unwrap()));
         let cases = [
             ("GET", 200, "/b", None),
             ("GET", 302, "/b?c=d", within("/b?c=d")),
             ("GET", 302, "b", within("/base/b")),
             ("GET", 307, "http://a.test/b", within("/b")),
-            (
-                "GET",
-                302,
-                "https://a.test/b",
-                elsewhere("https://a.test/b"),
-            ),
-            ("GET", 302, "//b.test/c", elsewhere("http://b.test/c")),
+            ("GET", 302, "https://a.test/b", external("https://a.test/b")),
+            ("GET", 302, "//b.test/c", external("http://b.test/c")),
             ("GET", 304, "/b", None),
             ("POST", 308, "/b", within("/b")),
             ("POST", 302, "/b", None),

@@ -1,6 +1,7 @@
 //! Telling a user why nothing happens.
 
 use crate::connection::Connection;
+use crate::lock::lock;
 use std::sync::Mutex;
 use std::time::Duration;
 use tinkrs_types::protocol::QueueStatus;
@@ -46,14 +47,14 @@ impl QueueObserver {
         }
     }
 
-    /// Takes note of what a poll has seen. A pause holds back everybody's
-    /// submissions, for a while.
+    /// Takes note of what a poll has seen. A pause holds back all submissions that share the limiter,
+    /// for a while.
     pub(crate) fn saw(&self, connection: &Connection, status: &QueueStatus) {
         match status.state {
             QueueState::PausedCapacity | QueueState::PausedRateLimit => {
-                connection.limiter.queue_paused();
+                connection.server.limiter.queue_paused();
             }
-            QueueState::Active => connection.limiter.queue_active(),
+            QueueState::Active => connection.server.limiter.queue_active(),
             QueueState::Unknown => {}
         }
         let says_nothing = status.state == QueueState::Unknown && status.reason.is_none();
@@ -82,10 +83,7 @@ impl QueueObserver {
     }
 
     fn may_warn(&self, now: Instant) -> bool {
-        let mut warned = self
-            .warned
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut warned = lock(&self.warned);
         let recent = warned.is_some_and(|last| now.duration_since(last) < LOG_EVERY);
         if !recent {
             *warned = Some(now);
@@ -111,7 +109,7 @@ impl QueueObserver {
 mod tests {
     use super::*;
     use crate::{BackpressureScope, ServiceClient};
-    use std::sync::{Arc, PoisonError};
+    use std::sync::Arc;
     use tinkrs_testkit::ScriptedServer;
     use tinkrs_testkit::scripted::{API_KEY, BASE_MODEL, Reply, not_yet};
 
@@ -141,7 +139,7 @@ mod tests {
             .build();
         let created = service.create_lora_training_client(BASE_MODEL).await;
         assert!(created.is_ok());
-        std::mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&heard))
     }
 
     #[tokio::test]

@@ -2,18 +2,19 @@
 //!
 //! A call takes its sequence numbers and enters the queue under one lock, so the queue is in
 //! their order. One task takes jobs from the queue and submits them one at a time; it waits for
-//! the server to take a request, not for its result. A job that fails, or that nobody waits for
-//! any more, ends its turn like any other, so that later ones go out. A job that needs fewer
+//! the server to take a request, not for its result. A job that fails, or whose result was dropped,
+//! ends its turn like any other, so that later ones go out. A job that needs fewer
 //! numbers than it took gives the rest back in its turn, and later ones move up: a server may
 //! wait for a number that never comes.
 
 use crate::Error;
 use crate::future::Pending;
+use crate::lock::lock;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tinkrs_types::RequestId;
 use tokio::runtime::Handle;
@@ -28,10 +29,10 @@ pub(crate) struct Submitted {
     pub(crate) roundtrip: Duration,
 }
 
-/// Hears of each error that reaches a caller.
+/// Called with each error that reaches a caller.
 pub(crate) type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
 
-pub(crate) struct Queue {
+pub(crate) struct Sequencer {
     entrance: Mutex<Entrance>,
     /// How many numbers were given back. Only the job whose turn it is reads or changes it.
     given_back: Arc<AtomicI32>,
@@ -39,9 +40,9 @@ pub(crate) struct Queue {
     on_error: OnError,
 }
 
-impl fmt::Debug for Queue {
+impl fmt::Debug for Sequencer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue")
+        f.debug_struct("Sequencer")
             .field("entrance", &self.entrance)
             .finish_non_exhaustive()
     }
@@ -53,7 +54,7 @@ struct Entrance {
     jobs: mpsc::UnboundedSender<Job>,
 }
 
-impl Queue {
+impl Sequencer {
     /// Starts the task that submits jobs. It ends when the queue is dropped and empty.
     pub(crate) fn start(runtime: &Handle, on_error: OnError) -> Self {
         let (jobs, mut waiting) = mpsc::unbounded_channel::<Job>();
@@ -77,7 +78,7 @@ impl Queue {
     ///
     /// The job gets the first of the numbers. Its first part, the submission, runs in its turn;
     /// the second part, which that returns, runs beside whatever comes next.
-    pub(crate) fn submit<T, S, F>(
+    pub(crate) fn enqueue<T, S, F>(
         &self,
         operation: &'static str,
         slots: i32,
@@ -89,7 +90,7 @@ impl Queue {
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
         let (sender, pending) = Pending::new(operation);
-        let mut entrance = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entrance = lock(&self.entrance);
         let Some(last_seq_id) = entrance.last_seq_id.checked_add(slots) else {
             let message = "the model has no sequence numbers left".to_owned();
             return Pending::ready(operation, Err(Error::Setup { message }));
@@ -102,7 +103,7 @@ impl Queue {
             match job(first_seq_id).await {
                 Err(error) => {
                     on_error(&error);
-                    // A caller who is gone does not want to know.
+                    // It fails if the caller has dropped the `Pending`.
                     drop(sender.send(Err(error)));
                 }
                 Ok(result) => {
@@ -124,7 +125,7 @@ impl Queue {
     }
 }
 
-/// Waits for a result, unless nobody else does: the server works on without being asked.
+/// Waits for a result until the caller drops its `Pending`; the server finishes the work either way.
 async fn send_result<T>(
     mut sender: oneshot::Sender<Result<T, Error>>,
     result: impl Future<Output = Result<T, Error>>,
@@ -134,7 +135,7 @@ async fn send_result<T>(
         result = result => result,
         () = sender.closed() => return,
     };
-    // A caller who is gone does not want to know.
+    // It fails if the caller has dropped the `Pending`.
     drop(sender.send(result));
 }
 
@@ -143,11 +144,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nothing_waits_for_a_result_that_nobody_wants() {
-        let queue = Queue::start(&Handle::current(), Arc::new(|_| {}));
+    async fn a_result_that_was_dropped_is_not_waited_for() {
+        let sequencer = Sequencer::start(&Handle::current(), Arc::new(|_| {}));
         let (running, ended) = oneshot::channel::<()>();
         let (started, submitted) = oneshot::channel();
-        let pending = queue.submit("forward", 1, |_| async move {
+        let pending = sequencer.enqueue("forward", 1, |_| async move {
             let _ = started.send(());
             Ok(async move {
                 let _running = running;
@@ -160,15 +161,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_submission_goes_out_even_if_nobody_wants_its_result() {
-        let queue = Queue::start(&Handle::current(), Arc::new(|_| {}));
+    async fn a_submission_goes_out_even_if_its_result_was_dropped() {
+        let sequencer = Sequencer::start(&Handle::current(), Arc::new(|_| {}));
         let (sent, arrived) = oneshot::channel();
         let job = |seq_id| async move {
             let _ = sent.send(seq_id);
             Ok(async { Ok(()) })
         };
-        drop(queue.submit("forward", 2, job));
-        let later = queue.submit("optim_step", 1, |seq_id| async move {
+        drop(sequencer.enqueue("forward", 2, job));
+        let later = sequencer.enqueue("optim_step", 1, |seq_id| async move {
             Ok(async move { Ok(seq_id) })
         });
         assert_eq!(arrived.await.unwrap(), 1);

@@ -1,17 +1,19 @@
-//! News of all samples of one client in a single long poll, instead of one poll each.
+//! The completions of all samples of one client in a single long poll, instead of one poll each.
 //!
 //! Servers that offer the feed say so in their settings. It tells which requests are done and
 //! how large their results are; the results are fetched one by one as usual. Delivery is at
-//! least once: the cursor of the last news that arrived goes out with the next poll.
+//! least once: the cursor of the last completions that arrived goes out with the next poll.
 
 use crate::Error;
 use crate::connection::Connection;
 use crate::connection::billing;
 use crate::connection::call::Call;
-use crate::connection::retry::Policy;
+use crate::connection::policy::Policy;
 use crate::future::poll;
+use crate::lock::lock;
+use crate::retry::{A_FEW_TIMES, Caller, Reaction, reaction};
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 use tinkrs_types::protocol::Completion;
 use tinkrs_types::{RequestId, SamplingSessionId};
@@ -24,15 +26,14 @@ use tokio::task::AbortHandle;
 
 const OPERATION: &str = "retrieve_futures";
 const PAUSE: Duration = Duration::from_secs(1);
-const BAD_REQUESTS: u32 = 3;
-/// How much news is kept that nobody waits for yet, and how many requests that nobody waits for
-/// any more. News only has to outlast the answer to its own submission, and there are never more
+/// How many completions are kept that nothing waits for yet, and how many requests whose waiters have
+/// gone. A completion only has to outlast the response to its own submission, and there are never more
 /// than a few hundred submissions under way.
 const MAX_EARLY: usize = 4_096;
 
 /// Dropping it ends its task.
 #[derive(Debug)]
-pub(crate) struct Feed {
+pub(crate) struct CompletionFeed {
     state: Mutex<State>,
     something_to_ask: Arc<Notify>,
     task: OnceLock<AbortHandle>,
@@ -41,19 +42,19 @@ pub(crate) struct Feed {
 #[derive(Debug, Default)]
 struct State {
     cursor: u64,
-    /// Who waits for what.
+    /// The waiters, by request.
     waiters: HashMap<RequestId, oneshot::Sender<Completion>>,
-    /// Requests whose waiters have gone, oldest first, so that news of them is not taken for
-    /// early news. There may never be any, so only so many are kept.
+    /// Requests whose waiters have gone, oldest first, so that their completions are not taken for
+    /// early ones. Completions may never come, so only so many are kept.
     abandoned: VecDeque<RequestId>,
-    /// News of requests that nobody waits for yet, oldest first.
+    /// Completions of requests that have no waiter yet, oldest first.
     early: VecDeque<Completion>,
     retrieved: BTreeSet<RequestId>,
     broken: Option<String>,
 }
 
-impl Feed {
-    /// Starts polling whenever somebody waits. It ends when the feed is dropped.
+impl CompletionFeed {
+    /// Starts polling whenever there is a waiter. It ends when the feed is dropped.
     pub(crate) fn start(
         connection: Arc<Connection>,
         id: SamplingSessionId,
@@ -83,7 +84,7 @@ impl Feed {
             let early = state
                 .early
                 .iter()
-                .position(|news| news.request_id() == request_id);
+                .position(|done| done.request_id() == request_id);
             if let Some(completion) = early.and_then(|index| state.early.remove(index)) {
                 return Ok(completion);
             }
@@ -139,7 +140,7 @@ impl Feed {
                 push_bounded(&mut state.early, completion);
                 continue;
             }
-            // Whoever has stopped waiting does not fetch it: the server need not keep it.
+            // Its waiter is gone and will not fetch it: the server need not keep it.
             state.retrieved.insert(request_id);
         }
     }
@@ -151,7 +152,7 @@ impl Feed {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -165,9 +166,9 @@ impl State {
     }
 }
 
-/// Somebody's wait for a request. When it ends early, so does its place in the feed.
+/// A wait for a request. Dropping it early removes its place in the feed.
 struct Waiting<'a> {
-    feed: &'a Feed,
+    feed: &'a CompletionFeed,
     request_id: &'a RequestId,
 }
 
@@ -192,7 +193,7 @@ fn broken(message: &str) -> Error {
     Error::answer(OPERATION, message.to_owned())
 }
 
-impl Drop for Feed {
+impl Drop for CompletionFeed {
     fn drop(&mut self) {
         if let Some(task) = self.task.get() {
             task.abort();
@@ -202,7 +203,7 @@ impl Drop for Feed {
 
 /// The feed's task. It never holds the feed while it waits, so that it ends with it.
 async fn poll_feed(
-    feed: Weak<Feed>,
+    feed: Weak<CompletionFeed>,
     something_to_ask: Arc<Notify>,
     connection: Arc<Connection>,
     target: FuturesTarget,
@@ -226,19 +227,20 @@ async fn poll_feed(
                     feed.took(&request, response);
                 }
             }
-            Err(error) => match error.status() {
-                Some(402) if connection.billing_may_pause() => {
-                    tokio::time::sleep(billing::PAUSE).await
+            Err(error) => {
+                let failure = error.failure_kind();
+                match failure.map(|failure| reaction(Caller::CompletionFeed, failure)) {
+                    Some(Reaction::Retry) => tokio::time::sleep(PAUSE).await,
+                    Some(Reaction::RetryAFewTimes) if bad_requests < A_FEW_TIMES => {
+                        bad_requests += 1;
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                    Some(Reaction::WaitForBilling) if connection.server.billing_may_pause() => {
+                        tokio::time::sleep(billing::PAUSE).await;
+                    }
+                    _ => return feed.upgrade().iter().for_each(|feed| feed.fail(&error)),
                 }
-                Some(400) if bad_requests < BAD_REQUESTS => {
-                    bad_requests += 1;
-                    tokio::time::sleep(PAUSE).await;
-                }
-                _ if error.is_retryable() && error.status() != Some(402) => {
-                    tokio::time::sleep(PAUSE).await
-                }
-                _ => return feed.upgrade().iter().for_each(|feed| feed.fail(&error)),
-            },
+            }
         }
     }
 }
@@ -248,8 +250,8 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
-    fn feed() -> Feed {
-        Feed {
+    fn feed() -> CompletionFeed {
+        CompletionFeed {
             state: Mutex::default(),
             something_to_ask: Arc::default(),
             task: OnceLock::new(),
@@ -263,7 +265,7 @@ mod tests {
         }
     }
 
-    fn news(ids: impl IntoIterator<Item = String>) -> RetrieveFuturesResponse {
+    fn completed(ids: impl IntoIterator<Item = String>) -> RetrieveFuturesResponse {
         let finished = |id: String| Completion::Finished {
             request_id: id.into(),
             response_payload_uncompressed_size: None,
@@ -275,11 +277,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn news_may_come_before_anybody_waits_for_it() {
+    async fn a_completion_may_come_before_its_waiter() {
         let feed = feed();
         feed.lock().retrieved.insert("old".into());
         let request = feed.next_request(&target()).expect("there is a report");
-        feed.took(&request, news(["a".to_owned()]));
+        feed.took(&request, completed(["a".to_owned()]));
         let completion = feed.wait_for(&"a".into()).await.unwrap();
         assert_eq!(completion.request_id(), &RequestId::from("a"));
         assert!(feed.lock().early.is_empty());
@@ -287,23 +289,23 @@ mod tests {
     }
 
     #[test]
-    fn news_that_nobody_wants_is_not_kept() {
+    fn a_completion_without_a_waiter_is_not_kept() {
         let feed = feed();
         for id in ["a", "b"] {
             let waiting = feed.wait_for(&id.into()).now_or_never();
-            assert!(waiting.is_none(), "there is no news yet");
+            assert!(waiting.is_none(), "nothing is done yet");
         }
-        assert!(feed.lock().waiters.is_empty(), "nobody waits any more");
+        assert!(feed.lock().waiters.is_empty(), "no waiter is left");
         assert!(feed.next_request(&target()).is_none());
         feed.lock().retrieved.insert("old".into());
         let request = feed.next_request(&target()).expect("there is a report");
-        feed.took(&request, news(["a".to_owned(), "b".to_owned()]));
+        feed.took(&request, completed(["a".to_owned(), "b".to_owned()]));
         let state = feed.lock();
         assert!(state.abandoned.is_empty() && state.early.is_empty());
         assert_eq!(state.retrieved.len(), 2, "the server may forget them");
         drop(state);
 
-        feed.took(&request, news((0..5_000).map(|n| n.to_string())));
+        feed.took(&request, completed((0..5_000).map(|n| n.to_string())));
         assert_eq!(feed.lock().early.len(), MAX_EARLY);
         for n in 5_000..10_000 {
             let _ = feed.wait_for(&n.to_string().into()).now_or_never();

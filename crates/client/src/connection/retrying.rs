@@ -1,0 +1,129 @@
+//! A call from its first try to its response: retried as its policy says.
+
+use super::Connection;
+use super::billing;
+use super::call::{Call, Response};
+use super::errors::{AttemptError, SubmitError};
+use super::policy::{self, Decision};
+use crate::Error;
+use crate::retry::{Caller, Reaction, is_user_error, reaction};
+use crate::telemetry::named::CallFailed;
+use http::Method;
+use http::header::{HeaderName, HeaderValue};
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tinkrs_wire::header;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+impl Connection {
+    /// Makes a call and reads its JSON response.
+    pub(crate) async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
+        self.call(&call).await?.json(call.operation)
+    }
+
+    /// Makes a call, retrying as its policy says.
+    ///
+    /// Once the client is closed, only the end of the session and the last reports go out.
+    pub(crate) async fn call(&self, call: &Call) -> Result<Response, Error> {
+        let response = self.call_noting_sent(call).await;
+        response.map_err(|failed| failed.error)
+    }
+
+    /// Makes a call like [`call`](Self::call); the error tells whether anything was sent.
+    pub(crate) async fn call_noting_sent(&self, call: &Call) -> Result<Response, SubmitError> {
+        if !matches!(call.operation, super::TELEMETRY | super::FINISH) {
+            let open = self.lifecycle.check_open(call.operation);
+            open.map_err(SubmitError::unsent)?;
+        }
+        let span = tracing::debug_span!("call", operation = call.operation);
+        self.retry(call).instrument(span).await
+    }
+
+    async fn retry(&self, call: &Call) -> Result<Response, SubmitError> {
+        let key = idempotency_key(call);
+        let start = Instant::now();
+        let mut retries = 0;
+        let mut blocked = Duration::ZERO;
+        loop {
+            let failed = match self.attempt(call, key.as_ref(), retries).await {
+                Ok(response) => return Ok(response),
+                Err(failed) => failed,
+            };
+            let stopped = call.stop_if.is_some_and(|stop_if| stop_if(&failed));
+            let failure = failed.failure_kind().filter(|_| !stopped);
+            let Some(failure) = failure else {
+                return Err(SubmitError {
+                    sent: retries > 0 || !matches!(failed, AttemptError::Unsent(_)),
+                    error: self.error(call, failed, retries),
+                    stopped,
+                });
+            };
+            let decision = policy::decide(
+                call.policy,
+                failure,
+                failed.headers(),
+                retries,
+                start.elapsed().saturating_sub(blocked),
+                Timestamp::now(),
+                fastrand::f64(),
+            );
+            if decision == Decision::WaitForBilling && self.server.billing_may_pause() {
+                // A blocked try is not reported, and does not count against the policy's time.
+                blocked += billing::PAUSE;
+                tokio::time::sleep(billing::PAUSE).await;
+                continue;
+            }
+            self.report_failure(call, &failed, retries, start);
+            match decision {
+                Decision::GiveUp | Decision::WaitForBilling => {
+                    return Err(SubmitError::sent(self.error(call, failed, retries)));
+                }
+                Decision::RetryAfter(delay) => {
+                    let (kind, status) = (failed.name(), failed.status());
+                    tracing::debug!(kind, status, retries, ?delay, "retrying");
+                    self.counters.retries.fetch_add(1, Ordering::Relaxed);
+                    retries += 1;
+                    tokio::time::sleep(delay).await;
+                }
+            }
+        }
+    }
+
+    fn report_failure(&self, call: &Call, failed: &AttemptError, retries: u32, start: Instant) {
+        if call.operation == super::TELEMETRY {
+            return;
+        }
+        self.lifecycle.report(|| {
+            let now = Timestamp::now().as_duration().as_secs_f64();
+            let elapsed = start.elapsed().as_secs_f64();
+            let failure = failed.failure_kind();
+            CallFailed {
+                func: call.operation,
+                exception: failed.describe(),
+                exception_type: failed.name().to_owned(),
+                exception_stack: None,
+                status_code: failed.status(),
+                is_retryable: failure
+                    .is_none_or(|failure| reaction(Caller::Call, failure) == Reaction::Retry),
+                is_user_error: failed.status().is_some_and(is_user_error),
+                attempt_count: retries + 1,
+                start_time: now - elapsed,
+                current_time: now,
+                elapsed_time: elapsed,
+            }
+        });
+    }
+}
+
+/// Returns a key that is the same for every try of a call, so that a server can tell a retry from a new
+/// call.
+fn idempotency_key(call: &Call) -> Option<HeaderValue> {
+    let own = |(name, _): &(HeaderName, _)| *name == header::IDEMPOTENCY_KEY;
+    if call.method == Method::GET || call.headers.iter().any(own) {
+        return None;
+    }
+    HeaderValue::try_from(format!("tinkrs-retry-{}", crate::uuid::v4())).ok()
+}

@@ -1,9 +1,9 @@
 use crate::BoxError;
 use std::path::PathBuf;
 
-/// Why a checkpoint could not be downloaded or unpacked.
+/// Why a checkpoint could not be downloaded.
 ///
-/// No message contains a link: links are signed, so whoever reads one can use it.
+/// No message contains a link: links are signed, so anyone who reads one can use it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DownloadError {
@@ -69,15 +69,6 @@ pub enum DownloadError {
         path: PathBuf,
         /// What went wrong.
         source: std::io::Error,
-    },
-
-    /// The archive is broken, or holds something other than files and folders.
-    #[error("the archive {} cannot be unpacked: {reason}", path.display())]
-    BadArchive {
-        /// The archive.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
     },
 }
 

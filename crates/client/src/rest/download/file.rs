@@ -11,6 +11,7 @@ use super::links::{Link, Links};
 use super::place::Place;
 use super::reply::{Next, judge, version};
 use super::{DownloadOptions, DownloadProgress};
+use crate::retry::Backoff;
 use reqwest::header::{
     ACCEPT_ENCODING, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE,
 };
@@ -137,7 +138,8 @@ impl Transfer<'_> {
                 }
             };
             tracing::debug!(file = self.name, %trouble, "the download goes on after a break");
-            let delay = after.unwrap_or_else(|| back_off(self.options.retry_delay, failures - 1));
+            let backoff = Backoff::new(self.options.retry_delay, MAX_DELAY);
+            let delay = after.unwrap_or_else(|| backoff.delay(failures - 1, fastrand::f64()));
             tokio::time::sleep(delay).await;
         }
     }
@@ -331,27 +333,5 @@ impl Transfer<'_> {
         let limit = self.options.stall_timeout;
         let in_time = tokio::time::timeout(limit, work).await;
         in_time.map_err(|_| Trouble::Stalled(limit.as_secs()))
-    }
-}
-
-/// How long to wait after the failure with this number, counted from 0.
-fn back_off(first: Duration, failure: u32) -> Duration {
-    let delay = first.saturating_mul(2_u32.saturating_pow(failure));
-    delay.min(MAX_DELAY).mul_f64(1.0 - 0.25 * fastrand::f64())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn delays_double_up_to_ten_seconds_less_a_quarter() {
-        let first = Duration::from_millis(500);
-        for (failure, longest) in [(0, 500), (1, 1_000), (4, 8_000), (5, 10_000), (99, 10_000)] {
-            let longest = Duration::from_millis(longest);
-            let delay = back_off(first, failure);
-            assert!(delay <= longest, "{failure}: {delay:?}");
-            assert!(delay >= longest.mul_f64(0.75), "{failure}: {delay:?}");
-        }
     }
 }

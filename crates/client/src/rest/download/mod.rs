@@ -5,33 +5,29 @@
 //! so are whole downloads: begin one again in the same folder and it continues. Links that expire
 //! on the way are renewed.
 //!
-//! Older servers give one archive instead; [`extract_archive`] unpacks it.
-//!
 //! Invariants: names from outside never lead out of the folder, and a file has its own name only
 //! once it is complete.
 
-mod archive;
 mod error;
 mod file;
 mod links;
 mod place;
 mod reply;
-mod tar;
 
 #[cfg(test)]
 mod tests;
 
-pub use archive::{ExtractLimits, extract_archive};
 pub use error::{DownloadError, Trouble};
 
 use crate::BoxError;
+use crate::lock::lock;
 use error::file_error;
 use links::Links;
 use place::{Place, check_name};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tinkrs_types::rest::ExternalWeightsUrls;
 use tokio::task::JoinSet;
@@ -89,7 +85,7 @@ pub struct DownloadProgress<'a> {
     pub total_bytes: Option<u64>,
 }
 
-/// What was downloaded or unpacked.
+/// What was downloaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Downloaded {
@@ -171,14 +167,13 @@ struct Shared {
     links: Links,
     folder: PathBuf,
     options: DownloadOptions,
-    /// Files that nobody works on yet, in order.
+    /// Files that no worker has taken yet, in order.
     waiting: Mutex<VecDeque<String>>,
 }
 
 impl Shared {
     fn next(&self) -> Option<String> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.pop_front()
+        lock(&self.waiting).pop_front()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where a file may be written.
 //!
-//! Names come from a server or an archive, so they are not trusted. [`check_name`] takes only
+//! Names come from a server, so they are not trusted. [`check_name`] takes only
 //! plain relative paths that mean the same on every system, and [`Place::prepare`] follows no
 //! link on the way from the folder to the file. What another program does in the folder at the
 //! same moment is not guarded against: whoever can write there needs no tricks.
@@ -90,7 +90,7 @@ impl Place {
 }
 
 /// Finds the place of a folder and creates it, and those on the way to it.
-pub(super) fn prepare_folder(folder: &Path, name: &str) -> Result<PathBuf, DownloadError> {
+fn prepare_folder(folder: &Path, name: &str) -> Result<PathBuf, DownloadError> {
     check_name(name)?;
     let mut path = folder.to_owned();
     for part in name.split('/') {

@@ -1,17 +1,15 @@
-//! What a server's answer means for a download that may already have a part of the file.
+//! What a response means for a download that may already have a part of the file.
 //!
-//! [`judge`] is a pure function of the answer's status and headers, so that every lie a server
-//! can tell is a line in a table.
+//! [`judge`] is a pure function of the response's status and headers, so that every wrong response
+//! is a line in a table.
 
-use reqwest::StatusCode;
-use reqwest::header::{
+use crate::retry::{self, Caller, FailureKind, Reaction, reaction};
+use http::StatusCode;
+use http::header::{
     CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, LAST_MODIFIED,
-    RETRY_AFTER,
 };
+use jiff::Timestamp;
 use std::time::Duration;
-
-/// Longer waits are not taken seriously.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,9 +33,9 @@ pub(super) enum Next {
     Refuse(StatusCode),
 }
 
-/// Decides what an answer means when `offset` bytes were there and the rest was asked for.
+/// Decides what a response means when `offset` bytes were there and the rest was asked for.
 ///
-/// `total` is the file's size if an earlier answer told it.
+/// `total` is the file's size if an earlier response gave it.
 pub(super) fn judge(
     status: StatusCode,
     headers: &HeaderMap,
@@ -75,13 +73,17 @@ pub(super) fn judge(
             }
             _ => Next::StartOver("the file's size changed"),
         },
-        // Links that have expired are refused in all of these ways.
-        400 | 401 | 403 | 410 => Next::RenewLink(status),
-        408 | 425 | 429 | 500.. => Next::Retry {
-            status,
-            after: retry_after(headers),
+        code => match reaction(Caller::Download, FailureKind::of_status(code)) {
+            Reaction::RenewLink => Next::RenewLink(status),
+            Reaction::Retry => Next::Retry {
+                status,
+                after: retry::retry_after(headers, Timestamp::now()),
+            },
+            Reaction::RetryAFewTimes
+            | Reaction::WaitForBilling
+            | Reaction::Lost
+            | Reaction::Fail => Next::Refuse(status),
         },
-        _ => Next::Refuse(status),
     }
 }
 
@@ -126,12 +128,6 @@ fn is_encoded(headers: &HeaderMap) -> bool {
     encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    number(headers, RETRY_AFTER)
-        .map(Duration::from_secs)
-        .filter(|delay| *delay <= MAX_RETRY_AFTER)
-}
-
 fn number(headers: &HeaderMap, name: HeaderName) -> Option<u64> {
     digits(headers.get(name)?.to_str().ok()?.trim())
 }
@@ -145,6 +141,7 @@ fn digits(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::header::RETRY_AFTER;
 
     fn headers(lines: &[(HeaderName, &str)]) -> HeaderMap {
         let line = |(name, value): &(HeaderName, &str)| (name.clone(), value.parse().unwrap());

@@ -140,16 +140,10 @@ impl Checkpoints {
             .join(name);
         let size_bytes = self.fill_folder(&folder, write)?;
         let time = Timestamp::now();
-        let checkpoint = Checkpoint {
-            checkpoint_id: new.path.checkpoint_id(),
-            checkpoint_type: new.path.kind(),
-            time,
-            tinker_path: new.path,
-            size_bytes: Some(size_bytes),
-            public: false,
-            user_metadata: new.user_metadata,
-            expires_at: new.ttl.and_then(|ttl| time.checked_add(ttl).ok()),
-        };
+        let mut checkpoint = Checkpoint::new(new.path, time);
+        checkpoint.size_bytes = Some(size_bytes);
+        checkpoint.user_metadata = new.user_metadata;
+        checkpoint.expires_at = new.ttl.and_then(|ttl| time.checked_add(ttl).ok());
         Ok(SavedCheckpoint {
             owner: new.owner,
             checkpoint,
@@ -350,15 +344,7 @@ mod tests {
             path: format!("tinker://s:train:0/weights/{name}")
                 .parse()
                 .unwrap(),
-            info: WeightsInfo {
-                base_model: "m".to_owned(),
-                is_lora: true,
-                optimizer_config: Default::default(),
-                lora_rank: Some(8),
-                train_unembed: None,
-                train_mlp: None,
-                train_attn: None,
-            },
+            info: WeightsInfo::new("m", &Default::default()),
             overwrite,
             ttl: None,
             user_metadata: None,

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tinkrs_types::rest::{Checkpoint, WeightsInfo};
 use tinkrs_types::session::{FinishReason, SessionStatus};
-use tinkrs_types::training::OptimizerConfig;
 use tinkrs_types::{LoraConfig, ModelId, SamplingSessionId, SessionId, TinkerPath, UserMetadata};
 
 use crate::auth::Owner;
@@ -99,15 +98,7 @@ impl RunRecord {
 
     /// Describes the weights that the run trains.
     pub(crate) fn weights_info(&self) -> WeightsInfo {
-        WeightsInfo {
-            base_model: self.base_model.clone(),
-            is_lora: true,
-            optimizer_config: OptimizerConfig::AdamW,
-            lora_rank: Some(self.lora.rank),
-            train_unembed: Some(self.lora.train_unembed),
-            train_mlp: Some(self.lora.train_mlp),
-            train_attn: Some(self.lora.train_attn),
-        }
+        WeightsInfo::new(self.base_model.as_str(), &self.lora)
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Settings {
 impl Settings {
     /// Makes the default settings with this data folder.
     pub fn new(data: impl AsRef<Path>) -> Self {
+        let mut client = ClientConfig::default();
+        client.pjwt_auth_enabled = true;
         Self {
             data: data.as_ref().to_owned(),
             queued_operations: 1024,
@@ -61,10 +63,7 @@ impl Settings {
             snapshot_operations: 64,
             key_file: None,
             faults: None,
-            client: ClientConfig {
-                pjwt_auth_enabled: true,
-                ..ClientConfig::default()
-            },
+            client,
         }
     }
 }

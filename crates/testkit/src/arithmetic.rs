@@ -52,11 +52,11 @@ pub fn pass(data: &[Datum], loss_fn: &LossFn) -> Result<ForwardBackwardOutput, I
     }
     let field = BatchedTensor::new(values, offsets, trailing)?;
     let fields = [(key::LOGPROBS.to_owned(), field)].into();
-    Ok(ForwardBackwardOutput {
-        output_type: "TorchLossReturn".to_owned(),
-        records: vec![OutputRecord::new(data.len(), fields)?],
-        metrics: Metrics::from([("loss:sum".to_owned(), loss)]),
-    })
+    Ok(ForwardBackwardOutput::new(
+        "TorchLossReturn".to_owned(),
+        vec![OutputRecord::new(data.len(), fields)?],
+        Metrics::from([("loss:sum".to_owned(), loss)]),
+    ))
 }
 
 /// Computes the loss of one datum, by the formulas of the API's documentation.

@@ -187,11 +187,11 @@ impl NullServer {
         let tensor = BatchedTensor::new(values, offsets, vec![]);
         let fields = tensor.map(|tensor| [("logprobs".to_owned(), tensor)].into());
         let record = fields.and_then(|fields| OutputRecord::new(lengths.len(), fields));
-        let output = ForwardBackwardOutput {
-            output_type: "TorchLossReturn".to_owned(),
-            records: record.into_iter().collect(),
-            metrics: [("loss:sum".to_owned(), 0.0)].into(),
-        };
+        let output = ForwardBackwardOutput::new(
+            "TorchLossReturn".to_owned(),
+            record.into_iter().collect(),
+            [("loss:sum".to_owned(), 0.0)].into(),
+        );
         forward_backward::encode_result(output).into()
     }
 }

@@ -38,6 +38,7 @@ impl AuditEventType {
 
 /// One event of the audit log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct AuditEntry {
     /// When it happened.
     #[serde(with = "crate::timestamp")]
@@ -58,11 +59,37 @@ pub struct AuditEntry {
     pub purpose: Option<String>,
 }
 
+impl AuditEntry {
+    /// Makes an event.
+    pub fn new(
+        timestamp: Timestamp,
+        event: impl Into<String>,
+        event_details: Map<String, Value>,
+    ) -> Self {
+        Self {
+            timestamp,
+            event: event.into(),
+            event_details,
+            model_id: None,
+            tinker_path: None,
+            purpose: None,
+        }
+    }
+}
+
 /// A day of the audit log, sorted by time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct AuditLog {
     /// The events.
     pub entries: Vec<AuditEntry>,
+}
+
+impl AuditLog {
+    /// Makes a day of the log.
+    pub fn new(entries: Vec<AuditEntry>) -> Self {
+        Self { entries }
+    }
 }
 
 /// What was used.
@@ -101,6 +128,7 @@ pub enum BillingEventInfo {
 
 /// Usage of one kind in one hour.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct BillingEvent {
     /// When the hour starts.
     #[serde(with = "crate::timestamp")]
@@ -136,16 +164,48 @@ pub struct BillingEvent {
     pub event_info: BillingEventInfo,
 }
 
+impl BillingEvent {
+    /// Makes an event without a price.
+    pub fn new(
+        bucket_start: Timestamp,
+        bucket_end: Timestamp,
+        event_info: BillingEventInfo,
+    ) -> Self {
+        Self {
+            bucket_start,
+            bucket_end,
+            base_model: None,
+            user_id: None,
+            user_name: None,
+            session_id: None,
+            project_id: None,
+            estimated_cost_usd: None,
+            effective_rate_usd_per_million_tokens: None,
+            effective_rate_usd_per_gigabyte_month: None,
+            event_info,
+        }
+    }
+}
+
 /// What a usage report says of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct BillingSession {
     /// Its labels.
     #[serde(default)]
     pub user_metadata: Option<UserMetadata>,
 }
 
+impl BillingSession {
+    /// Makes a session with its labels.
+    pub fn new(user_metadata: Option<UserMetadata>) -> Self {
+        Self { user_metadata }
+    }
+}
+
 /// A usage report, by hour.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct BillingUsage {
     /// Usage by hour, then by tokens from most to least.
     pub data: Vec<BillingEvent>,
@@ -157,8 +217,20 @@ pub struct BillingUsage {
     pub cost_data_through: Option<Timestamp>,
 }
 
+impl BillingUsage {
+    /// Makes a report without prices.
+    pub fn new(data: Vec<BillingEvent>, sessions: BTreeMap<SessionId, BillingSession>) -> Self {
+        Self {
+            data,
+            sessions,
+            cost_data_through: None,
+        }
+    }
+}
+
 /// How much one user stores in one project.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct StorageUsageRow {
     /// The project.
     #[serde(default)]
@@ -185,6 +257,7 @@ pub struct StorageUsageRow {
 
 /// Checkpoint storage in use now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct StorageUsage {
     /// The price of a gigabyte for a month of 720 hours.
     #[serde(default)]

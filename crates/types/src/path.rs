@@ -10,6 +10,7 @@ const SCHEME: &str = "tinker://";
 /// What a checkpoint can be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum CheckpointKind {
     /// Full training state, made by `save_state`.
     Training,

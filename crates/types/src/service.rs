@@ -7,6 +7,7 @@ use std::fmt;
 /// A base model that the server offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct SupportedModel {
     /// Its name.
     pub model_name: Option<String>,
@@ -20,13 +21,22 @@ pub struct SupportedModel {
 
 /// What the server offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ServerCapabilities {
     /// Its base models.
     pub supported_models: Vec<SupportedModel>,
 }
 
+impl ServerCapabilities {
+    /// Makes a list of models.
+    pub fn new(supported_models: Vec<SupportedModel>) -> Self {
+        Self { supported_models }
+    }
+}
+
 /// Who the credential belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct WhoAmI {
     /// The user.
     pub user_urn: String,
@@ -37,9 +47,21 @@ pub struct WhoAmI {
     pub email: Option<String>,
 }
 
+impl WhoAmI {
+    /// Names a user and an organization.
+    pub fn new(user_urn: impl Into<String>, org_urn: impl Into<String>) -> Self {
+        Self {
+            user_urn: user_urn.into(),
+            org_urn: org_urn.into(),
+            email: None,
+        }
+    }
+}
+
 /// Whether the server works on a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum QueueState {
     /// It does, or will soon.
     Active,
@@ -84,6 +106,7 @@ impl fmt::Display for QueueState {
 /// Whose fault a failed request is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ErrorCategory {
     /// The server does not say.
     #[default]

@@ -28,6 +28,7 @@ impl AccessScope {
 /// How a client ended its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum FinishReason {
     /// All went well.
     Success,
@@ -50,6 +51,7 @@ impl FinishReason {
 
 /// What a session holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SessionInfo {
     /// Its training runs.
     pub training_run_ids: Vec<ModelId>,
@@ -63,9 +65,22 @@ pub struct SessionInfo {
     pub display_name: Option<String>,
 }
 
+impl SessionInfo {
+    /// Makes a session without labels and without a name.
+    pub fn new(training_run_ids: Vec<ModelId>, sampler_ids: Vec<SamplingSessionId>) -> Self {
+        Self {
+            training_run_ids,
+            sampler_ids,
+            user_metadata: None,
+            display_name: None,
+        }
+    }
+}
+
 /// Whose fault a failed session is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum FailureCategory {
     /// The user's.
     User,
@@ -76,6 +91,7 @@ pub enum FailureCategory {
 /// What made a session fail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum FailureReason {
     /// A request.
     Request {
@@ -99,6 +115,7 @@ pub enum FailureReason {
 /// What became of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum SessionStatus {
     /// It runs.
     Active,
@@ -205,11 +222,22 @@ mod finish_reasons {
 
 /// Where the next page of a search starts. It is passed back unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SearchCursor {
     /// When the last session of the page was created, as the server wrote it.
     pub last_created_at: String,
     /// The last session of the page.
     pub last_session_id: SessionId,
+}
+
+impl SearchCursor {
+    /// Makes a cursor.
+    pub fn new(last_created_at: impl Into<String>, last_session_id: SessionId) -> Self {
+        Self {
+            last_created_at: last_created_at.into(),
+            last_session_id,
+        }
+    }
 }
 
 /// A search for sessions.
@@ -256,6 +284,7 @@ impl Default for SessionSearch {
 
 /// One session that a search found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SessionSummary {
     /// Which session.
     pub session_id: SessionId,
@@ -282,14 +311,47 @@ pub struct SessionSummary {
     pub checkpoint_storage_bytes: Option<u64>,
 }
 
+impl SessionSummary {
+    /// Makes a session without checkpoints, labels and a name.
+    pub fn new(
+        session_id: SessionId,
+        owner: impl Into<String>,
+        project_id: ProjectId,
+        created_at: Timestamp,
+    ) -> Self {
+        Self {
+            session_id,
+            owner: owner.into(),
+            project_id,
+            created_at,
+            checkpoints_count: 0,
+            status: None,
+            display_name: None,
+            user_metadata: None,
+            checkpoint_storage_bytes: None,
+        }
+    }
+}
+
 /// A page of found sessions, newest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SessionSearchPage {
     /// The sessions.
     pub sessions: Vec<SessionSummary>,
     /// Where the next page starts; `None` if this is the last.
     #[serde(default)]
     pub next_cursor: Option<SearchCursor>,
+}
+
+impl SessionSearchPage {
+    /// Makes a page.
+    pub fn new(sessions: Vec<SessionSummary>, next_cursor: Option<SearchCursor>) -> Self {
+        Self {
+            sessions,
+            next_cursor,
+        }
+    }
 }
 
 /// How far a trace export is.
@@ -306,6 +368,7 @@ pub enum TraceStatus {
 
 /// The export of a session's trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct TraceExport {
     /// How far it is.
     pub status: TraceStatus,
@@ -315,6 +378,17 @@ pub struct TraceExport {
     /// Why it failed.
     #[serde(default)]
     pub error: Option<String>,
+}
+
+impl TraceExport {
+    /// Makes an export that can be downloaded.
+    pub fn ready(url: impl Into<String>) -> Self {
+        Self {
+            status: TraceStatus::Ready,
+            url: Some(url.into()),
+            error: None,
+        }
+    }
 }
 
 #[cfg(test)]

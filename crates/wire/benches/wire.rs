@@ -71,11 +71,11 @@ fn output() -> ForwardBackwardOutput {
     let logprobs: Vec<f32> = (0..DATUMS * TOKENS).map(|t| -(t as f32) / 1e6).collect();
     let logprobs = BatchedTensor::from_datums(logprobs.chunks(TOKENS));
     let fields = BTreeMap::from([("logprobs".to_owned(), logprobs)]);
-    ForwardBackwardOutput {
-        output_type: "TorchLossReturn".to_owned(),
-        records: vec![OutputRecord::new(DATUMS, fields).expect("one field of all datums")],
-        metrics: BTreeMap::from([("loss:sum".to_owned(), 1.5)]),
-    }
+    ForwardBackwardOutput::new(
+        "TorchLossReturn".to_owned(),
+        vec![OutputRecord::new(DATUMS, fields).expect("one field of all datums")],
+        BTreeMap::from([("loss:sum".to_owned(), 1.5)]),
+    )
 }
 
 /// Returns how many turns each side has.

@@ -79,11 +79,9 @@ mod tests {
 
     #[test]
     fn what_is_not_known_of_a_model_is_said() {
-        let model = SupportedModel {
-            model_name: Some("Qwen/Qwen3-8B".to_owned()),
-            trainable: Some(true),
-            ..SupportedModel::default()
-        };
+        let mut model = SupportedModel::default();
+        model.model_name = Some("Qwen/Qwen3-8B".to_owned());
+        model.trainable = Some(true);
         assert!(has(&model, "qWEN"));
         assert!(!has(&model, "llama"));
         let text = table(&[model]).text(None);

@@ -122,11 +122,11 @@ fn table(sessions: &[SessionSummary], now: jiff::Timestamp) -> Table {
 
 fn status(status: Option<&SessionStatus>) -> &'static str {
     match status {
-        None => "N/A",
         Some(SessionStatus::Active) => "active",
         Some(SessionStatus::Cancelled { .. }) => "cancelled",
         Some(SessionStatus::Failed { .. }) => "failed",
         Some(SessionStatus::ClientFinished { reason, .. }) => reason.name(),
+        None | Some(_) => "N/A",
     }
 }
 

@@ -51,16 +51,11 @@ pub(crate) fn whoami(token: &Secret, exchanged: bool) -> Result<WhoAmI, AuthErro
     }
     let user = claims.text("sub");
     let organization = claims.text("org_id");
-    Ok(WhoAmI {
-        user_urn: user
-            .ok_or(AuthError::NoIdentity("it has no claim `sub`"))?
-            .to_owned(),
-        org_urn: format!(
-            "tml:organization:{}",
-            organization.ok_or(AuthError::NoIdentity("it has no claim `org_id`"))?
-        ),
-        email: claims.text("email").map(str::to_owned),
-    })
+    let user = user.ok_or(AuthError::NoIdentity("it has no claim `sub`"))?;
+    let organization = organization.ok_or(AuthError::NoIdentity("it has no claim `org_id`"))?;
+    let mut identity = WhoAmI::new(user, format!("tml:organization:{organization}"));
+    identity.email = claims.text("email").map(str::to_owned);
+    Ok(identity)
 }
 
 #[cfg(test)]

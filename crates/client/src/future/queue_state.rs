@@ -55,7 +55,7 @@ impl QueueObserver {
                 connection.server.limiter.queue_paused();
             }
             QueueState::Active => connection.server.limiter.queue_active(),
-            QueueState::Unknown => {}
+            _ => {}
         }
         let says_nothing = status.state == QueueState::Unknown && status.reason.is_none();
         if status.state == QueueState::Active || says_nothing {
@@ -100,7 +100,7 @@ impl QueueObserver {
                 "the limit on concurrent sampler weights is reached"
             }
             (QueueState::PausedCapacity, _) => "the backend is short on capacity",
-            (QueueState::Active | QueueState::Unknown, _) => "unknown",
+            _ => "unknown",
         }
     }
 }

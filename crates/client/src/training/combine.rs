@@ -137,11 +137,11 @@ mod tests {
         let logprobs = BatchedTensor::from_datums(values.chunks(1));
         let fields = BTreeMap::from([("logprobs".to_owned(), logprobs)]);
         let metrics = metrics.iter().map(|(key, v)| ((*key).to_owned(), *v));
-        ForwardBackwardOutput {
-            output_type: format!("of {datums}"),
-            records: vec![OutputRecord::new(datums, fields).unwrap()],
-            metrics: metrics.collect(),
-        }
+        ForwardBackwardOutput::new(
+            format!("of {datums}"),
+            vec![OutputRecord::new(datums, fields).unwrap()],
+            metrics.collect(),
+        )
     }
 
     fn metrics_of(results: Vec<ForwardBackwardOutput>) -> Vec<(String, f64)> {

@@ -158,11 +158,10 @@ impl Scoring {
         output.target_prompt_logprobs = self.targets.map(Targets::finish);
         output.prompt_alt_tokens = self.alternatives.map(|alternatives| {
             let shape = [rows, alternatives.k];
-            PromptAltTokens {
-                tokens: TensorData::with_shape(alternatives.tokens, shape).expect("k draws a row"),
-                logprobs: TensorData::with_shape(alternatives.logprobs, shape)
-                    .expect("k draws a row"),
-            }
+            PromptAltTokens::new(
+                TensorData::with_shape(alternatives.tokens, shape).expect("k draws a row"),
+                TensorData::with_shape(alternatives.logprobs, shape).expect("k draws a row"),
+            )
         });
     }
 }

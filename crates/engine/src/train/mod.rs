@@ -307,9 +307,7 @@ impl TrainingRun {
             // Not `step`: loops add these to numbers of their own, and that one they have already.
             ("optimizer_step".to_owned(), self.optimizer.steps as f64),
         ]);
-        Ok(OptimStepOutput {
-            metrics: Some(metrics),
-        })
+        Ok(OptimStepOutput::new(Some(metrics)))
     }
 
     /// Makes the kernels' copy of the parameters anew.

@@ -216,10 +216,10 @@ impl Output {
                 BTreeMap::from([("logprobs".to_owned(), logprobs)]),
             )?);
         }
-        Ok(ForwardBackwardOutput {
-            output_type: "scalar".to_owned(),
+        Ok(ForwardBackwardOutput::new(
+            "scalar".to_owned(),
             records,
-            metrics: self.totals.finish(),
-        })
+            self.totals.finish(),
+        ))
     }
 }

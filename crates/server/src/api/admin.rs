@@ -88,20 +88,15 @@ impl Server {
         let rows = rows
             .into_iter()
             .filter(|(_, event, _)| event.starts_with(prefix));
-        let entry = |(timestamp, event, event_details): (_, _, serde_json::Map<_, _>)| {
+        let entry = |(timestamp, event, event_details): (_, String, serde_json::Map<_, _>)| {
             let text = |name: &str| Some(event_details.get(name)?.as_str()?.to_owned());
-            AuditEntry {
-                timestamp,
-                event,
-                model_id: text("model_id"),
-                tinker_path: text("tinker_path"),
-                purpose: None,
-                event_details,
-            }
+            let (model_id, tinker_path) = (text("model_id"), text("tinker_path"));
+            let mut entry = AuditEntry::new(timestamp, event, event_details);
+            entry.model_id = model_id;
+            entry.tinker_path = tinker_path;
+            entry
         };
-        Ok(AuditLog {
-            entries: rows.map(entry).collect(),
-        })
+        Ok(AuditLog::new(rows.map(entry).collect()))
     }
 
     fn usage(&self, owner: Owner, query: &UsageQuery) -> Result<BillingUsage, ApiError> {
@@ -132,31 +127,25 @@ impl Server {
             let user_metadata = labels
                 .ok()
                 .map(|session| session.record.user_metadata.clone());
-            sessions.insert(id, BillingSession { user_metadata });
+            sessions.insert(id, BillingSession::new(user_metadata));
         }
         let event = |row: UsageRow| event(owner, row);
-        Ok(BillingUsage {
-            data: rows.into_iter().filter_map(event).collect(),
-            sessions,
-            cost_data_through: None,
-        })
+        let data = rows.into_iter().filter_map(event).collect();
+        Ok(BillingUsage::new(data, sessions))
     }
 
     fn storage(&self, owner: Owner) -> StorageUsage {
         let (checkpoint_count, size_bytes) = self.shared().checkpoints.totals(owner);
-        StorageUsage {
-            effective_rate_usd_per_gigabyte_month: None,
-            data: vec![StorageUsageRow {
-                project_id: Some(PROJECT.into()),
-                org_user_urn: Some(owner.to_string()),
-                user_email: Some(owner.email()),
-                user_name: None,
-                checkpoint_count,
-                size_bytes,
-                size_gigabytes: size_bytes as f64 / 1e9,
-                estimated_monthly_cost_usd: None,
-            }],
-        }
+        let mut row = StorageUsageRow::default();
+        row.project_id = Some(PROJECT.into());
+        row.org_user_urn = Some(owner.to_string());
+        row.user_email = Some(owner.email());
+        row.checkpoint_count = checkpoint_count;
+        row.size_bytes = size_bytes;
+        row.size_gigabytes = size_bytes as f64 / 1e9;
+        let mut usage = StorageUsage::default();
+        usage.data.push(row);
+        usage
     }
 }
 
@@ -164,28 +153,23 @@ impl Server {
 fn event(owner: Owner, row: UsageRow) -> Option<BillingEvent> {
     let bucket_start = Timestamp::from_second(row.hour.checked_mul(3600)?).ok()?;
     let token_count = row.tokens;
-    Some(BillingEvent {
-        bucket_start,
-        bucket_end: bucket_start.checked_add(1.hour()).ok()?,
-        base_model: Some(row.base_model),
-        user_id: Some(owner.to_string()),
-        user_name: None,
-        session_id: (!row.session.is_empty()).then(|| SessionId::new(row.session)),
-        project_id: Some(PROJECT.into()),
-        estimated_cost_usd: None,
-        effective_rate_usd_per_million_tokens: None,
-        effective_rate_usd_per_gigabyte_month: None,
-        event_info: match row.kind {
-            UsageKind::Training => BillingEventInfo::Training { token_count },
-            UsageKind::Prefill => BillingEventInfo::SamplingPrefill {
-                cached: false,
-                token_count,
-            },
-            UsageKind::CachedPrefill => BillingEventInfo::SamplingPrefill {
-                cached: true,
-                token_count,
-            },
-            UsageKind::Sampling => BillingEventInfo::SamplingSample { token_count },
+    let bucket_end = bucket_start.checked_add(1.hour()).ok()?;
+    let info = match row.kind {
+        UsageKind::Training => BillingEventInfo::Training { token_count },
+        UsageKind::Prefill => BillingEventInfo::SamplingPrefill {
+            cached: false,
+            token_count,
         },
-    })
+        UsageKind::CachedPrefill => BillingEventInfo::SamplingPrefill {
+            cached: true,
+            token_count,
+        },
+        UsageKind::Sampling => BillingEventInfo::SamplingSample { token_count },
+    };
+    let mut event = BillingEvent::new(bucket_start, bucket_end, info);
+    event.base_model = Some(row.base_model);
+    event.user_id = Some(owner.to_string());
+    event.session_id = (!row.session.is_empty()).then(|| SessionId::new(row.session));
+    event.project_id = Some(PROJECT.into());
+    Some(event)
 }

@@ -82,7 +82,7 @@ impl Server {
                 )));
             }
             store.write(Change::Nothing).await?;
-            return Ok(CopiedWeights { tinker_path: path });
+            return Ok(CopiedWeights::new(path));
         }
         let mut saved = found?;
         let now = Timestamp::now();
@@ -127,7 +127,7 @@ impl Server {
             return Err(error.into());
         }
         self.remember(owner, "checkpoint_copy", &source);
-        Ok(CopiedWeights { tinker_path: path })
+        Ok(CopiedWeights::new(path))
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) async fn external_urls(
         let url = server.link(&headers, &saved, &name, expires)?;
         urls.insert(name, url);
     }
-    Ok(Plain(ExternalWeightsUrls { urls, expires }))
+    Ok(Plain(ExternalWeightsUrls::new(urls, expires)))
 }
 
 /// A link to all files of a checkpoint in one archive, as clients to 0.25 ask for it.

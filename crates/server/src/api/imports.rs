@@ -19,8 +19,7 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use tinkrs_engine::{Error, TrainingRun, peft};
 use tinkrs_types::rest::{ImportedWeights, WeightsInfo};
-use tinkrs_types::training::OptimizerConfig;
-use tinkrs_types::{CheckpointKind, ModelId, SessionId, TinkerPath};
+use tinkrs_types::{CheckpointKind, LoraConfig, ModelId, SessionId, TinkerPath};
 use tinkrs_wire::header as names;
 use tokio::io::AsyncWriteExt;
 
@@ -103,10 +102,10 @@ impl Server {
         let name = import.name.unwrap_or_else(|| NAME.to_owned());
         check_name(&name)?;
         let run = ModelId::in_session(&session, 0);
-        let imported = ImportedWeights {
-            tinker_path: TinkerPath::new(run.clone(), CheckpointKind::Training, &*name)?,
-            sampler_path: TinkerPath::new(run, CheckpointKind::Sampler, &*name)?,
-        };
+        let imported = ImportedWeights::new(
+            TinkerPath::new(run.clone(), CheckpointKind::Training, &*name)?,
+            TinkerPath::new(run, CheckpointKind::Sampler, &*name)?,
+        );
         let store = &self.shared().store;
         let new = NewImport {
             owner,
@@ -289,15 +288,11 @@ fn read(folder: &Path, base: &Base) -> Result<(TrainingRun, WeightsInfo), ApiErr
         ));
     }
     let adapts = |part: &str| Some(adapter.layers.keys().any(|layer| layer.contains(part)));
-    let info = WeightsInfo {
-        base_model: base.name.clone(),
-        is_lora: true,
-        optimizer_config: OptimizerConfig::AdamW,
-        lora_rank: u32::try_from(rank).ok(),
-        train_unembed: adapts("lm_head"),
-        train_mlp: adapts(".mlp."),
-        train_attn: adapts(".self_attn."),
-    };
+    let mut info = WeightsInfo::new(base.name.as_str(), &LoraConfig::default());
+    info.lora_rank = u32::try_from(rank).ok();
+    info.train_unembed = adapts("lm_head");
+    info.train_mlp = adapts(".mlp.");
+    info.train_attn = adapts(".self_attn.");
     let run = TrainingRun::from_peft(Arc::clone(&base.model), &adapter).map_err(bad)?;
     Ok((run, info))
 }

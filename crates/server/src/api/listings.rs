@@ -36,11 +36,11 @@ impl Page {
         default_limit: u64,
     ) -> Result<(Vec<T>, Cursor), ApiError> {
         self.project_id.as_deref().map(check_project).transpose()?;
-        let cursor = Cursor {
-            offset: self.offset.unwrap_or(0),
-            limit: self.limit.unwrap_or(default_limit),
-            total_count: items.len() as u64,
-        };
+        let cursor = Cursor::new(
+            self.offset.unwrap_or(0),
+            self.limit.unwrap_or(default_limit),
+            items.len() as u64,
+        );
         let count = |number| usize::try_from(number).unwrap_or(usize::MAX);
         let items = items.into_iter();
         let items = items.skip(count(cursor.offset)).take(count(cursor.limit));
@@ -64,10 +64,7 @@ pub(crate) async fn training_runs(
     let (runs, cursor) = page.cut(server.runs(owner)?, 20)?;
     let describe = |(record, time): (RunRecord, Timestamp)| server.describe(&record, time);
     let training_runs = runs.into_iter().map(describe).collect();
-    Ok(Plain(TrainingRunPage {
-        training_runs,
-        cursor,
-    }))
+    Ok(Plain(TrainingRunPage::new(training_runs, cursor)))
 }
 
 pub(crate) async fn training_run(
@@ -89,10 +86,10 @@ pub(crate) async fn run_checkpoints(
 ) -> Result<Plain<CheckpointPage>, ApiError> {
     let id = ModelId::new(run_id);
     server.registry().run(owner, &id)?;
-    Ok(Plain(CheckpointPage {
-        checkpoints: server.shared().checkpoints.list(owner, Some(&id)),
-        cursor: None,
-    }))
+    Ok(Plain(CheckpointPage::new(
+        server.shared().checkpoints.list(owner, Some(&id)),
+        None,
+    )))
 }
 
 pub(crate) async fn checkpoints(
@@ -101,10 +98,7 @@ pub(crate) async fn checkpoints(
     Parameters(page): Parameters<Page>,
 ) -> Result<Plain<CheckpointPage>, ApiError> {
     let (checkpoints, cursor) = page.cut(server.shared().checkpoints.list(owner, None), 100)?;
-    Ok(Plain(CheckpointPage {
-        checkpoints,
-        cursor: Some(cursor),
-    }))
+    Ok(Plain(CheckpointPage::new(checkpoints, Some(cursor))))
 }
 
 impl Server {
@@ -138,17 +132,14 @@ impl Server {
             let mut checkpoints = checkpoints.iter();
             checkpoints.find(|c| c.checkpoint_type == kind).cloned()
         };
-        TrainingRun {
-            training_run_id: record.id.clone(),
-            base_model: record.base_model.clone(),
-            model_owner: record.owner.to_string(),
-            is_lora: true,
-            corrupted: record.corrupted,
-            lora_rank: Some(record.lora.rank),
-            last_request_time,
-            last_checkpoint: newest(CheckpointKind::Training),
-            last_sampler_checkpoint: newest(CheckpointKind::Sampler),
-            user_metadata: record.user_metadata.clone(),
-        }
+        let (id, base_model) = (record.id.clone(), record.base_model.as_str());
+        let owner = record.owner.to_string();
+        let mut run = TrainingRun::new(id, base_model, owner, last_request_time);
+        run.corrupted = record.corrupted;
+        run.lora_rank = Some(record.lora.rank);
+        run.last_checkpoint = newest(CheckpointKind::Training);
+        run.last_sampler_checkpoint = newest(CheckpointKind::Sampler);
+        run.user_metadata = record.user_metadata.clone();
+        run
     }
 }

@@ -161,11 +161,10 @@ impl Server {
         let record = &registry.run(owner, &id)?.record;
         let base = self.bases().get(&record.base_model);
         let arch = base.map(|base| format!("{:?}", base.model.config().architecture));
-        let data = ModelData {
-            arch: arch.map(|arch| arch.to_lowercase()),
-            model_name: Some(record.base_model.clone()),
-            tokenizer_id: base.and_then(|base| base.tokenizer.clone()),
-        };
+        let mut data = ModelData::default();
+        data.arch = arch.map(|arch| arch.to_lowercase());
+        data.model_name = Some(record.base_model.clone());
+        data.tokenizer_id = base.and_then(|base| base.tokenizer.clone());
         let mut info = ModelInfo::new(id, data);
         info.is_lora = Some(true);
         info.lora_rank = Some(record.lora.rank);

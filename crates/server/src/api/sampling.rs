@@ -230,11 +230,11 @@ impl Server {
     ) -> Result<SamplerInfo, ApiError> {
         let mut registry = self.registry();
         let record = &registry.sampler(owner, &sampler_id)?.record;
-        Ok(SamplerInfo {
-            base_model: record.base_model.clone(),
-            model_path: record.path.clone(),
+        Ok(SamplerInfo::new(
             sampler_id,
-        })
+            record.base_model.clone(),
+            record.path.clone(),
+        ))
     }
 
     /// Queues a request for samples, unless it was queued before.

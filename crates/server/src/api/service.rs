@@ -36,10 +36,9 @@ pub(crate) async fn client_config(
 }
 
 pub(crate) async fn dynamic_config(_: Decoded<ClientConfigRequest>) -> Plain<DynamicConfig> {
-    Plain(DynamicConfig {
-        sample_cancel_enabled: true,
-        ..DynamicConfig::default()
-    })
+    let mut config = DynamicConfig::default();
+    config.sample_cancel_enabled = true;
+    Plain(config)
 }
 
 pub(crate) async fn capabilities(State(server): State<Server>) -> Plain<ServerCapabilities> {
@@ -93,14 +92,14 @@ impl Server {
     }
 
     fn capabilities(&self) -> ServerCapabilities {
-        let models = self.bases().values().map(|base| SupportedModel {
-            model_name: Some(base.name.clone()),
-            max_context_length: Some(base.model.config().max_context as u64),
-            trainable: Some(true),
-            sampleable: Some(true),
+        let models = self.bases().values().map(|base| {
+            let mut model = SupportedModel::default();
+            model.model_name = Some(base.name.clone());
+            model.max_context_length = Some(base.model.config().max_context as u64);
+            model.trainable = Some(true);
+            model.sampleable = Some(true);
+            model
         });
-        ServerCapabilities {
-            supported_models: models.collect(),
-        }
+        ServerCapabilities::new(models.collect())
     }
 }

@@ -97,12 +97,11 @@ impl Server {
         let samplers = samplers.map(|sampler| sampler.id.clone());
         let runs: BTreeSet<_> = runs.chain(stored.0).collect();
         let samplers: BTreeSet<_> = samplers.chain(stored.1).collect();
-        Ok(SessionInfo {
-            training_run_ids: runs.into_iter().collect(),
-            sampler_ids: samplers.into_iter().collect(),
-            user_metadata: Some(record.user_metadata),
-            display_name: record.display_name,
-        })
+        let (runs, samplers) = (runs.into_iter().collect(), samplers.into_iter().collect());
+        let mut info = SessionInfo::new(runs, samplers);
+        info.user_metadata = Some(record.user_metadata);
+        info.display_name = record.display_name;
+        Ok(info)
     }
 
     fn search_sessions(
@@ -154,31 +153,25 @@ impl Server {
         let has_more = found.len() > limit;
         found.truncate(limit);
         let last = found.last().filter(|_| has_more);
-        let next_cursor = last.map(|session| SearchCursor {
-            last_created_at: session.created_at.to_string(),
-            last_session_id: session.id.clone(),
-        });
+        let next_cursor = last
+            .map(|session| SearchCursor::new(session.created_at.to_string(), session.id.clone()));
         let sessions = found.into_iter().map(|session| self.summarize(session));
-        Ok(SessionSearchPage {
-            sessions: sessions.collect(),
-            next_cursor,
-        })
+        Ok(SessionSearchPage::new(sessions.collect(), next_cursor))
     }
 
     fn summarize(&self, session: SessionRecord) -> SessionSummary {
         let checkpoints = &self.shared().checkpoints;
         let checkpoints = checkpoints.of_session(session.owner, &session.id);
-        SessionSummary {
-            session_id: session.id,
-            owner: session.owner.to_string(),
-            project_id: PROJECT.into(),
-            created_at: session.created_at,
-            checkpoints_count: checkpoints.len() as u64,
-            status: Some(session.status),
-            display_name: session.display_name,
-            user_metadata: Some(session.user_metadata),
-            checkpoint_storage_bytes: Some(checkpoints.iter().filter_map(|c| c.size_bytes).sum()),
-        }
+        let bytes = checkpoints.iter().filter_map(|c| c.size_bytes).sum();
+        let owner = session.owner.to_string();
+        let mut summary =
+            SessionSummary::new(session.id, owner, PROJECT.into(), session.created_at);
+        summary.checkpoints_count = checkpoints.len() as u64;
+        summary.status = Some(session.status);
+        summary.display_name = session.display_name;
+        summary.user_metadata = Some(session.user_metadata);
+        summary.checkpoint_storage_bytes = Some(bytes);
+        summary
     }
 }
 

@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use tinkrs_types::SessionId;
-use tinkrs_types::session::{TraceExport, TraceStatus};
+use tinkrs_types::session::TraceExport;
 
 use super::Plain;
 use crate::Server;
@@ -32,11 +32,7 @@ pub(crate) async fn export(
     let expires = Timestamp::now().checked_add(LINK_TIME);
     let expires = expires.map_err(|error| ApiError::unavailable(error.to_string()))?;
     let url = server.signed_link(&headers, &format!("/traces/{id}"), expires)?;
-    Ok(Plain(TraceExport {
-        status: TraceStatus::Ready,
-        url: Some(url),
-        error: None,
-    }))
+    Ok(Plain(TraceExport::ready(url)))
 }
 
 /// Sends a trace.

@@ -334,10 +334,7 @@ impl Training {
             Operation::SaveExternal(new) => {
                 let saved =
                     checkpoints.fill(new, |folder| save_adapter(run, &self.base_model, folder))?;
-                let result = ExternalSave {
-                    path: saved.path().clone(),
-                    size_bytes: saved.checkpoint.size_bytes,
-                };
+                let result = ExternalSave::new(saved.path().clone(), saved.checkpoint.size_bytes);
                 Ok(Done {
                     saved: Some(saved),
                     ..Outcome::json(&result).into()

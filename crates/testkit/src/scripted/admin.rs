@@ -50,10 +50,7 @@ pub(super) fn external_weights_urls(shared: &Shared, request: &Recorded) -> Repl
         (name, url)
     });
     let urls = urls.collect();
-    Reply::json(&ExternalWeightsUrls {
-        urls,
-        expires: state.now(),
-    })
+    Reply::json(&ExternalWeightsUrls::new(urls, state.now()))
 }
 
 /// `file`: needs no credential.
@@ -174,19 +171,18 @@ pub(super) fn storage_usage(shared: &Shared, request: &Recorded) -> Reply {
     let row = |(project, count): (String, u64)| {
         let size_bytes = count * SIZE_BYTES;
         let size_gigabytes = size_bytes as f64 / 1e9;
-        StorageUsageRow {
-            project_id: Some(project.into()),
-            org_user_urn: Some(OWNER.to_owned()),
-            user_email: Some("tester@example.com".to_owned()),
-            user_name: None,
-            checkpoint_count: count,
-            size_bytes,
-            size_gigabytes,
-            estimated_monthly_cost_usd: Some(size_gigabytes * STORAGE_RATE),
-        }
+        let mut row = StorageUsageRow::default();
+        row.project_id = Some(project.into());
+        row.org_user_urn = Some(OWNER.to_owned());
+        row.user_email = Some("tester@example.com".to_owned());
+        row.checkpoint_count = count;
+        row.size_bytes = size_bytes;
+        row.size_gigabytes = size_gigabytes;
+        row.estimated_monthly_cost_usd = Some(size_gigabytes * STORAGE_RATE);
+        row
     };
-    Reply::json(&StorageUsage {
-        effective_rate_usd_per_gigabyte_month: Some(STORAGE_RATE),
-        data: rows.into_iter().map(row).collect(),
-    })
+    let mut usage = StorageUsage::default();
+    usage.effective_rate_usd_per_gigabyte_month = Some(STORAGE_RATE);
+    usage.data = rows.into_iter().map(row).collect();
+    Reply::json(&usage)
 }

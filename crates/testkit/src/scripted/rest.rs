@@ -11,7 +11,7 @@ use tinkrs_types::protocol::check_ttl;
 use tinkrs_types::rest::{Checkpoint, CheckpointPage, Cursor, TrainingRun, TrainingRunPage};
 use tinkrs_types::session::{
     SearchCursor, SessionInfo, SessionSearch, SessionSearchPage, SessionStatus, SessionSummary,
-    StatusQuery, TraceExport, TraceStatus,
+    StatusQuery, TraceExport,
 };
 use tinkrs_types::training::OptimizerConfig;
 use tinkrs_types::{CheckpointKind, LoraConfig, ModelId, SessionId, TinkerPath};
@@ -62,18 +62,13 @@ impl State {
                 .find(|c| c.tinker_path.run() == id && c.checkpoint_type == kind)
                 .cloned()
         };
-        Some(TrainingRun {
-            training_run_id: id.clone(),
-            base_model: model.base_model.clone(),
-            model_owner: OWNER.to_owned(),
-            is_lora: true,
-            corrupted: false,
-            lora_rank: Some(model.lora.rank),
-            last_request_time: model.last_request_time,
-            last_checkpoint: last(CheckpointKind::Training),
-            last_sampler_checkpoint: last(CheckpointKind::Sampler),
-            user_metadata: model.user_metadata.clone(),
-        })
+        let base_model = model.base_model.as_str();
+        let mut run = TrainingRun::new(id.clone(), base_model, OWNER, model.last_request_time);
+        run.lora_rank = Some(model.lora.rank);
+        run.last_checkpoint = last(CheckpointKind::Training);
+        run.last_sampler_checkpoint = last(CheckpointKind::Sampler);
+        run.user_metadata = model.user_metadata.clone();
+        Some(run)
     }
 
     pub(super) fn project_of(&self, run: &ModelId) -> Option<String> {
@@ -98,17 +93,14 @@ impl State {
                 detail: detail.clone(),
             },
         };
-        SessionSummary {
-            session_id: id.clone(),
-            owner: OWNER.to_owned(),
-            project_id: session.project_id.clone(),
-            created_at: session.created_at,
-            checkpoints_count: sizes.len() as u64,
-            status: Some(status),
-            display_name: session.display_name.clone(),
-            user_metadata: session.user_metadata.clone(),
-            checkpoint_storage_bytes: Some(sizes.iter().sum()),
-        }
+        let project = session.project_id.clone();
+        let mut summary = SessionSummary::new(id.clone(), OWNER, project, session.created_at);
+        summary.checkpoints_count = sizes.len() as u64;
+        summary.status = Some(status);
+        summary.display_name = session.display_name.clone();
+        summary.user_metadata = session.user_metadata.clone();
+        summary.checkpoint_storage_bytes = Some(sizes.iter().sum());
+        summary
     }
 }
 
@@ -124,11 +116,11 @@ fn page<T>(
             .map_err(|_| refuse(400, &format!("{name} is not a number"))),
         None => Ok(default),
     };
-    let cursor = Cursor {
-        offset: number("offset", 0)?,
-        limit: number("limit", default)?,
-        total_count: items.len() as u64,
-    };
+    let cursor = Cursor::new(
+        number("offset", 0)?,
+        number("limit", default)?,
+        items.len() as u64,
+    );
     let items = items.into_iter().skip(cursor.offset as usize);
     Ok((items.take(cursor.limit as usize).collect(), cursor))
 }
@@ -158,10 +150,7 @@ pub(super) fn training_runs(shared: &Shared, request: &Recorded) -> Reply {
         .collect();
     runs.sort_by_key(|run| std::cmp::Reverse(run.last_request_time));
     listed(page(runs, &query, 20), |training_runs, cursor| {
-        TrainingRunPage {
-            training_runs,
-            cursor,
-        }
+        TrainingRunPage::new(training_runs, cursor)
     })
 }
 
@@ -181,20 +170,14 @@ pub(super) fn run_checkpoints(shared: &Shared, request: &Recorded) -> Reply {
     }
     let mut checkpoints = newest_first(&state);
     checkpoints.retain(|checkpoint| *checkpoint.tinker_path.run() == run);
-    Reply::json(&CheckpointPage {
-        checkpoints,
-        cursor: None,
-    })
+    Reply::json(&CheckpointPage::new(checkpoints, None))
 }
 
 /// `checkpoints`, newest first
 pub(super) fn checkpoints(shared: &Shared, request: &Recorded) -> Reply {
     let all = newest_first(&shared.state());
     listed(page(all, &request.query(), 100), |checkpoints, cursor| {
-        CheckpointPage {
-            checkpoints,
-            cursor: Some(cursor),
-        }
+        CheckpointPage::new(checkpoints, Some(cursor))
     })
 }
 
@@ -299,18 +282,13 @@ pub(super) fn session(shared: &Shared, request: &Recorded) -> Reply {
     };
     let models = state.models.keys();
     let samplers = state.samplers.keys();
-    Reply::json(&SessionInfo {
-        training_run_ids: models
-            .filter(|model| model.session().is_some_and(|(owner, _)| owner == id))
-            .cloned()
-            .collect(),
-        sampler_ids: samplers
-            .filter(|sampler| sampler.session().is_some_and(|(owner, _)| owner == id))
-            .cloned()
-            .collect(),
-        user_metadata: session.user_metadata.clone(),
-        display_name: session.display_name.clone(),
-    })
+    let models = models.filter(|model| model.session().is_some_and(|(owner, _)| owner == id));
+    let samplers =
+        samplers.filter(|sampler| sampler.session().is_some_and(|(owner, _)| owner == id));
+    let mut info = SessionInfo::new(models.cloned().collect(), samplers.cloned().collect());
+    info.user_metadata = session.user_metadata.clone();
+    info.display_name = session.display_name.clone();
+    Reply::json(&info)
 }
 
 /// `session_project`
@@ -334,11 +312,8 @@ pub(super) fn trace_export(shared: &Shared, request: &Recorded) -> Reply {
     if !shared.state().sessions.contains_key(&id) {
         return refuse(404, "no such session");
     }
-    Reply::json(&TraceExport {
-        status: TraceStatus::Ready,
-        url: Some(format!("http://{}/files/traces/{id}", shared.address)),
-        error: None,
-    })
+    let url = format!("http://{}/files/traces/{id}", shared.address);
+    Reply::json(&TraceExport::ready(url))
 }
 
 /// `search_sessions`, newest first
@@ -363,14 +338,11 @@ pub(super) fn search_sessions(shared: &Shared, request: &Recorded) -> Reply {
     }
     let more = found.len() > search.limit as usize;
     found.truncate(search.limit as usize);
-    let next_cursor = found.last().filter(|_| more).map(|last| SearchCursor {
-        last_created_at: last.created_at.to_string(),
-        last_session_id: last.session_id.clone(),
-    });
-    Reply::json(&SessionSearchPage {
-        sessions: found,
-        next_cursor,
-    })
+    let next_cursor = found
+        .last()
+        .filter(|_| more)
+        .map(|last| SearchCursor::new(last.created_at.to_string(), last.session_id.clone()));
+    Reply::json(&SessionSearchPage::new(found, next_cursor))
 }
 
 fn is_found(search: &SessionSearch, id: &SessionId, session: &Session) -> bool {

@@ -103,11 +103,11 @@ pub(super) fn join_sampling_session(shared: &Shared, request: &Recorded) -> Repl
 pub(super) fn sampler(shared: &Shared, request: &Recorded) -> Reply {
     let id = SamplingSessionId::new(request.ids[0].clone());
     match shared.state().samplers.get(&id) {
-        Some(sampler) => Reply::json(&SamplerInfo {
-            sampler_id: id,
-            base_model: sampler.base_model.clone(),
-            model_path: sampler.model_path.clone(),
-        }),
+        Some(sampler) => Reply::json(&SamplerInfo::new(
+            id,
+            sampler.base_model.clone(),
+            sampler.model_path.clone(),
+        )),
         None => refuse(404, "no such sampler"),
     }
 }
@@ -203,10 +203,10 @@ fn sample(request: &SampleRequest) -> Result<SampleOutput, InvalidInput> {
         let rows = prompt.len().saturating_sub(1);
         let tokens: Vec<i64> = (0..rows * k).map(|cell| (cell % k) as i64).collect();
         let logprobs: Vec<f32> = tokens.iter().map(|token| logprob(*token)).collect();
-        output.prompt_alt_tokens = Some(PromptAltTokens {
-            tokens: TensorData::with_shape(tokens, [rows, k])?,
-            logprobs: TensorData::with_shape(logprobs, [rows, k])?,
-        });
+        output.prompt_alt_tokens = Some(PromptAltTokens::new(
+            TensorData::with_shape(tokens, [rows, k])?,
+            TensorData::with_shape(logprobs, [rows, k])?,
+        ));
     }
     Ok(output)
 }

@@ -90,14 +90,12 @@ pub(super) fn api_key() -> Reply {
 
 /// `get_server_capabilities`
 pub(super) fn get_server_capabilities() -> Reply {
-    Reply::json(&ServerCapabilities {
-        supported_models: vec![SupportedModel {
-            model_name: Some(BASE_MODEL.to_owned()),
-            max_context_length: Some(32_768),
-            trainable: Some(true),
-            sampleable: Some(true),
-        }],
-    })
+    let mut model = SupportedModel::default();
+    model.model_name = Some(BASE_MODEL.to_owned());
+    model.max_context_length = Some(32_768);
+    model.trainable = Some(true);
+    model.sampleable = Some(true);
+    Reply::json(&ServerCapabilities::new(vec![model]))
 }
 
 /// `create_session`

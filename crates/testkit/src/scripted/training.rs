@@ -147,11 +147,10 @@ pub(super) fn get_info(shared: &Shared, request: &Recorded) -> Reply {
     let Some(model) = state.models.get(&body.model_id) else {
         return refuse(404, "no such model");
     };
-    let data = ModelData {
-        arch: Some("counting".to_owned()),
-        model_name: Some(model.base_model.clone()),
-        tokenizer_id: Some(format!("{}:tokenizer", model.base_model)),
-    };
+    let mut data = ModelData::default();
+    data.arch = Some("counting".to_owned());
+    data.model_name = Some(model.base_model.clone());
+    data.tokenizer_id = Some(format!("{}:tokenizer", model.base_model));
     let mut info = ModelInfo::new(body.model_id, data);
     info.optimizer_config = model.optimizer.clone();
     info.is_lora = Some(true);
@@ -236,9 +235,7 @@ pub(super) fn optim_step(
                 ("passes".to_owned(), passes.into()),
                 ("steps".to_owned(), model.steps.into()),
             ]);
-            let output = OptimStepOutput {
-                metrics: Some(metrics),
-            };
+            let output = OptimStepOutput::new(Some(metrics));
             Outcome::Json(serde_json::to_value(output).expect("metrics have text keys"))
         })
     })

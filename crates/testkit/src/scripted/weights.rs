@@ -89,16 +89,10 @@ impl State {
         }
         let time = self.now();
         let span = |seconds: u64| jiff::SignedDuration::from_secs(seconds.cast_signed());
-        let checkpoint = Checkpoint {
-            checkpoint_id: path.checkpoint_id(),
-            checkpoint_type: save.kind,
-            time,
-            tinker_path: path.clone(),
-            size_bytes: Some(SIZE_BYTES),
-            public: false,
-            user_metadata: save.user_metadata,
-            expires_at: save.ttl_seconds.map(|seconds| time + span(seconds)),
-        };
+        let mut checkpoint = Checkpoint::new(path.clone(), time);
+        checkpoint.size_bytes = Some(SIZE_BYTES);
+        checkpoint.user_metadata = save.user_metadata;
+        checkpoint.expires_at = save.ttl_seconds.map(|seconds| time + span(seconds));
         let model = &self.models[&save.model_id];
         let stored = Stored {
             checkpoint,
@@ -164,7 +158,7 @@ pub(super) fn save_weights_external(
             ..Save::new(body.model_id, CheckpointKind::External, body.path)
         };
         let size_bytes = Some(SIZE_BYTES);
-        state.saved(save, |path| tagged(&ExternalSave { path, size_bytes }))
+        state.saved(save, |path| tagged(&ExternalSave::new(path, size_bytes)))
     };
     let operation = "save_weights_external";
     submit(
@@ -324,15 +318,11 @@ pub(super) fn weights_info(shared: &Shared, request: &Recorded) -> Reply {
         return refuse(400, "not a path");
     };
     match shared.state().stored(&path) {
-        Some(stored) => Reply::json(&WeightsInfo {
-            base_model: stored.base_model.clone(),
-            is_lora: true,
-            optimizer_config: stored.optimizer.clone(),
-            lora_rank: Some(stored.lora.rank),
-            train_unembed: Some(stored.lora.train_unembed),
-            train_mlp: Some(stored.lora.train_mlp),
-            train_attn: Some(stored.lora.train_attn),
-        }),
+        Some(stored) => {
+            let mut info = WeightsInfo::new(stored.base_model.as_str(), &stored.lora);
+            info.optimizer_config = stored.optimizer.clone();
+            Reply::json(&info)
+        }
         None => refuse(404, "no such checkpoint"),
     }
 }
@@ -359,7 +349,7 @@ pub(super) fn copy_weights(shared: &Shared, request: &Recorded) -> Reply {
     stored.checkpoint.expires_at = None;
     stored.checkpoint.time = state.now();
     state.checkpoints.push(stored);
-    let copied = CopiedWeights { tinker_path: path };
+    let copied = CopiedWeights::new(path);
     let copied = serde_json::to_value(copied).expect("a path is text");
     state.copies.insert(key.to_owned(), copied.clone());
     Reply::json(&copied)

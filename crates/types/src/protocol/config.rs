@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Settings that a client reads once, when it starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct ClientConfig {
     /// Exchanges the credential for a short-lived token.
     pub pjwt_auth_enabled: bool,
@@ -72,6 +73,7 @@ impl Default for ClientConfig {
 /// Settings that a client reads again and again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct DynamicConfig {
     /// How often to read them.
     pub refresh_interval_sec: u64,

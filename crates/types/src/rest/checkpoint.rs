@@ -1,5 +1,5 @@
 use super::Cursor;
-use crate::training::OptimizerConfig;
+use crate::training::{LoraConfig, OptimizerConfig};
 use crate::{CheckpointKind, TinkerPath, UserMetadata};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 /// A saved checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Checkpoint {
     /// Its id within the run, `{kind}/{name}`.
     pub checkpoint_id: String,
@@ -31,8 +32,25 @@ pub struct Checkpoint {
     pub expires_at: Option<Timestamp>,
 }
 
+impl Checkpoint {
+    /// Makes a private checkpoint that is kept for ever.
+    pub fn new(tinker_path: TinkerPath, time: Timestamp) -> Self {
+        Self {
+            checkpoint_id: tinker_path.checkpoint_id(),
+            checkpoint_type: tinker_path.kind(),
+            time,
+            tinker_path,
+            size_bytes: None,
+            public: false,
+            user_metadata: None,
+            expires_at: None,
+        }
+    }
+}
+
 /// A page of checkpoints, newest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct CheckpointPage {
     /// The checkpoints.
     pub checkpoints: Vec<Checkpoint>,
@@ -41,8 +59,19 @@ pub struct CheckpointPage {
     pub cursor: Option<Cursor>,
 }
 
+impl CheckpointPage {
+    /// Makes a page, or with no cursor a whole listing.
+    pub fn new(checkpoints: Vec<Checkpoint>, cursor: Option<Cursor>) -> Self {
+        Self {
+            checkpoints,
+            cursor,
+        }
+    }
+}
+
 /// What is known of a checkpoint's weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct WeightsInfo {
     /// The model they belong to.
     pub base_model: String,
@@ -65,8 +94,24 @@ pub struct WeightsInfo {
     pub train_attn: Option<bool>,
 }
 
+impl WeightsInfo {
+    /// Describes the weights of an adapter.
+    pub fn new(base_model: impl Into<String>, lora: &LoraConfig) -> Self {
+        Self {
+            base_model: base_model.into(),
+            is_lora: true,
+            optimizer_config: OptimizerConfig::default(),
+            lora_rank: Some(lora.rank),
+            train_unembed: Some(lora.train_unembed),
+            train_mlp: Some(lora.train_mlp),
+            train_attn: Some(lora.train_attn),
+        }
+    }
+}
+
 /// Where the files of an external checkpoint can be downloaded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ExternalWeightsUrls {
     /// Signed links by relative path. They need no credential.
     pub urls: BTreeMap<String, String>,
@@ -75,18 +120,44 @@ pub struct ExternalWeightsUrls {
     pub expires: Timestamp,
 }
 
+impl ExternalWeightsUrls {
+    /// Makes a set of links.
+    pub fn new(urls: BTreeMap<String, String>, expires: Timestamp) -> Self {
+        Self { urls, expires }
+    }
+}
+
 /// Where a checkpoint was copied to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct CopiedWeights {
     /// The copy's path.
     pub tinker_path: TinkerPath,
 }
 
+impl CopiedWeights {
+    /// Names the copy.
+    pub fn new(tinker_path: TinkerPath) -> Self {
+        Self { tinker_path }
+    }
+}
+
 /// Where an adapter that was made elsewhere can be found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ImportedWeights {
     /// The checkpoint to train on.
     pub tinker_path: TinkerPath,
     /// The checkpoint to sample from.
     pub sampler_path: TinkerPath,
+}
+
+impl ImportedWeights {
+    /// Names the two checkpoints.
+    pub fn new(tinker_path: TinkerPath, sampler_path: TinkerPath) -> Self {
+        Self {
+            tinker_path,
+            sampler_path,
+        }
+    }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A training run: a model and what was saved of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct TrainingRun {
     /// Which run; also its model's id.
     pub training_run_id: ModelId,
@@ -34,11 +35,45 @@ pub struct TrainingRun {
     pub user_metadata: Option<UserMetadata>,
 }
 
+impl TrainingRun {
+    /// Makes a run that trains an adapter and has saved nothing yet.
+    pub fn new(
+        training_run_id: ModelId,
+        base_model: impl Into<String>,
+        model_owner: impl Into<String>,
+        last_request_time: Timestamp,
+    ) -> Self {
+        Self {
+            training_run_id,
+            base_model: base_model.into(),
+            model_owner: model_owner.into(),
+            is_lora: true,
+            corrupted: false,
+            lora_rank: None,
+            last_request_time,
+            last_checkpoint: None,
+            last_sampler_checkpoint: None,
+            user_metadata: None,
+        }
+    }
+}
+
 /// A page of training runs, newest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct TrainingRunPage {
     /// The runs.
     pub training_runs: Vec<TrainingRun>,
     /// Where the page lies.
     pub cursor: Cursor,
+}
+
+impl TrainingRunPage {
+    /// Makes a page.
+    pub fn new(training_runs: Vec<TrainingRun>, cursor: Cursor) -> Self {
+        Self {
+            training_runs,
+            cursor,
+        }
+    }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Why generation of a sequence ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum StopReason {
     /// A stop token or text was generated.
     Stop,
@@ -45,11 +46,19 @@ impl SampledSequence {
 
 /// Draws at each prompt position after the first: two `[prompt length - 1, k]` tensors.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct PromptAltTokens {
     /// The drawn tokens (`int64`).
     pub tokens: TensorData,
     /// Their log-probabilities (`float32`).
     pub logprobs: TensorData,
+}
+
+impl PromptAltTokens {
+    /// Joins the two tensors.
+    pub fn new(tokens: TensorData, logprobs: TensorData) -> Self {
+        Self { tokens, logprobs }
+    }
 }
 
 /// The result of sampling.

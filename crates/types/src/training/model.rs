@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// What is known of a model's architecture and tokenizer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct ModelData {
     /// The architecture.
     pub arch: Option<String>,

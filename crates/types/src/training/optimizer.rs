@@ -278,10 +278,18 @@ impl From<DimuonParams> for OptimizerParams {
 
 /// What an optimizer step reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct OptimStepOutput {
     /// Numbers about the step, such as gradient norms. Their names are the server's.
     #[serde(default, with = "crate::protocol::number::metrics")]
     pub metrics: Option<Metrics>,
+}
+
+impl OptimStepOutput {
+    /// Makes a report.
+    pub fn new(metrics: Option<Metrics>) -> Self {
+        Self { metrics }
+    }
 }
 
 #[cfg(test)]

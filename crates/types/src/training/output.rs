@@ -192,16 +192,14 @@ impl OutputRecord {
 ///
 /// let logprobs = BatchedTensor::from_datums([&[-1.0][..], &[-2.0, -3.0]]);
 /// let record = OutputRecord::new(2, BTreeMap::from([("logprobs".to_owned(), logprobs)]))?;
-/// let output = ForwardBackwardOutput {
-///     output_type: "TorchLossReturn".to_owned(),
-///     records: vec![record],
-///     metrics: BTreeMap::from([("loss:sum".to_owned(), 6.0)]),
-/// };
+/// let metrics = BTreeMap::from([("loss:sum".to_owned(), 6.0)]);
+/// let output = ForwardBackwardOutput::new("TorchLossReturn", vec![record], metrics);
 /// assert_eq!(output.logprobs(1), Some(&[-2.0, -3.0][..]));
 /// assert_eq!(output.loss(), Some(6.0));
 /// # Ok::<(), tinkrs_types::InvalidInput>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct ForwardBackwardOutput {
     /// The server's name for the kind of output; informational.
     pub output_type: String,
@@ -212,6 +210,19 @@ pub struct ForwardBackwardOutput {
 }
 
 impl ForwardBackwardOutput {
+    /// Makes a result.
+    pub fn new(
+        output_type: impl Into<String>,
+        records: Vec<OutputRecord>,
+        metrics: Metrics,
+    ) -> Self {
+        Self {
+            output_type: output_type.into(),
+            records,
+            metrics,
+        }
+    }
+
     /// Returns the number of datums.
     pub fn datums(&self) -> usize {
         self.records.iter().map(OutputRecord::datums).sum()

@@ -107,9 +107,10 @@ pub fn encode_apart(request: &SampleRequest, prompt: &ModelInput, seq_id: u64) -
 /// Writes a result as a `SampleResponse` message.
 pub fn encode_result(output: SampleOutput) -> Vec<u8> {
     let sequence = |sequence: SampledSequence| proto::SampledSequence {
+        // The message knows these two; a reason of its own would have to be added to it.
         stop_reason: match sequence.stop_reason {
-            StopReason::Stop => ProtoStopReason::Stop.into(),
             StopReason::Length => ProtoStopReason::Length.into(),
+            _ => ProtoStopReason::Stop.into(),
         },
         tokens: le::lend(sequence.tokens),
         logprobs: sequence.logprobs.map(le::lend),
@@ -169,10 +170,10 @@ fn decode_message(message: proto::SampleResponse) -> Result<SampleOutput, Invali
             tensor::from_proto(tensor.unwrap_or_default())
                 .map_err(|e| e.inside(&format!("prompt_alt_tokens.{field}")))
         };
-        output.prompt_alt_tokens = Some(PromptAltTokens {
-            tokens: read("tokens", draws.tokens)?,
-            logprobs: read("logprobs", draws.logprobs)?,
-        });
+        output.prompt_alt_tokens = Some(PromptAltTokens::new(
+            read("tokens", draws.tokens)?,
+            read("logprobs", draws.logprobs)?,
+        ));
     }
     Ok(output)
 }

@@ -304,11 +304,11 @@ fn decode_message(
         .into_iter()
         .map(record)
         .collect::<Result<Vec<_>, _>>()?;
-    Ok(ForwardBackwardOutput {
-        output_type: displayed_type(message.loss_fn_output_type, records.is_empty()),
+    Ok(ForwardBackwardOutput::new(
+        displayed_type(message.loss_fn_output_type, records.is_empty()),
         records,
-        metrics: message.metrics,
-    })
+        message.metrics,
+    ))
 }
 
 /// Returns the name of the output's type without its module.

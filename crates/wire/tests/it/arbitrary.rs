@@ -234,10 +234,8 @@ pub(crate) fn forward_backward_output() -> impl Strategy<Value = ForwardBackward
         vec(record, 0..3),
         btree_map(text(), any_f64(), 0..4),
     );
-    parts.prop_map(|(output_type, records, metrics)| ForwardBackwardOutput {
-        output_type,
-        records,
-        metrics,
+    parts.prop_map(|(output_type, records, metrics)| {
+        ForwardBackwardOutput::new(output_type, records, metrics)
     })
 }
 
@@ -270,7 +268,7 @@ fn sequence() -> impl Strategy<Value = SampledSequence> {
 
 pub(crate) fn sample_output() -> impl Strategy<Value = SampleOutput> {
     let draws = (tensor(any_f32()), tensor(any_f32()));
-    let draws = draws.prop_map(|(tokens, logprobs)| PromptAltTokens { tokens, logprobs });
+    let draws = draws.prop_map(|(tokens, logprobs)| PromptAltTokens::new(tokens, logprobs));
     let parts = (
         vec(sequence(), 0..4),
         option::of(vec(any_f32(), 1..6)),

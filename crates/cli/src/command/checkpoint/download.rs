@@ -87,8 +87,8 @@ pub(super) async fn fetch(
             let _ = service.close(reason, None).await;
             result
         }
-        CheckpointKind::Sampler => Err(anyhow!(
-            "{path} is a sampler checkpoint, which cannot be downloaded"
+        kind => Err(anyhow!(
+            "{path} is a {kind} checkpoint, which cannot be downloaded"
         )
         .context(Hint(
             "download a training checkpoint of the same run: `tinkrs checkpoint list --run-id RUN`",

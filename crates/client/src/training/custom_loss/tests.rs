@@ -50,11 +50,11 @@ impl FakeServer {
         }
         let logprobs = BatchedTensor::from_datums(outputs.iter().map(Vec::as_slice));
         let fields = BTreeMap::from([("logprobs".to_owned(), logprobs)]);
-        let output = ForwardBackwardOutput {
-            output_type: "TorchLossReturn".to_owned(),
-            records: vec![OutputRecord::new(data.len(), fields).unwrap()],
-            metrics: Metrics::from([("loss:sum".to_owned(), loss), ("mfu:mean".to_owned(), 0.5)]),
-        };
+        let output = ForwardBackwardOutput::new(
+            "TorchLossReturn".to_owned(),
+            vec![OutputRecord::new(data.len(), fields).unwrap()],
+            Metrics::from([("loss:sum".to_owned(), loss), ("mfu:mean".to_owned(), 0.5)]),
+        );
         (output, gradient)
     }
 
@@ -237,10 +237,7 @@ fn a_fault_is_named_by_datum_and_field() {
         let logprobs = BatchedTensor::from_datums(datums.iter().copied());
         let fields = BTreeMap::from([("logprobs".to_owned(), logprobs)]);
         let records = vec![OutputRecord::new(datums.len(), fields).unwrap()];
-        let output = ForwardBackwardOutput {
-            records,
-            ..ForwardBackwardOutput::default()
-        };
+        let output = ForwardBackwardOutput::new("", records, Metrics::new());
         logprobs_error(&[datum(), datum()], &output)
     };
     let cases = [
@@ -298,10 +295,8 @@ fn the_result_reports_the_custom_loss_and_the_callers_metrics() {
             .map(|(key, value)| ((*key).to_owned(), *value))
             .collect()
     };
-    let output = ForwardBackwardOutput {
-        metrics: metrics(&[("loss:sum", 9.0), ("mfu:mean", 0.5)]),
-        ..ForwardBackwardOutput::default()
-    };
+    let theirs = metrics(&[("loss:sum", 9.0), ("mfu:mean", 0.5)]);
+    let output = ForwardBackwardOutput::new("", vec![], theirs);
     // A metric of the caller named like the loss does not hide the loss.
     let own = metrics(&[("mine", 1.0), ("mfu:mean", 0.25), ("loss:sum", 3.0)]);
     let output = finish(output, 2.0, own).unwrap();

@@ -200,19 +200,13 @@ pub(super) fn decode_result(body: &[u8]) -> Result<ForwardBackwardOutput, Decode
         });
         OutputRecord::new(1, fields.collect::<Result<_, InvalidInput>>()?)
     };
-    Ok(ForwardBackwardOutput {
-        output_type: json.loss_fn_output_type,
-        records: json
-            .loss_fn_outputs
-            .into_iter()
-            .map(record)
-            .collect::<Result<_, _>>()?,
-        metrics: json
-            .metrics
-            .into_iter()
-            .map(|(name, value)| (name, value.0))
-            .collect(),
-    })
+    let records = json.loss_fn_outputs.into_iter().map(record);
+    let metrics = json.metrics.into_iter();
+    Ok(ForwardBackwardOutput::new(
+        json.loss_fn_output_type,
+        records.collect::<Result<_, _>>()?,
+        metrics.map(|(name, value)| (name, value.0)).collect(),
+    ))
 }
 
 #[cfg(test)]

@@ -86,14 +86,14 @@ impl Server {
     pub(super) fn links(&self) -> ExternalWeightsUrls {
         let state = self.state.lock().unwrap();
         let link = |name: &String| format!("{}/{name}?signature=hidden", self.address);
-        ExternalWeightsUrls {
-            urls: state
+        ExternalWeightsUrls::new(
+            state
                 .files
                 .keys()
                 .map(|name| (name.clone(), link(name)))
                 .collect(),
-            expires: Timestamp::now() + std::time::Duration::from_secs(3_600),
-        }
+            Timestamp::now() + std::time::Duration::from_secs(3_600),
+        )
     }
 
     /// Returns the heads of the requests so far, and forgets them.

@@ -71,7 +71,7 @@ impl Server {
         }
         for id in runs {
             let stored = store.run(&id).ok().flatten();
-            let is_stored = stored.is_some_and(|run| run.record.closed.is_some());
+            let is_stored = stored.is_some_and(|(run, _)| run.record.closed.is_some());
             let mut registry = self.registry();
             let Some(run) = registry.runs.get(&id).filter(|run| run.is_over()) else {
                 continue;

@@ -180,12 +180,12 @@ impl Registry {
         if self.runs.contains_key(id) {
             return Ok(());
         }
-        let Some(stored) = self.store.run(id)? else {
+        let Some((stored, requests)) = self.store.run(id)? else {
             return Ok(());
         };
         let mut run = Run::new(stored.record, stored.next);
         run.last_request = stored.last_request;
-        for (number, promised) in stored.requests {
+        for (number, promised) in requests {
             run.promise(number, promised);
         }
         self.runs.insert(id.clone(), run);

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use rusqlite::{ErrorCode, Transaction, params};
-use serde::Serialize;
+use rusqlite::{ErrorCode, Transaction};
 use serde_json::{Map, Value};
 use tinkrs_types::{ModelId, RequestId, SamplingSessionId, SessionId, TinkerPath};
 
 use super::files::Files;
+use super::tables::{audit, records, requests, runs, spans, usage};
 use crate::auth::Owner;
 use crate::outcome::Outcome;
 use crate::record::{RunRecord, SamplerRecord, SavedCheckpoint, SessionRecord};
@@ -193,9 +193,6 @@ impl ApplyError {
     }
 }
 
-/// How many spans are kept for traces.
-const SPANS: i64 = 200_000;
-
 /// Makes a change inside a transaction. Files that are not needed after its commit go to `unneeded`.
 pub(super) fn apply(
     change: &Change,
@@ -210,68 +207,44 @@ pub(super) fn apply(
                 apply(change, on, files, unneeded)?;
             }
         }
-        Change::Session(record) => put(on, "sessions", "id", record.id.as_str(), record)?,
+        Change::Session(record) => records::SESSIONS.put(on, record.id.as_str(), record)?,
         Change::Run { record, is_new } => {
             if *is_new {
-                let now = record.created_at.as_millisecond();
-                on.prepare_cached(
-                    "INSERT OR IGNORE INTO runs (id, record, last_request, next) VALUES (?, ?, ?, 0)",
-                )?
-                .execute(params![record.id.as_str(), text(record), now])?;
+                runs::insert(on, record)?;
             }
-            on.prepare_cached("UPDATE runs SET record = ? WHERE id = ?")?
-                .execute(params![text(record), record.id.as_str()])?;
+            runs::set_record(on, record)?;
         }
         Change::RunClosed(record) => {
-            on.prepare_cached("UPDATE runs SET record = ?, snapshot = NULL WHERE id = ?")?
-                .execute(params![text(record), record.id.as_str()])?;
-            drop_bodies(on, files, record.id.as_str(), i64::MAX, unneeded)?;
+            runs::set_record(on, record)?;
+            runs::set_snapshot(on, &record.id, None)?;
+            drop_bodies(on, files, &record.id, i64::MAX, unneeded)?;
             unneeded.push(files.snapshots(&record.id));
         }
-        Change::Abandoned { run, next } => {
-            on.prepare_cached("UPDATE runs SET next = max(next, ?) WHERE id = ?")?
-                .execute(params![next, run.as_str()])?;
-        }
+        Change::Abandoned { run, next } => runs::advance(on, run, *next)?,
         Change::Snapshot { run, number } => snapshot(on, files, run, *number, unneeded)?,
-        Change::Sampler(record) => put(on, "samplers", "id", record.id.as_str(), record)?,
-        Change::SamplerGone(id) => {
-            on.prepare_cached("DELETE FROM samplers WHERE id = ?")?
-                .execute([id.as_str()])?;
-        }
+        Change::Sampler(record) => records::SAMPLERS.put(on, record.id.as_str(), record)?,
+        Change::SamplerGone(id) => records::SAMPLERS.remove(on, id.as_str())?,
         Change::Checkpoint { saved, replaced } => {
-            let path = saved.path().to_string();
-            put(on, "checkpoints", "path", &path, saved)?;
+            records::CHECKPOINTS.put(on, &saved.path().to_string(), saved)?;
             unneeded.extend(replaced.iter().map(|folder| files.root().join(folder)));
         }
         Change::CheckpointGone { path, folder } => {
-            on.prepare_cached("DELETE FROM checkpoints WHERE path = ?")?
-                .execute([path.to_string()])?;
+            records::CHECKPOINTS.remove(on, &path.to_string())?;
             unneeded.extend(folder.iter().map(|folder| files.root().join(folder)));
         }
-        Change::Loss { id, record } => {
-            on.prepare_cached("INSERT OR REPLACE INTO losses VALUES (?, ?)")?
-                .execute(params![id, record])?;
-        }
-        Change::LossGone(id) => {
-            on.prepare_cached("DELETE FROM losses WHERE id = ?")?
-                .execute([id])?;
-        }
+        Change::Loss { id, record } => records::LOSSES.put_text(on, id, record)?,
+        Change::LossGone(id) => records::LOSSES.remove(on, id)?,
         Change::Request(request) => accept(request, on, files, unneeded)?,
         Change::Ended { id, ending } => end(id, ending, on, files, unneeded)?,
         Change::ResultsGone(ids) => {
             for id in ids {
-                drop_result(on, files, id, unneeded)?;
+                unneeded.push(files.result(id));
+                if requests::drop_result(on, id)? {
+                    unneeded.push(files.body(id));
+                }
             }
         }
-        Change::Audit(entry) => {
-            on.prepare_cached("INSERT INTO audit VALUES (?, ?, ?, ?)")?
-                .execute(params![
-                    entry.time.as_millisecond(),
-                    entry.owner.to_string(),
-                    entry.event,
-                    text(&entry.details)
-                ])?;
-        }
+        Change::Audit(entry) => audit::insert(on, entry)?,
     }
     Ok(())
 }
@@ -289,23 +262,11 @@ fn accept(
     if waits {
         write_file(files, files.body(&request.id), &request.body)?;
     }
-    on.prepare_cached("INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)")?
-        .execute(params![
-            request.id.as_str(),
-            request.owner.to_string(),
-            request.kind,
-            request.subject,
-            request.number,
-            request.digest,
-            request.seed.cast_signed(),
-            request.accepted.as_millisecond(),
-            waits,
-        ])?;
+    requests::insert(on, request, waits)?;
     if let Some(outcome) = &request.outcome {
         store_outcome(&request.id, outcome, on, files)?;
     }
-    on.prepare_cached("UPDATE runs SET last_request = ? WHERE id = ?")?
-        .execute(params![request.accepted.as_millisecond(), request.subject])?;
+    runs::set_last_request(on, &request.subject, request.accepted)?;
     Ok(())
 }
 
@@ -322,50 +283,23 @@ fn end(
     }
     match &ending.of_run {
         Some((run, number)) => {
-            on.prepare_cached("UPDATE runs SET next = max(next, ?) WHERE id = ?")?
-                .execute(params![number.saturating_add(1), run.as_str()])?;
+            runs::advance(on, run, number.saturating_add(1))?;
             if ending.with_snapshot {
                 snapshot(on, files, run, *number, unneeded)?;
             }
         }
         // Only a run's operations are ever repeated after they have ended.
         None => {
-            on.prepare_cached("UPDATE requests SET has_body = 0 WHERE id = ?")?
-                .execute([id.as_str()])?;
+            requests::drop_body(on, id)?;
             unneeded.push(files.body(id));
         }
     }
     let now = Timestamp::now();
     if let Some((session, started)) = &ending.begun {
-        on.prepare_cached(
-            "INSERT INTO spans
-             SELECT NULL, ?, id, kind, subject, number, outcome, accepted, ?, ?
-             FROM requests WHERE id = ?",
-        )?
-        .execute(params![
-            session.as_str(),
-            started.as_millisecond(),
-            now.as_millisecond(),
-            id.as_str()
-        ])?;
-        // One comes, one goes: the newest ones of all sessions together are kept.
-        on.prepare_cached("DELETE FROM spans WHERE number <= ?")?
-            .execute([on.last_insert_rowid() - SPANS])?;
+        spans::insert(on, id, session, *started, now)?;
     }
-    let hour = now.as_second() / 3600;
-    let mut add = on.prepare_cached(
-        "INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?)
-         ON CONFLICT DO UPDATE SET amount = amount + excluded.amount",
-    )?;
-    for usage in &ending.usage {
-        add.execute(params![
-            hour,
-            usage.owner.to_string(),
-            usage.base_model,
-            usage.session.as_ref().map_or("", SessionId::as_str),
-            usage.kind.name(),
-            usage.tokens.cast_signed(),
-        ])?;
+    for used in &ending.usage {
+        usage::add(on, now.as_second() / 3600, used)?;
     }
     Ok(())
 }
@@ -377,18 +311,11 @@ fn store_outcome(
     files: &Files,
 ) -> Result<(), ApplyError> {
     write_file(files, files.result(id), &outcome.bytes)?;
-    let size = outcome.bytes.len() as u64;
-    on.prepare_cached("UPDATE requests SET outcome = ?, size = ? WHERE id = ?")?
-        .execute(params![
-            outcome.kind.name(),
-            size.cast_signed(),
-            id.as_str()
-        ])?;
-    Ok(())
+    Ok(requests::set_outcome(on, id, outcome)?)
 }
 
-/// Notes a snapshot, and forgets what it replaces: the one before it, and the bodies of the
-/// operations that it has seen.
+/// Notes a snapshot, and drops what it replaces: the one before it, and the bodies of the
+/// operations that it includes.
 fn snapshot(
     on: &Transaction<'_>,
     files: &Files,
@@ -396,9 +323,7 @@ fn snapshot(
     number: i64,
     unneeded: &mut Vec<PathBuf>,
 ) -> Result<(), ApplyError> {
-    let old: Option<i64> = on
-        .prepare_cached("SELECT snapshot FROM runs WHERE id = ?")?
-        .query_row([run.as_str()], |row| row.get(0))?;
+    let old = runs::snapshot(on, run)?;
     if old.is_some_and(|old| old > number) {
         // It took longer to write than one that was begun later.
         unneeded.push(files.snapshot(run, number));
@@ -407,80 +332,23 @@ fn snapshot(
     if let Some(old) = old.filter(|old| *old != number) {
         unneeded.push(files.snapshot(run, old));
     }
-    on.prepare_cached("UPDATE runs SET snapshot = ? WHERE id = ?")?
-        .execute(params![number, run.as_str()])?;
-    drop_bodies(on, files, run.as_str(), number, unneeded)
+    runs::set_snapshot(on, run, Some(number))?;
+    drop_bodies(on, files, run, number, unneeded)
 }
 
-/// Drops a result. The operation of a run stays in the journal without it until a snapshot has seen
-/// it: a restart repeats it.
-fn drop_result(
-    on: &Transaction<'_>,
-    files: &Files,
-    id: &RequestId,
-    unneeded: &mut Vec<PathBuf>,
-) -> Result<(), ApplyError> {
-    unneeded.push(files.result(id));
-    let kept = on
-        .prepare_cached(
-            "UPDATE requests SET size = NULL
-             WHERE id = ? AND has_body = 1 AND outcome IS NOT 'failed' AND EXISTS (
-                 SELECT 1 FROM runs
-                 WHERE runs.id = requests.subject AND runs.record ->> '$.closed' IS NULL
-             )",
-        )?
-        .execute([id.as_str()])?;
-    if kept == 0 {
-        on.prepare_cached("DELETE FROM requests WHERE id = ?")?
-            .execute([id.as_str()])?;
-        unneeded.push(files.body(id));
-    }
-    Ok(())
-}
-
-/// Drops the bodies of a run's ended operations up to a number, and with them those operations
-/// whose results are not kept any longer.
 fn drop_bodies(
     on: &Transaction<'_>,
     files: &Files,
-    run: &str,
-    number: i64,
+    run: &ModelId,
+    up_to: i64,
     unneeded: &mut Vec<PathBuf>,
 ) -> Result<(), ApplyError> {
-    let mut query = on.prepare_cached(
-        "UPDATE requests SET has_body = 0
-         WHERE subject = ? AND number <= ? AND has_body = 1 AND outcome IS NOT NULL RETURNING id",
-    )?;
-    let ids = query.query_map(params![run, number], |row| row.get::<_, String>(0))?;
-    for id in ids {
-        unneeded.push(files.body(&RequestId::new(id?)));
-    }
-    on.prepare_cached(
-        "DELETE FROM requests
-         WHERE subject = ? AND number <= ? AND has_body = 0 AND outcome NOT NULL AND size IS NULL",
-    )?
-    .execute(params![run, number])?;
+    let dropped = requests::drop_bodies(on, run, up_to)?;
+    unneeded.extend(dropped.iter().map(|id| files.body(id)));
     Ok(())
 }
 
 fn write_file(files: &Files, path: PathBuf, bytes: &[u8]) -> Result<(), ApplyError> {
     let written = files.write(&path, bytes);
     written.map_err(|error| ApplyError::File(error, path))
-}
-
-fn put(
-    on: &Transaction<'_>,
-    table: &str,
-    key: &str,
-    id: &str,
-    record: &impl Serialize,
-) -> rusqlite::Result<()> {
-    let sql = format!("INSERT OR REPLACE INTO {table} ({key}, record) VALUES (?, ?)");
-    on.prepare_cached(&sql)?
-        .execute(params![id, text(record)])?;
-    Ok(())
-}
-
-fn text(record: &impl Serialize) -> String {
-    serde_json::to_string(record).expect("records have text keys")
 }

@@ -4,16 +4,13 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::PathBuf;
 
-use jiff::Timestamp;
-use rusqlite::{Connection, Row, types::Type};
-use serde::de::DeserializeOwned;
-use tinkrs_types::RequestId;
+use rusqlite::Connection;
 
-use super::change::Digest;
 use super::files::{Files, remove};
-use crate::auth::Owner;
-use crate::outcome::OutcomeKind;
-use crate::record::{RunRecord, SamplerRecord, SavedCheckpoint, SessionRecord};
+use super::tables::records;
+use super::tables::requests::{self, LoadedRequest};
+use super::tables::runs::{self, LoadedRun};
+use crate::record::{SamplerRecord, SavedCheckpoint, SessionRecord};
 
 /// All that a data folder holds.
 #[derive(Debug, Default)]
@@ -29,78 +26,21 @@ pub(crate) struct Loaded {
     pub(crate) requests: Vec<LoadedRequest>,
 }
 
-#[derive(Debug)]
-pub(crate) struct LoadedRun {
-    pub(crate) record: RunRecord,
-    pub(crate) last_request: Timestamp,
-    pub(crate) next: i64,
-    pub(crate) snapshot: Option<i64>,
-}
-
-#[derive(Debug)]
-pub(crate) struct LoadedRequest {
-    pub(crate) id: RequestId,
-    pub(crate) owner: Owner,
-    pub(crate) kind: String,
-    pub(crate) subject: String,
-    pub(crate) number: Option<i64>,
-    pub(crate) digest: Digest,
-    pub(crate) seed: u64,
-    pub(crate) has_body: bool,
-    /// What its result is, if it has ended, and how large, if that is still kept.
-    pub(crate) outcome: Option<(OutcomeKind, Option<u64>)>,
-}
-
 /// Reads everything, and counts this start.
-pub(super) fn load(connection: &mut Connection) -> rusqlite::Result<Loaded> {
+pub(super) fn load(connection: &Connection) -> rusqlite::Result<Loaded> {
     let epoch: i64 = connection.query_row(
         "UPDATE starts SET epoch = epoch + 1 RETURNING epoch",
         [],
-        |row| row.get(0),
+        |row| row.get("epoch"),
     )?;
     Ok(Loaded {
         epoch: epoch.cast_unsigned(),
-        sessions: records(connection, "SELECT record FROM sessions")?,
-        runs: rows(
-            connection,
-            "SELECT record, last_request, next, snapshot FROM runs",
-            |row| {
-                Ok(LoadedRun {
-                    record: record(row, 0)?,
-                    last_request: time(row, 1)?,
-                    next: row.get(2)?,
-                    snapshot: row.get(3)?,
-                })
-            },
-        )?,
-        samplers: records(connection, "SELECT record FROM samplers")?,
-        checkpoints: records(connection, "SELECT record FROM checkpoints")?,
-        losses: rows(connection, "SELECT id, record FROM losses", |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })?,
-        requests: rows(
-            connection,
-            "SELECT id, owner, kind, subject, number, digest, seed, has_body, outcome, size
-             FROM requests ORDER BY accepted, rowid",
-            request,
-        )?,
-    })
-}
-
-fn request(row: &Row<'_>) -> rusqlite::Result<LoadedRequest> {
-    let outcome: Option<String> = row.get(8)?;
-    let size: Option<i64> = row.get(9)?;
-    let kind = outcome.as_deref().and_then(OutcomeKind::from_name);
-    Ok(LoadedRequest {
-        id: RequestId::new(row.get::<_, String>(0)?),
-        owner: owner(row, 1)?,
-        kind: row.get(2)?,
-        subject: row.get(3)?,
-        number: row.get(4)?,
-        digest: row.get(5)?,
-        seed: row.get::<_, i64>(6)?.cast_unsigned(),
-        has_body: row.get(7)?,
-        outcome: kind.map(|kind| (kind, size.map(i64::cast_unsigned))),
+        sessions: records::SESSIONS.all(connection)?,
+        runs: runs::all(connection)?,
+        samplers: records::SAMPLERS.all(connection)?,
+        checkpoints: records::CHECKPOINTS.all(connection)?,
+        losses: records::LOSSES.all_texts(connection)?,
+        requests: requests::all(connection)?,
     })
 }
 
@@ -150,36 +90,4 @@ fn sweep(folder: PathBuf, depth: u32, known: &HashSet<PathBuf>) {
             remove(&path);
         }
     }
-}
-
-fn records<T: DeserializeOwned>(connection: &Connection, sql: &str) -> rusqlite::Result<Vec<T>> {
-    rows(connection, sql, |row| record(row, 0))
-}
-
-fn rows<T>(
-    connection: &Connection,
-    sql: &str,
-    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-) -> rusqlite::Result<Vec<T>> {
-    connection.prepare(sql)?.query_map([], read)?.collect()
-}
-
-pub(super) fn record<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
-    let text: String = row.get(column)?;
-    serde_json::from_str(&text).map_err(|error| {
-        rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
-    })
-}
-
-fn owner(row: &Row<'_>, column: usize) -> rusqlite::Result<Owner> {
-    let text: String = row.get(column)?;
-    text.parse().map_err(|error| {
-        rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
-    })
-}
-
-pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Timestamp> {
-    Timestamp::from_millisecond(row.get(column)?).map_err(|error| {
-        rusqlite::Error::FromSqlConversionFailure(column, Type::Integer, Box::new(error))
-    })
 }

@@ -16,6 +16,7 @@ pub(crate) mod files;
 pub(crate) mod load;
 mod query;
 mod schema;
+mod tables;
 mod writer;
 
 use std::fs::{File, TryLockError};
@@ -30,8 +31,10 @@ use tokio::sync::oneshot;
 
 pub(crate) use change::{AuditEntry, Change, Digest, Ending, NewRequest, Usage, UsageKind};
 pub(crate) use files::Files;
-pub(crate) use load::{Loaded, LoadedRequest, LoadedRun};
-pub(crate) use query::UsageRow;
+pub(crate) use load::Loaded;
+pub(crate) use tables::requests::LoadedRequest;
+pub(crate) use tables::runs::LoadedRun;
+pub(crate) use tables::usage::UsageRow;
 
 use crate::lock::lock;
 use writer::{Message, Told};
@@ -41,8 +44,14 @@ use writer::{Message, Told};
 pub(crate) enum OpenError {
     #[error("another server uses it")]
     Used,
-    #[error("it was written by a newer version of this program")]
-    Newer,
+    #[error(
+        "it was written by a newer version of this program: its database has version {version}, and \
+         this program reads versions up to {}",
+        schema::VERSION
+    )]
+    Newer { version: i64 },
+    #[error("{} is not a database of this program", .0.display())]
+    NotOurs(PathBuf),
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("could not read {}", .1.display())]
@@ -79,12 +88,9 @@ impl Store {
         }
         let files = Files::open(root)?;
         let database = |error| OpenError::Database(error, files.database());
-        let mut connection = Connection::open(files.database()).map_err(database)?;
-        if schema::prepare(&mut connection).map_err(database)? != schema::VERSION {
-            return Err(OpenError::Newer);
-        }
+        let mut connection = schema::open(&files.database())?;
         connection.set_prepared_statement_cache_capacity(64);
-        let loaded = load::load(&mut connection).map_err(database)?;
+        let loaded = load::load(&connection).map_err(database)?;
         load::remove_orphans(&files, &loaded);
         let reader = Connection::open(files.database()).map_err(database)?;
 

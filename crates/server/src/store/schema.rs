@@ -1,19 +1,33 @@
-//! The tables of the database.
+//! The tables of the database, and how they came to be.
+//!
+//! A database has a version (`PRAGMA user_version`). [`STEPS`] has one step for each version: it
+//! turns a database of the version before into one of its own. A new database goes through all of
+//! them, so there is one description of the tables and no second one to keep in line with it.
+//!
+//! To change a table: append a step here, and change the file of that table in [`tables`](super::tables).
 
-use rusqlite::{Connection, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
 
-/// Raised with every change of the tables, so that an older server refuses a newer folder.
-pub(super) const VERSION: i64 = 1;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::OpenError;
+
+/// What turns a database of version `n` into one of version `n + 1`, by `n`.
+const STEPS: [&str; 2] = [VERSION_1, VERSION_2];
+
+/// The version that this program reads and writes.
+pub(super) const VERSION: i64 = STEPS.len() as i64;
 
 /// What changes rarely is one JSON record; what is looked for or changes often has its own column.
-const TABLES: &str = "
+const VERSION_1: &str = "
     CREATE TABLE sessions (id TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT;
     CREATE TABLE runs (
         id TEXT PRIMARY KEY,
         record TEXT NOT NULL,
         last_request INTEGER NOT NULL,  -- in milliseconds
-        next INTEGER NOT NULL,          -- the number that the run waits for
-        snapshot INTEGER                -- the last number that its snapshot has seen
+        next INTEGER NOT NULL,          -- the sequence id that the run waits for
+        snapshot INTEGER                -- the last sequence id that its snapshot includes
     ) STRICT;
     CREATE TABLE samplers (id TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT;
     CREATE TABLE checkpoints (path TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT;
@@ -49,11 +63,13 @@ const TABLES: &str = "
     ) STRICT;
     CREATE INDEX audit_by_owner ON audit (owner, time);
     CREATE TABLE starts (epoch INTEGER NOT NULL) STRICT;
-    INSERT INTO starts VALUES (0);
+    INSERT INTO starts (epoch) VALUES (0);
 ";
 
-/// What lists and traces are made with. Folders of the first servers lack it; those servers can do with it.
-const INDEXES: &str = "
+/// The later servers of version 1 added the indexes and `spans` without a version of their own, hence
+/// `IF NOT EXISTS`. A request's place is called `seq_id`, as in the API. The application id (`tkrs`)
+/// tells these databases from those of other programs.
+const VERSION_2: &str = "
     CREATE INDEX IF NOT EXISTS sessions_by_owner ON sessions (record ->> '$.owner');
     CREATE INDEX IF NOT EXISTS runs_by_owner ON runs (record ->> '$.owner');
     CREATE TABLE IF NOT EXISTS spans (
@@ -62,34 +78,166 @@ const INDEXES: &str = "
         request TEXT NOT NULL,
         kind TEXT NOT NULL,
         subject TEXT NOT NULL,
-        place INTEGER,                  -- the request's number there
+        place INTEGER,                  -- the request's sequence id there
         outcome TEXT NOT NULL,
         accepted INTEGER NOT NULL,      -- in milliseconds, as the others
         started INTEGER NOT NULL,
         ended INTEGER NOT NULL
     ) STRICT;
     CREATE INDEX IF NOT EXISTS spans_by_session ON spans (session);
+    ALTER TABLE requests RENAME COLUMN number TO seq_id;
+    ALTER TABLE spans RENAME COLUMN place TO seq_id;
+    PRAGMA application_id = 0x746b7273;
 ";
 
-/// Prepares a connection, and makes the tables in a new database.
-///
-/// Returns the version of the tables.
-pub(super) fn prepare(connection: &mut Connection) -> Result<i64> {
+/// Opens the database of this program at a path: a new one, one of this version, or one of an older
+/// version, which is migrated. A copy of the older one stays beside it, as `tinkrs.db.v1`.
+pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
+    let failed = |error: rusqlite::Error| match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => OpenError::NotOurs(path.to_owned()),
+        _ => OpenError::Database(error, path.to_owned()),
+    };
+    // Read before anything is written: another program's file stays as it is.
+    let version = found_version(path).map_err(failed)?;
+    let version = version.ok_or_else(|| OpenError::NotOurs(path.to_owned()))?;
+    if version > VERSION {
+        return Err(OpenError::Newer { version });
+    }
+    let mut connection = Connection::open(path).map_err(failed)?;
     // With a write-ahead log, a commit survives the end of the process without a sync; a loss of
     // power may take the newest commits, never the consistency.
-    connection.pragma_update(None, "journal_mode", "wal")?;
-    connection.pragma_update(None, "synchronous", "normal")?;
+    connection
+        .pragma_update(None, "journal_mode", "wal")
+        .and_then(|()| connection.pragma_update(None, "synchronous", "normal"))
+        .map_err(failed)?;
+    if (1..VERSION).contains(&version) {
+        let copy = keep_copy(&connection, path, version)?;
+        tracing::info!(
+            from = version,
+            to = VERSION,
+            copy = %copy.display(),
+            "migrates the database"
+        );
+    }
+    migrate(&mut connection, version).map_err(failed)?;
+    Ok(connection)
+}
+
+/// Returns the version of a database, 0 if there is none yet, and `None` if it is not of this program.
+fn found_version(path: &Path) -> rusqlite::Result<Option<i64>> {
+    if !path.exists() {
+        return Ok(Some(0));
+    }
+    // Writable, because a write-ahead log that was left behind is read with the file.
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    if version != 0 {
-        if version == VERSION {
-            connection.execute_batch(INDEXES)?;
-        }
-        return Ok(version);
+    let count = |condition: &str| {
+        let sql = format!("SELECT count(*) FROM sqlite_schema WHERE {condition}");
+        connection.query_row(&sql, [], |row| row.get::<_, i64>(0))
+    };
+    let is_ours = match version {
+        // Also what a process left that ended before it had made its tables.
+        0 => count("true")? == 0,
+        1.. => count("type = 'table' AND name IN ('starts', 'requests', 'runs')")? == 3,
+        _ => false,
+    };
+    Ok(is_ours.then_some(version))
+}
+
+/// Copies a database before it is migrated, with all that is in its write-ahead log.
+fn keep_copy(connection: &Connection, path: &Path, version: i64) -> Result<PathBuf, OpenError> {
+    let with = |ending: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(ending);
+        PathBuf::from(name)
+    };
+    let (partial, copy) = (
+        with(&format!(".v{version}.partial")),
+        with(&format!(".v{version}")),
+    );
+    // What a migration left that was interrupted here.
+    if partial.exists() {
+        fs::remove_file(&partial)?;
+    }
+    connection
+        .execute("VACUUM INTO ?", [partial.to_string_lossy()])
+        .map_err(|error| OpenError::Database(error, partial.clone()))?;
+    fs::rename(&partial, &copy)?;
+    Ok(copy)
+}
+
+/// Takes the steps after a version, all of them or none.
+fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Result<()> {
+    let steps = STEPS.iter().skip(version as usize);
+    if steps.len() == 0 {
+        return Ok(());
     }
     let transaction = connection.transaction()?;
-    transaction.execute_batch(TABLES)?;
-    transaction.execute_batch(INDEXES)?;
+    for step in steps {
+        transaction.execute_batch(step)?;
+    }
     transaction.pragma_update(None, "user_version", VERSION)?;
-    transaction.commit()?;
-    Ok(VERSION)
+    transaction.commit()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_migration_that_fails_leaves_the_database_as_it_was() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("tinkrs.db");
+        let old = Connection::open(&path).unwrap();
+        old.execute_batch(VERSION_1).unwrap();
+        // In the way of a later statement of the same step.
+        old.execute_batch("ALTER TABLE requests ADD COLUMN seq_id; PRAGMA user_version = 1")
+            .unwrap();
+        drop(old);
+        assert!(matches!(open(&path), Err(OpenError::Database(..))));
+        let old = Connection::open(&path).unwrap();
+        let spans = "SELECT count(*) FROM sqlite_schema WHERE name = 'spans'";
+        let spans: i64 = old.query_row(spans, [], |row| row.get(0)).unwrap();
+        let version: i64 = old
+            .pragma_query_value(None, "user_version", |row| row.get(0))
+            .unwrap();
+        assert_eq!((version, spans), (1, 0), "half of a step is not kept");
+    }
+
+    #[test]
+    fn files_that_are_not_of_this_program_are_refused_and_not_changed() {
+        let root = tempfile::tempdir().unwrap();
+        let text = root.path().join("text.db");
+        fs::write(
+            &text,
+            "not a database, but longer than the header of one".repeat(20),
+        )
+        .unwrap();
+        let foreign = root.path().join("foreign.db");
+        let database = Connection::open(&foreign).unwrap();
+        database.execute_batch("CREATE TABLE mail (text)").unwrap();
+        let numbered = root.path().join("numbered.db");
+        let database = Connection::open(&numbered).unwrap();
+        database
+            .execute_batch("CREATE TABLE mail (text); PRAGMA user_version = 7")
+            .unwrap();
+        drop(database);
+        for path in [text, foreign, numbered] {
+            let before = fs::read(&path).unwrap();
+            let error = open(&path).expect_err("it is not ours");
+            assert!(matches!(error, OpenError::NotOurs(_)), "{error:?}");
+            assert!(error.to_string().contains(&*path.to_string_lossy()));
+            assert_eq!(fs::read(&path).unwrap(), before);
+        }
+    }
+
+    #[test]
+    fn a_database_whose_tables_were_not_made_yet_is_new() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("tinkrs.db");
+        fs::write(&path, "").unwrap();
+        drop(open(&path).unwrap());
+        assert_eq!(found_version(&path).unwrap(), Some(VERSION));
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1, "no copy");
+    }
 }

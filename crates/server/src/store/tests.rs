@@ -201,7 +201,7 @@ fn what_the_disk_refuses_is_kept_until_it_is_taken_and_nothing_overtakes_it() {
     store.remember(me, "checkpoint_read", Default::default());
     let refused = store.write_blocking(Change::Nothing).unwrap_err();
     assert!(refused.to_string().contains("results"), "{refused}");
-    let seen = store.run(&record_id).unwrap().unwrap();
+    let (seen, _) = store.run(&record_id).unwrap().unwrap();
     assert_eq!(seen.next, 0, "nothing of it is stored");
     assert_eq!(count(&root.path().join("bodies")), 2);
 
@@ -242,7 +242,66 @@ fn a_folder_of_a_newer_version_is_refused() {
     let database = Connection::open(root.path().join("tinkrs.db")).unwrap();
     database.pragma_update(None, "user_version", 99).unwrap();
     drop(database);
-    assert!(matches!(Store::open(root.path()), Err(OpenError::Newer)));
+    let refused = Store::open(root.path()).expect_err("it is newer");
+    assert!(matches!(refused, OpenError::Newer { version: 99 }));
+    let text = refused.to_string();
+    assert!(
+        text.contains("newer version") && text.contains("99"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_folder_of_version_1_is_migrated_and_a_copy_of_its_database_stays() {
+    // With and without what later servers of that version added.
+    for later in [
+        "",
+        "DROP TABLE spans; DROP INDEX sessions_by_owner; DROP INDEX runs_by_owner",
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("tinkrs.db");
+        let old = Connection::open(&path).unwrap();
+        old.execute_batch(include_str!("fixtures/v1.sql")).unwrap();
+        old.execute_batch(later).unwrap();
+        drop(old);
+
+        let (store, loaded) = Store::open(root.path()).unwrap();
+        assert_eq!(loaded.epoch, 2);
+        assert_eq!(loaded.sessions.len(), 1);
+        assert_eq!(loaded.samplers.len(), 1);
+        assert_eq!(loaded.checkpoints.len(), 2);
+        let run = &loaded.runs[0];
+        assert_eq!((run.next, run.snapshot), (5, None));
+        let seq_ids: Vec<_> = loaded.requests.iter().filter_map(|r| r.number).collect();
+        assert_eq!(seq_ids, [0, 1, 2, 3, 4, 0, 5, 7]);
+        let kinds: Vec<_> = loaded.requests.iter().map(|r| r.outcome).collect();
+        assert_eq!(kinds[1], Some((OutcomeKind::Pass, Some(81))));
+        assert_eq!(kinds[6], Some((OutcomeKind::Failed, Some(104))));
+        assert_eq!(kinds[7], None, "it waits for seq_id 6");
+        let owner = run.record.owner;
+        let (_, promised) = store.run(&run.record.id).unwrap().unwrap();
+        assert_eq!(promised.len(), 7);
+        assert_eq!(store.sessions_of(owner).unwrap().len(), 1);
+        assert_eq!(store.usage(owner, 0..i64::MAX).unwrap().len(), 3);
+        let times = Timestamp::MIN..Timestamp::MAX;
+        assert_eq!(store.audit(owner, times).unwrap().len(), 2);
+        let spans = store.spans(&run.record.session).unwrap().len();
+        assert_eq!(spans, if later.is_empty() { 6 } else { 0 });
+        // And it goes on.
+        store.write_blocking(request(8)).unwrap();
+        store.close();
+
+        let copy = Connection::open(root.path().join("tinkrs.db.v1")).unwrap();
+        let sql = "SELECT count(number) FROM requests";
+        let count: i64 = copy.query_row(sql, [], |row| row.get(0)).unwrap();
+        assert_eq!(count, 8, "the copy is as it was");
+        std::fs::remove_file(root.path().join("tinkrs.db.v1")).unwrap();
+        let (_, loaded) = Store::open(root.path()).unwrap();
+        assert_eq!(loaded.requests.len(), 9);
+        let copies = std::fs::read_dir(root.path()).unwrap();
+        let mut copies = copies.map(|file| file.unwrap().file_name());
+        assert!(!copies.any(|name| name.to_string_lossy().contains(".v")));
+    }
 }
 
 #[test]

@@ -1,0 +1,114 @@
+//! The table of training runs.
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params};
+use tinkrs_types::ModelId;
+
+use super::{from_json, list, time, to_json};
+use crate::record::RunRecord;
+
+/// A run as it is stored.
+#[derive(Debug)]
+pub(crate) struct LoadedRun {
+    pub(crate) record: RunRecord,
+    pub(crate) last_request: Timestamp,
+    /// The sequence id that the run waits for.
+    pub(crate) next: i64,
+    /// The last sequence id that its snapshot includes.
+    pub(crate) snapshot: Option<i64>,
+}
+
+const SELECT: &str = "SELECT record, last_request, next, snapshot FROM runs";
+
+fn read(row: &Row<'_>) -> rusqlite::Result<LoadedRun> {
+    Ok(LoadedRun {
+        record: from_json(row, "record")?,
+        last_request: time(row, "last_request")?,
+        next: row.get("next")?,
+        snapshot: row.get("snapshot")?,
+    })
+}
+
+pub(in crate::store) fn all(on: &Connection) -> rusqlite::Result<Vec<LoadedRun>> {
+    list(on, SELECT, [], read)
+}
+
+pub(in crate::store) fn find(on: &Connection, id: &ModelId) -> rusqlite::Result<Option<LoadedRun>> {
+    let mut query = on.prepare_cached(&format!("{SELECT} WHERE id = ?"))?;
+    query.query_row([id.as_str()], read).optional()
+}
+
+pub(in crate::store) fn of_owner(on: &Connection, owner: &str) -> rusqlite::Result<Vec<LoadedRun>> {
+    let sql = format!("{SELECT} WHERE record ->> '$.owner' = ?");
+    list(on, &sql, [owner], read)
+}
+
+pub(in crate::store) fn ids_in_session(
+    on: &Connection,
+    session: &str,
+) -> rusqlite::Result<Vec<String>> {
+    super::ids_in_session(on, "runs", session, "train")
+}
+
+/// Adds a run that waits for sequence id 0, its creation. One that is there stays as it is.
+pub(in crate::store) fn insert(on: &Transaction<'_>, record: &RunRecord) -> rusqlite::Result<()> {
+    on.prepare_cached(
+        "INSERT OR IGNORE INTO runs (id, record, last_request, next)
+         VALUES (:id, :record, :last_request, 0)",
+    )?
+    .execute(named_params! {
+        ":id": record.id.as_str(),
+        ":record": to_json(record),
+        ":last_request": record.created_at.as_millisecond(),
+    })?;
+    Ok(())
+}
+
+pub(in crate::store) fn set_record(
+    on: &Transaction<'_>,
+    record: &RunRecord,
+) -> rusqlite::Result<()> {
+    on.prepare_cached("UPDATE runs SET record = :record WHERE id = :id")?
+        .execute(named_params! {":record": to_json(record), ":id": record.id.as_str()})?;
+    Ok(())
+}
+
+pub(in crate::store) fn set_last_request(
+    on: &Transaction<'_>,
+    id: &str,
+    time: Timestamp,
+) -> rusqlite::Result<()> {
+    on.prepare_cached("UPDATE runs SET last_request = :time WHERE id = :id")?
+        .execute(named_params! {":time": time.as_millisecond(), ":id": id})?;
+    Ok(())
+}
+
+/// Notes that a run waits for this sequence id, unless it is further already.
+pub(in crate::store) fn advance(
+    on: &Transaction<'_>,
+    id: &ModelId,
+    next: i64,
+) -> rusqlite::Result<()> {
+    on.prepare_cached("UPDATE runs SET next = max(next, :next) WHERE id = :id")?
+        .execute(named_params! {":next": next, ":id": id.as_str()})?;
+    Ok(())
+}
+
+/// Returns the last sequence id that the snapshot of a run includes.
+pub(in crate::store) fn snapshot(
+    on: &Transaction<'_>,
+    id: &ModelId,
+) -> rusqlite::Result<Option<i64>> {
+    on.prepare_cached("SELECT snapshot FROM runs WHERE id = ?")?
+        .query_row([id.as_str()], |row| row.get("snapshot"))
+}
+
+pub(in crate::store) fn set_snapshot(
+    on: &Transaction<'_>,
+    id: &ModelId,
+    seq_id: Option<i64>,
+) -> rusqlite::Result<()> {
+    on.prepare_cached("UPDATE runs SET snapshot = :seq_id WHERE id = :id")?
+        .execute(named_params! {":seq_id": seq_id, ":id": id.as_str()})?;
+    Ok(())
+}

@@ -15,8 +15,9 @@ use tinkrs_wire::{Body, compress, header as names};
 
 use crate::Server;
 use crate::auth::Owner;
+use crate::body::read_json;
 use crate::error::ApiError;
-use crate::request::{Kind, read_json};
+use crate::operations::OperationKind;
 
 /// The largest body that is read, as sent.
 const BODY_BYTES: usize = 64 << 20;
@@ -91,8 +92,8 @@ impl<S: Send + Sync> FromRequest<S> for Json {
 impl Json {
     /// Returns the body's place in a model's order, whatever else is wrong with it. If it has none,
     /// the refusal tells what is wrong with a body of this kind.
-    pub(crate) fn address(&self, kind: Kind) -> Result<Address, ApiError> {
-        Address::of_json(&self.0).map_err(|error| match kind.read(&self.0) {
+    pub(crate) fn address(&self, kind: &OperationKind) -> Result<Address, ApiError> {
+        Address::of_json(&self.0).map_err(|error| match (kind.read)(&self.0) {
             Err(refusal) => refusal,
             Ok(_) => error.into(),
         })

@@ -45,9 +45,11 @@ mod serve;
 
 mod api;
 
+mod accept;
+mod body;
+mod operations;
 mod queue;
 mod registry;
-mod request;
 mod settings;
 mod shared;
 mod state;

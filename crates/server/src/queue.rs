@@ -1,281 +1,79 @@
 //! The queue of training operations: in order, exactly once, durable and bounded.
 //!
-//! A request that names its model and its number is always promised a result, even if something
-//! else is wrong with it: its future then fails at once. A refusal would leave a gap in the
-//! numbers, and the official client never recovers when one of several chunks is refused.
+//! A request that names its model and its sequence id is always promised a result, even if something
+//! else is wrong with it: its future then fails at once. A refusal would leave a gap in the sequence,
+//! and the official client never recovers when one of several chunks is refused.
 //!
-//! Its way: the number is taken, the request goes into the journal, and then into the run's order.
-//! From the first step on it does not depend on the connection that brought it.
+//! Its way is that of every request ([`accept`](crate::accept)): the sequence id is claimed, the request
+//! goes into the journal, and then into the run's order.
 //!
 //! Every operation holds a permit from here until it ends; without one left, the request is
 //! answered by 429. One operation needs none: the one that others wait for. Refusing it would keep
 //! the queue full. There is at most one of these for each model.
 
 use bytes::Bytes;
-use jiff::Timestamp;
 use tinkrs_types::protocol::Promise;
 use tinkrs_types::{ModelId, RequestId};
 use tinkrs_wire::op::forward_backward::Address;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Server;
-use crate::api::{training, weights};
+use crate::accept::{AcceptOnce, Claimed, Submission};
 use crate::auth::Owner;
 use crate::error::ApiError;
+use crate::operations::{OfModel, OperationKind, Prepare};
 use crate::order::Place;
 use crate::outcome::Outcome;
-use crate::registry::{Promised, Registry, in_milliseconds};
-use crate::request::{Kind, Request};
+use crate::registry::Registry;
 use crate::results::Answer;
-use crate::store::{Change, Digest, NewRequest};
+use crate::store::Change;
 use crate::worker::{Command, Operation, TrainJob};
 
-/// A request with a number of a run.
-#[derive(Debug)]
-pub(crate) struct Numbered {
-    pub(crate) owner: Owner,
-    pub(crate) kind: Kind,
+/// A request for an operation of a model.
+struct OperationRequest {
+    submission: Submission,
+    model_id: ModelId,
+    kind: &'static OperationKind,
+    /// 0 if the client left it out.
+    seq_id: i64,
+    /// What was read, or what is wrong with it.
+    request: Result<Box<dyn Prepare>, ApiError>,
+}
+
+/// An operation whose sequence id is claimed.
+pub(crate) struct ClaimedOperation {
+    pub(crate) submission: Submission,
     pub(crate) model_id: ModelId,
-    pub(crate) number: i64,
-    pub(crate) body: Bytes,
-    pub(crate) digest: Digest,
-    pub(crate) accepted: Timestamp,
-}
-
-/// A number that was taken.
-#[derive(Debug)]
-pub(crate) enum Taken {
-    /// By this request.
-    New(Box<NewOperation>),
-    /// By the same request, earlier.
-    Before(RequestId),
-}
-
-#[derive(Debug)]
-pub(crate) struct NewOperation {
+    pub(crate) seq_id: i64,
     pub(crate) answer: Answer,
-    /// What is to be done, or why it cannot be done.
-    pub(crate) operation: Result<Operation, ApiError>,
+    /// What is to be done, or the failure that is its result at once.
+    pub(crate) operation: Result<Operation, Outcome>,
     pub(crate) permit: Option<OwnedSemaphorePermit>,
-    /// What comes into being with the request.
-    pub(crate) also: Vec<Change>,
 }
 
 impl Server {
     /// Queues an operation of a model, unless it was queued before.
     ///
-    /// Without a number, as older clients may send it, the operation comes after all that have
+    /// Without a sequence id, as older clients may send it, the operation comes after all that have
     /// arrived.
     pub(crate) async fn submit(
         &self,
         owner: Owner,
-        kind: Kind,
+        kind: &'static OperationKind,
         address: &Address,
         body: Bytes,
     ) -> Result<Promise, ApiError> {
-        let request = kind.read(&body);
-        let model_id = ModelId::new(address.model_id.as_str());
-        let mut numbered = Numbered {
-            owner,
+        let seq_id = i64::from(address.seq_id);
+        let mut submission = Submission::new(owner, kind.name, address.model_id.clone(), body);
+        submission.seq_id = Some(seq_id);
+        self.accept_once(OperationRequest {
+            request: (kind.read)(&submission.body),
+            submission,
+            model_id: ModelId::new(address.model_id.as_str()),
             kind,
-            digest: digest(&body),
-            model_id,
-            number: i64::from(address.seq_id),
-            body,
-            accepted: in_milliseconds(Timestamp::now()),
-        };
-        let taken = self.take_number(&mut numbered, request)?;
-        self.accept(numbered, taken).await
-    }
-
-    fn take_number(
-        &self,
-        numbered: &mut Numbered,
-        request: Result<Request, ApiError>,
-    ) -> Result<Taken, ApiError> {
-        let mut registry = self.registry();
-        let run = registry.open_run(numbered.owner, &numbered.model_id)?;
-        run.last_request = numbered.accepted;
-        if numbered.number == 0 {
-            numbered.number = run.end();
-        }
-        let numbered = &*numbered;
-        let (owner, model_id, number) = (numbered.owner, &numbered.model_id, numbered.number);
-        if let Some(known) = run.requests.get(&number) {
-            return same(known, numbered).map(Taken::Before);
-        }
-        if number < 1 {
-            return Err(ApiError::bad_request(format!(
-                "`seq_id`: found {number}, expected 1 or more"
-            )));
-        }
-        let place = run.order.place(number);
-        if place == Place::Past {
-            return Err(ApiError::bad_request(format!(
-                "`seq_id`: {number} came too late: the model is at {}",
-                run.order.next()
-            )));
-        }
-        let fills_gap = place == Place::Next && run.order.has_gap();
-        let permit = match self.base(&run.record.base_model)?.operation_permit() {
-            Ok(permit) => Some(permit),
-            Err(_) if fills_gap => None,
-            Err(refusal) => return Err(refusal),
-        };
-        let answer = self.shared().results.promise(owner, None);
-        run.promise(
-            number,
-            Promised {
-                id: answer.id().clone(),
-                digest: numbered.digest,
-            },
-        );
-        let operation =
-            request.and_then(|request| self.prepare(&mut registry, owner, model_id, request));
-        Ok(Taken::New(Box::new(NewOperation {
-            answer,
-            operation,
-            permit,
-            also: Vec::new(),
-        })))
-    }
-
-    /// Checks an operation against what is known, and returns what is to be done.
-    pub(crate) fn prepare(
-        &self,
-        registry: &mut Registry,
-        owner: Owner,
-        model_id: &ModelId,
-        request: Request,
-    ) -> Result<Operation, ApiError> {
-        match request {
-            Request::Pass(request) => training::prepare_pass(request, self, owner),
-            Request::OptimStep(request) => training::prepare_step(&request),
-            Request::SaveWeights(request) => {
-                weights::prepare_save(registry, owner, model_id, request)
-            }
-            Request::SaveWeightsForSampler(request) => {
-                weights::prepare_save_for_sampler(registry, owner, model_id, request)
-            }
-            Request::SaveWeightsExternal(request) => {
-                weights::prepare_save_external(registry, owner, model_id, request)
-            }
-            Request::LoadWeights(request) => self.prepare_load(registry, owner, model_id, &request),
-            Request::UnloadModel => Ok(Operation::Unload),
-            Request::CreateModel => {
-                let run = registry.run(owner, model_id)?;
-                Ok(Operation::Create(run.record.lora.clone()))
-            }
-            Request::Sample(_) | Request::CreateCustomLoss => {
-                unreachable!("not an operation of a run")
-            }
-        }
-    }
-
-    /// Journals an operation whose number was taken, and puts it in its run's order. Goes on if
-    /// the caller is dropped.
-    pub(crate) async fn accept(
-        &self,
-        numbered: Numbered,
-        taken: Taken,
-    ) -> Result<Promise, ApiError> {
-        let server = self.clone();
-        let model_id = numbered.model_id.clone();
-        let accepting = async move {
-            match taken {
-                Taken::New(new) => server.accept_new(numbered, *new).await,
-                Taken::Before(id) => server.confirm(numbered, id).await,
-            }
-        };
-        let id = tokio::spawn(accepting)
-            .await
-            .map_err(|_| ApiError::unavailable("the server is stopping"))??;
-        Ok(promise(id, &model_id))
-    }
-
-    async fn accept_new(
-        &self,
-        numbered: Numbered,
-        new: NewOperation,
-    ) -> Result<RequestId, ApiError> {
-        let id = new.answer.id().clone();
-        let failed = new.operation.as_ref().err();
-        let failed = failed.map(|refusal| Outcome::user_error(refusal.detail()));
-        let change = Change::Request(Box::new(NewRequest {
-            id: id.clone(),
-            owner: numbered.owner,
-            kind: numbered.kind.name(),
-            subject: numbered.model_id.to_string(),
-            number: Some(numbered.number),
-            digest: numbered.digest,
-            seed: 0,
-            accepted: numbered.accepted,
-            body: numbered.body.clone(),
-            outcome: failed.clone(),
-            also: new.also,
-        }));
-        let written = self.shared().store.write(change).await;
-        let mut registry = self.registry();
-        let run = registry.run(numbered.owner, &numbered.model_id)?;
-        if let Err(error) = written {
-            run.requests.remove(&numbered.number);
-            self.shared().results.withdraw(&id);
-            if numbered.number == 0 {
-                registry.runs.remove(&numbered.model_id);
-            }
-            return Err(ApiError::unavailable(error.to_string()));
-        }
-        let is_late = run.order.place(numbered.number) == Place::Past;
-        let job = match (new.operation, failed) {
-            (Ok(_), _) if is_late => {
-                let why = "its turn was given up while it was stored";
-                new.answer.finish(Outcome::user_error(why));
-                return Ok(id);
-            }
-            (Ok(operation), _) => {
-                if run.order.place(numbered.number) == Place::Later {
-                    let reason = format!("waits for seq_id {}", run.order.next());
-                    new.answer.waits(Some(reason));
-                }
-                Some(TrainJob {
-                    model_id: numbered.model_id,
-                    owner: numbered.owner,
-                    session: run.record.session.clone(),
-                    number: numbered.number,
-                    operation,
-                    answer: Some(new.answer),
-                    permit: new.permit,
-                })
-            }
-            (Err(_), Some(outcome)) => {
-                new.answer.show_stored(outcome);
-                None
-            }
-            (Err(_), None) => unreachable!("a refusal has an outcome"),
-        };
-        let base = self.base(&run.record.base_model)?;
-        // Sent under the lock: the order of the channel is the order of the numbers.
-        for job in run.insert(numbered.number, job) {
-            if let Some(answer) = &job.answer {
-                answer.waits(None);
-            }
-            base.send(Command::Train(job));
-        }
-        Ok(id)
-    }
-
-    /// Waits until the first request of this number is durable.
-    async fn confirm(&self, numbered: Numbered, id: RequestId) -> Result<RequestId, ApiError> {
-        let written = self.shared().store.write(Change::Nothing).await;
-        written.map_err(|error| ApiError::unavailable(error.to_string()))?;
-        let mut registry = self.registry();
-        let run = registry.run(numbered.owner, &numbered.model_id)?;
-        match run.requests.get(&numbered.number) {
-            Some(known) if known.id == id => Ok(id),
-            _ => Err(ApiError::unavailable(
-                "the first request of this number could not be stored",
-            )),
-        }
+            seq_id,
+        })
+        .await
     }
 
     /// Gives up on operations that have not come in time, and on those that wait for them.
@@ -304,22 +102,138 @@ impl Server {
     }
 }
 
-/// Returns the id of a request that has this number, if it is the same request.
-pub(crate) fn same(known: &Promised, numbered: &Numbered) -> Result<RequestId, ApiError> {
-    if known.digest == numbered.digest || numbered.kind.may_vary() {
-        return Ok(known.id.clone());
+impl AcceptOnce for OperationRequest {
+    type Reply = Promise;
+    type Claimed = ClaimedOperation;
+
+    fn check(&self, _: &Server, registry: &mut Registry) -> Result<(), ApiError> {
+        let run = registry.open_run(self.submission.owner, &self.model_id)?;
+        run.last_request = self.submission.accepted;
+        Ok(())
     }
-    // Not 409: the official client repeats that for minutes, and no repeat can help.
-    Err(ApiError::bad_request(format!(
-        "`seq_id`: {} was used for a request with another body",
-        numbered.number
-    )))
+
+    fn seen(&self, _: &Server, registry: &mut Registry) -> Result<Option<Promise>, ApiError> {
+        if self.seq_id == 0 {
+            return Ok(None);
+        }
+        let run = registry.run(self.submission.owner, &self.model_id)?;
+        let first = run.requests.get(&self.seq_id);
+        let id = match first.filter(|_| self.kind.repeats_vary) {
+            Some(first) => Some(first.id.clone()),
+            None => self.submission.repeats(first)?,
+        };
+        Ok(id.map(|id| promise(id, &self.model_id)))
+    }
+
+    fn claim(
+        self,
+        server: &Server,
+        registry: &mut Registry,
+    ) -> Result<(Change, ClaimedOperation), ApiError> {
+        let (mut submission, model_id) = (self.submission, self.model_id);
+        let owner = submission.owner;
+        let run = registry.run(owner, &model_id)?;
+        let seq_id = if self.seq_id == 0 {
+            run.end()
+        } else {
+            self.seq_id
+        };
+        submission.seq_id = Some(seq_id);
+        if seq_id < 1 {
+            return Err(ApiError::bad_request(format!(
+                "`seq_id`: found {seq_id}, expected 1 or more"
+            )));
+        }
+        let place = run.order.place(seq_id);
+        if place == Place::Past {
+            return Err(ApiError::bad_request(format!(
+                "`seq_id`: {seq_id} came too late: the model is at {}",
+                run.order.next()
+            )));
+        }
+        let fills_gap = place == Place::Next && run.order.has_gap();
+        let permit = match server.base(&run.record.base_model)?.operation_permit() {
+            Ok(permit) => Some(permit),
+            Err(_) if fills_gap => None,
+            Err(refusal) => return Err(refusal),
+        };
+        let answer = server.shared().results.promise(owner, None);
+        run.promise(seq_id, submission.promised(&answer));
+        let operation = self.request.and_then(|request| {
+            request.prepare(&mut OfModel {
+                server,
+                registry,
+                owner,
+                model_id: &model_id,
+            })
+        });
+        let operation = operation.map_err(|refusal| Outcome::user_error(refusal.detail()));
+        let failed = operation.as_ref().err().cloned();
+        let change = submission.journal(&answer, failed, Vec::new());
+        let claimed = ClaimedOperation {
+            submission,
+            model_id,
+            seq_id,
+            answer,
+            operation,
+            permit,
+        };
+        Ok((change, claimed))
+    }
 }
 
-/// Returns the SHA-256 of a body.
-pub(crate) fn digest(body: &[u8]) -> Digest {
-    let digest = ring::digest::digest(&ring::digest::SHA256, body);
-    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
+impl Claimed for ClaimedOperation {
+    type Reply = Promise;
+
+    /// Puts the operation in its run's order.
+    fn commit(self, server: &Server, registry: &mut Registry) -> Result<Promise, ApiError> {
+        let Submission { owner, .. } = self.submission;
+        let promise = promise(self.answer.id().clone(), &self.model_id);
+        let run = registry.run(owner, &self.model_id)?;
+        let place = run.order.place(self.seq_id);
+        let job = match self.operation {
+            Ok(_) if place == Place::Past => {
+                let why = "it was given up as missing while it was stored";
+                self.answer.finish(Outcome::user_error(why));
+                return Ok(promise);
+            }
+            Ok(operation) => {
+                if place == Place::Later {
+                    let reason = format!("waits for seq_id {}", run.order.next());
+                    self.answer.waits(Some(reason));
+                }
+                Some(TrainJob {
+                    model_id: self.model_id,
+                    owner,
+                    session: run.record.session.clone(),
+                    number: self.seq_id,
+                    operation,
+                    answer: Some(self.answer),
+                    permit: self.permit,
+                })
+            }
+            Err(failed) => {
+                self.answer.show_stored(failed);
+                None
+            }
+        };
+        let base = server.base(&run.record.base_model)?;
+        // Sent under the lock: the order of the channel is the order of the sequence ids.
+        for job in run.insert(self.seq_id, job) {
+            if let Some(answer) = &job.answer {
+                answer.waits(None);
+            }
+            base.send(Command::Train(job));
+        }
+        Ok(promise)
+    }
+
+    fn roll_back(self, server: &Server, registry: &mut Registry) {
+        server.shared().results.withdraw(self.answer.id());
+        if let Ok(run) = registry.run(self.submission.owner, &self.model_id) {
+            run.requests.remove(&self.seq_id);
+        }
+    }
 }
 
 pub(crate) fn promise(request_id: RequestId, model_id: &ModelId) -> Promise {

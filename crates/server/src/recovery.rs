@@ -11,14 +11,17 @@ use tinkrs_types::session::SessionStatus;
 use tinkrs_types::{ModelId, SamplingSessionId, SessionId};
 
 use crate::Server;
+use crate::accept::digest;
+use crate::api::sampling::SAMPLE;
+use crate::body::read_json;
 use crate::error::ApiError;
 use crate::feed::Feed;
+use crate::operations::{OfModel, OperationKind};
 use crate::outcome::{Outcome, OutcomeKind};
 use crate::registry::{Promised, Run, Sampler, Session};
-use crate::request::{Kind, Request};
 use crate::results::Answer;
 use crate::store::{Change, Loaded, LoadedRequest, LoadedRun};
-use crate::worker::{Command, TrainJob};
+use crate::worker::{Command, Operation, TrainJob};
 
 impl Server {
     pub(crate) fn recover(&self, loaded: Loaded) {
@@ -86,17 +89,14 @@ impl Server {
         requests.sort_by_key(|request| request.number);
         for request in requests {
             let number = request.number.unwrap_or_default();
-            let kind = Kind::from_name(&request.kind);
+            let kind = OperationKind::from_name(&request.kind);
             let answer = self.promise_again(&request, None);
             if let Some(run) = self.registry().runs.get_mut(&id) {
                 let (id, digest) = (request.id.clone(), request.digest);
                 run.promise(number, Promised { id, digest });
             }
             let succeeded = !matches!(request.outcome, Some((OutcomeKind::Failed, _)));
-            let repeats = succeeded
-                && is_open
-                && kind.is_some_and(Kind::changes_run)
-                && snapshot.is_none_or(|seen| number > seen);
+            let repeats = succeeded && is_open && snapshot.is_none_or(|seen| number > seen);
             let ended = answer.is_none();
             if let (None, Some(answer)) = (&base, &answer) {
                 // It stays in the journal, for a server that has the model.
@@ -109,11 +109,23 @@ impl Server {
                 _ if ended && !repeats => None,
                 (None, _) => None,
                 (_, None) => Some(Err(ApiError::bad_request("an unknown kind of request"))),
-                (Some(_), Some(kind)) => Some(
-                    self.read_again(&request, kind)
-                        .and_then(|read| self.prepare(&mut self.registry(), owner, &id, read)),
-                ),
+                (Some(_), Some(kind)) => {
+                    let read = self.body_of(&request).and_then(|body| (kind.read)(&body));
+                    Some(read.and_then(|read| {
+                        read.prepare(&mut OfModel {
+                            server: self,
+                            registry: &mut self.registry(),
+                            owner,
+                            model_id: &id,
+                        })
+                    }))
+                }
             };
+            // One that has ended is repeated only for what it did to the run.
+            let changes_run = |operation: &Operation| operation.changes_run();
+            let operation = operation.filter(|operation| {
+                !ended || operation.as_ref().is_ok_and(changes_run) || operation.is_err()
+            });
             let job = match operation {
                 None => None,
                 Some(Ok(operation)) => Some(TrainJob {
@@ -191,15 +203,13 @@ impl Server {
         let Some(answer) = self.promise_again(&request, feed) else {
             return;
         };
-        let kind = Kind::from_name(&request.kind);
-        let read = kind
-            .ok_or_else(|| ApiError::bad_request("an unknown kind of request"))
-            .and_then(|kind| self.read_again(&request, kind));
-        match read {
-            Ok(Request::Sample(sample)) => {
-                self.sample_again(request.owner, sample, request.seed, answer);
-            }
-            Ok(_) => answer.finish(Outcome::server_error("a request of an unexpected kind")),
+        if request.kind != SAMPLE {
+            answer.finish(Outcome::server_error("a request of an unexpected kind"));
+            return;
+        }
+        let sample = self.body_of(&request).and_then(|body| read_json(&body));
+        match sample {
+            Ok(sample) => self.sample_again(request.owner, sample, request.seed, answer),
             Err(refusal) => answer.finish(Outcome::user_error(refusal.detail())),
         }
     }
@@ -219,16 +229,17 @@ impl Server {
         }
     }
 
-    fn read_again(&self, request: &LoadedRequest, kind: Kind) -> Result<Request, ApiError> {
+    /// Reads the body of a request that has to be executed, or executed again.
+    fn body_of(&self, request: &LoadedRequest) -> Result<Bytes, ApiError> {
         let path = self.shared().store.files().body(&request.id);
         let body = std::fs::read(&path).map(Bytes::from);
         let body = body.map_err(|error| {
             ApiError::unavailable(format!("could not read the request again: {error}"))
         })?;
-        if crate::queue::digest(&body) != request.digest {
+        if digest(&body) != request.digest {
             return Err(ApiError::unavailable("the request was damaged on the disk"));
         }
-        kind.read(&body)
+        Ok(body)
     }
 }
 

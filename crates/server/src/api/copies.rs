@@ -13,12 +13,12 @@ use tinkrs_wire::op::copy_weights::CopyWeightsRequest;
 
 use super::{Plain, check_project, sessions::uuid};
 use crate::Server;
+use crate::accept::{AcceptOnce, Claimed, digest};
 use crate::auth::Owner;
 use crate::error::ApiError;
 use crate::extract::{Caller, Decoded};
-use crate::queue::digest;
 use crate::record::{RunRecord, SessionRecord};
-use crate::registry::{Run, Session};
+use crate::registry::{Registry, Run, Session};
 use crate::store::Change;
 
 pub(crate) async fn copy(
@@ -71,24 +71,72 @@ impl Server {
                 "`source_path`: expected a training or sampler checkpoint",
             ));
         }
-        let (store, checkpoints) = (&self.shared().store, &self.shared().checkpoints);
         let run = ModelId::in_session(&session, 0);
-        let path = TinkerPath::new(run.clone(), source.kind(), source.name())?;
-        let found = self.checkpoint(owner, &source);
-        if let Some(copy) = checkpoints.find_own(owner, &path) {
-            if found.is_ok_and(|source| source.folder != copy.folder) {
-                return Err(ApiError::bad_request(format!(
-                    "`X-Idempotency-Key` was used for `{path}`, a copy of another checkpoint"
-                )));
-            }
-            store.write(Change::Nothing).await?;
-            return Ok(CopiedWeights::new(path));
+        let path = TinkerPath::new(run, source.kind(), source.name())?;
+        self.accept_once(NewCopy {
+            owner,
+            session,
+            source,
+            ttl: request.ttl_seconds.map(Duration::from_secs),
+            copied: CopiedWeights::new(path),
+        })
+        .await
+    }
+}
+
+/// A request for a copy.
+struct NewCopy {
+    owner: Owner,
+    /// Made of the idempotency key, so a repeat asks for the same copy.
+    session: SessionId,
+    source: TinkerPath,
+    ttl: Option<Duration>,
+    copied: CopiedWeights,
+}
+
+/// A copy that is listed, with the session and the run that hold it.
+struct ClaimedCopy {
+    owner: Owner,
+    source: TinkerPath,
+    session: SessionId,
+    run: ModelId,
+    copied: CopiedWeights,
+}
+
+impl AcceptOnce for NewCopy {
+    type Reply = CopiedWeights;
+    type Claimed = ClaimedCopy;
+
+    fn seen(&self, server: &Server, _: &mut Registry) -> Result<Option<CopiedWeights>, ApiError> {
+        let path = &self.copied.tinker_path;
+        let Some(copy) = server.shared().checkpoints.find_own(self.owner, path) else {
+            return Ok(None);
+        };
+        let source = server.checkpoint(self.owner, &self.source);
+        if source.is_ok_and(|source| source.folder != copy.folder) {
+            return Err(ApiError::bad_request(format!(
+                "`X-Idempotency-Key` was used for `{path}`, a copy of another checkpoint"
+            )));
         }
-        let mut saved = found?;
+        Ok(Some(self.copied.clone()))
+    }
+
+    fn claim(
+        self,
+        server: &Server,
+        registry: &mut Registry,
+    ) -> Result<(Change, ClaimedCopy), ApiError> {
+        let Self {
+            owner,
+            session,
+            source,
+            ttl,
+            copied,
+        } = self;
+        let mut saved = server.checkpoint(owner, &source)?;
         let now = Timestamp::now();
-        let ttl = request.ttl_seconds.map(Duration::from_secs);
         saved.owner = owner;
-        saved.checkpoint.tinker_path = path.clone();
+        saved.checkpoint.tinker_path = copied.tinker_path.clone();
         saved.checkpoint.time = now;
         saved.checkpoint.public = false;
         saved.checkpoint.expires_at = ttl.and_then(|ttl| now.checked_add(ttl).ok());
@@ -96,19 +144,22 @@ impl Server {
         let session = SessionRecord::holding(session, owner, format!("copy of {source}"));
         let run = RunRecord::holding(&session, &saved.info, "it holds a copy of a checkpoint");
         // In memory first: the source may be deleted at any moment, and its files must stay then.
-        if !checkpoints.add_copy(&source, saved.clone()) {
+        if !server.shared().checkpoints.add_copy(&source, saved.clone()) {
             return Err(ApiError::not_found(format!(
                 "there is no checkpoint `{source}`"
             )));
         }
-        {
-            let mut registry = self.registry();
-            let runs = &mut registry.runs;
-            runs.insert(run.id.clone(), Run::new(run.clone(), 1));
-            let sessions = &mut registry.sessions;
-            sessions.insert(session.id.clone(), Session::new(session.clone()));
-        }
-        let (session_id, run_id) = (session.id.clone(), run.id.clone());
+        let claimed = ClaimedCopy {
+            owner,
+            source,
+            session: session.id.clone(),
+            run: run.id.clone(),
+            copied,
+        };
+        let held = Run::new(run.clone(), 1);
+        registry.runs.insert(run.id.clone(), held);
+        let held = Session::new(session.clone());
+        registry.sessions.insert(session.id.clone(), held);
         let (replaced, is_new) = (None, true);
         let change = Change::Together(vec![
             Change::Session(session),
@@ -118,16 +169,28 @@ impl Server {
             },
             Change::Checkpoint { saved, replaced },
         ]);
-        let written = store.write(change).await;
-        if let Err(error) = written {
-            drop(checkpoints.take(|saved| *saved.path() == path));
-            let mut registry = self.registry();
-            registry.runs.remove(&run_id);
-            registry.sessions.remove(&session_id);
-            return Err(error.into());
-        }
-        self.remember(owner, "checkpoint_copy", &source);
-        Ok(CopiedWeights::new(path))
+        Ok((change, claimed))
+    }
+}
+
+impl Claimed for ClaimedCopy {
+    type Reply = CopiedWeights;
+
+    fn commit(self, server: &Server, _: &mut Registry) -> Result<CopiedWeights, ApiError> {
+        server.remember(self.owner, "checkpoint_copy", &self.source);
+        Ok(self.copied)
+    }
+
+    fn roll_back(self, server: &Server, registry: &mut Registry) {
+        let path = &self.copied.tinker_path;
+        drop(
+            server
+                .shared()
+                .checkpoints
+                .take(|saved| saved.path() == path),
+        );
+        registry.runs.remove(&self.run);
+        registry.sessions.remove(&self.session);
     }
 }
 

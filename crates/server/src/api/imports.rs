@@ -27,6 +27,7 @@ use super::copies::session_of_key;
 use super::models::RANK;
 use super::{Plain, sessions::uuid};
 use crate::Server;
+use crate::accept::{AcceptOnce, Claimed};
 use crate::auth::Owner;
 use crate::checkpoints::{NewCheckpoint, SaveError, check_name};
 use crate::error::{ApiError, chain};
@@ -76,9 +77,33 @@ pub(crate) async fn import(
 /// An adapter that is to become two checkpoints.
 struct NewImport {
     owner: Owner,
+    /// Made of the idempotency key, so a repeat asks for the same import.
     session: SessionId,
     base: Arc<Base>,
     imported: ImportedWeights,
+    /// What was saved of it; `None` until all of it is there.
+    saved: Option<(SavedCheckpoint, NewFolder)>,
+}
+
+/// An import that is listed, with the session and the run that hold it.
+struct ClaimedImport {
+    owner: Owner,
+    session: SessionId,
+    run: ModelId,
+    imported: ImportedWeights,
+    saved: SavedCheckpoint,
+    folder: NewFolder,
+}
+
+/// The folder of a checkpoint that is removed again unless the import is stored.
+struct NewFolder(Option<PathBuf>);
+
+impl Drop for NewFolder {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.0 {
+            remove(folder);
+        }
+    }
 }
 
 /// A folder under `partial/` that is removed with everything in it.
@@ -112,10 +137,11 @@ impl Server {
             session,
             base,
             imported,
+            saved: None,
         };
-        if self.was_imported(&mut self.registry(), &new)? {
-            store.write(Change::Nothing).await?;
-            return Ok(new.imported);
+        // Before the upload, so that a repeat need not send all of it.
+        if let Some(imported) = self.accepted_before(&new).await? {
+            return Ok(imported);
         }
         let permit = Arc::clone(&self.shared().imports).try_acquire_owned();
         let permit = permit.map_err(|_| ApiError::busy("too many adapters are being imported"))?;
@@ -123,30 +149,20 @@ impl Server {
         let upload = format!("import.{:016x}", fastrand::u64(..));
         let upload = Upload(store.files().root().join("partial").join(upload));
         receive(body, &upload.0).await?;
-        let (server, imported) = (self.clone(), new.imported.clone());
+        let server = self.clone();
         let finishing = tokio::spawn(async move {
             let _permit = permit;
             server.finish_import(new, upload).await
         });
         let finished = finishing.await;
-        finished.map_err(|_| ApiError::unavailable("the server is stopping"))??;
-        Ok(imported)
+        finished.map_err(|_| ApiError::unavailable("the server is stopping"))?
     }
 
-    /// Whether this import was made before; an import that its key was used for and that is another
-    /// one is refused.
-    fn was_imported(&self, registry: &mut Registry, new: &NewImport) -> Result<bool, ApiError> {
-        let checkpoints = &self.shared().checkpoints;
-        match checkpoints.find_own(new.owner, &new.imported.tinker_path) {
-            Some(saved) if saved.info.base_model == new.base.name => Ok(true),
-            None if !registry.has_session(&new.session)? => Ok(false),
-            Some(_) | None => Err(ApiError::bad_request(
-                "`X-Idempotency-Key` was used for another import, or for one that was deleted",
-            )),
-        }
-    }
-
-    async fn finish_import(&self, new: NewImport, upload: Upload) -> Result<(), ApiError> {
+    async fn finish_import(
+        &self,
+        mut new: NewImport,
+        upload: Upload,
+    ) -> Result<ImportedWeights, ApiError> {
         let server = self.clone();
         let (owner, path, base) = (
             new.owner,
@@ -175,62 +191,87 @@ impl Server {
         let saved = saved
             .await
             .map_err(|_| ApiError::unavailable("the adapter could not be read"))??;
-        self.keep_imported(new, saved).await
+        let folder = self.shared().checkpoints.folder(&saved.folder);
+        new.saved = Some((saved, NewFolder(Some(folder))));
+        self.accept_once(new).await
+    }
+}
+
+impl AcceptOnce for NewImport {
+    type Reply = ImportedWeights;
+    type Claimed = ClaimedImport;
+
+    fn seen(
+        &self,
+        server: &Server,
+        registry: &mut Registry,
+    ) -> Result<Option<ImportedWeights>, ApiError> {
+        let checkpoints = &server.shared().checkpoints;
+        match checkpoints.find_own(self.owner, &self.imported.tinker_path) {
+            Some(saved) if saved.info.base_model == self.base.name => {
+                Ok(Some(self.imported.clone()))
+            }
+            None if !registry.has_session(&self.session)? => Ok(None),
+            Some(_) | None => Err(ApiError::bad_request(
+                "`X-Idempotency-Key` was used for another import, or for one that was deleted",
+            )),
+        }
     }
 
     /// Lists the checkpoint twice, to be trained and to be sampled, in a session of its own.
-    async fn keep_imported(&self, new: NewImport, saved: SavedCheckpoint) -> Result<(), ApiError> {
-        let (checkpoints, store) = (&self.shared().checkpoints, &self.shared().store);
-        let (owner, path) = (new.owner, &new.imported.tinker_path);
-        let title = format!("imported adapter {}", path.name());
-        let session = SessionRecord::holding(new.session.clone(), owner, title);
+    fn claim(
+        self,
+        server: &Server,
+        registry: &mut Registry,
+    ) -> Result<(Change, ClaimedImport), ApiError> {
+        let (saved, folder) = self
+            .saved
+            .expect("an import is accepted once all of it is there");
+        let title = format!("imported adapter {}", self.imported.tinker_path.name());
+        let session = SessionRecord::holding(self.session, self.owner, title);
         let run = RunRecord::holding(&session, &saved.info, "it holds an imported adapter");
         let mut for_sampler = saved.clone();
-        for_sampler.checkpoint.checkpoint_id = new.imported.sampler_path.checkpoint_id();
+        for_sampler.checkpoint.checkpoint_id = self.imported.sampler_path.checkpoint_id();
         for_sampler.checkpoint.checkpoint_type = CheckpointKind::Sampler;
-        for_sampler.checkpoint.tinker_path = new.imported.sampler_path.clone();
-        let both = [saved.clone(), for_sampler];
-        let (is_first, written) = {
-            let mut registry = self.registry();
-            let before = self.was_imported(&mut registry, &new);
-            if !matches!(before, Ok(false)) {
-                // Its key was used while this one was under way.
-                remove(&checkpoints.folder(&saved.folder));
-            }
-            if before? {
-                (false, store.write(Change::Nothing))
-            } else {
-                let kept = Session::new(session.clone());
-                registry.sessions.insert(session.id.clone(), kept);
-                let kept = Run::new(run.clone(), 1);
-                registry.runs.insert(run.id.clone(), kept);
-                let (record, is_new) = (run.clone(), true);
-                let mut changes = vec![
-                    Change::Session(session.clone()),
-                    Change::Run { record, is_new },
-                ];
-                for saved in both {
-                    checkpoints.add(saved.clone());
-                    let replaced = None;
-                    changes.push(Change::Checkpoint { saved, replaced });
-                }
-                (true, store.write(Change::Together(changes)))
-            }
+        for_sampler.checkpoint.tinker_path = self.imported.sampler_path.clone();
+        let claimed = ClaimedImport {
+            owner: self.owner,
+            session: session.id.clone(),
+            run: run.id.clone(),
+            imported: self.imported,
+            saved: saved.clone(),
+            folder,
         };
-        let written = written.await;
-        if !is_first {
-            return Ok(written?);
+        let held = Session::new(session.clone());
+        registry.sessions.insert(session.id.clone(), held);
+        let held = Run::new(run.clone(), 1);
+        registry.runs.insert(run.id.clone(), held);
+        let (record, is_new) = (run, true);
+        let mut changes = vec![Change::Session(session), Change::Run { record, is_new }];
+        for saved in [saved, for_sampler] {
+            server.shared().checkpoints.add(saved.clone());
+            let replaced = None;
+            changes.push(Change::Checkpoint { saved, replaced });
         }
-        if let Err(error) = written {
-            drop(checkpoints.take(|other| other.folder == saved.folder));
-            remove(&checkpoints.folder(&saved.folder));
-            let mut registry = self.registry();
-            registry.runs.remove(&run.id);
-            registry.sessions.remove(&session.id);
-            return Err(error.into());
-        }
-        self.remember(owner, "checkpoint_import", path);
-        Ok(())
+        Ok((Change::Together(changes), claimed))
+    }
+}
+
+impl Claimed for ClaimedImport {
+    type Reply = ImportedWeights;
+
+    fn commit(mut self, server: &Server, _: &mut Registry) -> Result<ImportedWeights, ApiError> {
+        self.folder.0 = None;
+        let path = &self.imported.tinker_path;
+        server.remember(self.owner, "checkpoint_import", path);
+        Ok(self.imported)
+    }
+
+    fn roll_back(self, server: &Server, registry: &mut Registry) {
+        let checkpoints = &server.shared().checkpoints;
+        drop(checkpoints.take(|other| other.folder == self.saved.folder));
+        registry.runs.remove(&self.run);
+        registry.sessions.remove(&self.session);
     }
 }
 

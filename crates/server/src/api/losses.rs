@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use bytes::Bytes;
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tinkrs_types::protocol::Promise;
 use tinkrs_types::{LossId, RequestId, SessionId};
@@ -12,16 +11,17 @@ use tinkrs_wire::op::create_custom_loss::{CreateCustomLossRequest, CreateCustomL
 
 use super::Plain;
 use crate::Server;
+use crate::accept::{AcceptOnce, Claimed, Submission};
 use crate::auth::Owner;
+use crate::body::read_json;
 use crate::custom_loss::CustomLoss;
 use crate::error::ApiError;
 use crate::extract::{Caller, Json};
 use crate::lock::lock;
 use crate::outcome::Outcome;
-use crate::queue::digest;
-use crate::registry::Promised;
-use crate::request::{Kind, read_json};
-use crate::store::{Change, Digest, NewRequest};
+use crate::registry::Registry;
+use crate::results::Answer;
+use crate::store::Change;
 
 pub(crate) async fn create(
     State(server): State<Server>,
@@ -55,76 +55,18 @@ impl Server {
         request: CreateCustomLossRequest,
         body: Bytes,
     ) -> Result<Promise, ApiError> {
-        let digest = digest(&body);
-        let (session, number) = (request.session_id.clone(), request.custom_loss_seq_id);
-        if let Some(id) = self.uploaded_before(owner, &session, number, digest)? {
-            self.shared().store.write(Change::Nothing).await?;
-            return Ok(promise(id));
-        }
-        let loss_id = LossId::new(format!("{session}:loss:{number}"));
-        let loss = CustomLoss::new(&request.name, &request.inputs, &request.graph)?;
-        let answer = self.shared().results.promise(owner, None);
-        let id = answer.id().clone();
-        let outcome = Outcome::body(&CreateCustomLossResult {
-            loss_id: loss_id.clone(),
-        });
-        let record = LossRecord { owner, request };
-        let record = serde_json::to_string(&record).expect("graphs have text keys");
-        let change = Change::Request(Box::new(NewRequest {
-            id: id.clone(),
-            owner,
-            kind: Kind::CreateCustomLoss.name(),
-            subject: session.to_string(),
-            number: Some(number.cast_signed()),
-            digest,
-            seed: 0,
-            accepted: Timestamp::now(),
-            body: Bytes::new(),
-            outcome: Some(outcome.clone()),
-            also: vec![Change::Loss {
-                id: loss_id.to_string(),
-                record,
-            }],
-        }));
-        self.shared().store.write(change).await?;
-        let uploaded = Uploaded {
-            owner,
-            session: session.clone(),
-            loss: Arc::new(loss),
-        };
-        let mut registry = self.registry();
-        match registry.session(owner, &session) {
-            Ok(session) if session.is_open() => {
-                let id = id.clone();
-                session.losses.insert(number, Promised { id, digest });
-                lock(&self.shared().losses).insert(loss_id, uploaded);
-            }
-            // The session was finished meanwhile, and took the other losses along.
-            _ => self
-                .shared()
-                .store
-                .note(Change::LossGone(loss_id.to_string())),
-        }
-        drop(registry);
-        answer.show_stored(outcome);
-        Ok(promise(id))
-    }
-
-    fn uploaded_before(
-        &self,
-        owner: Owner,
-        session: &SessionId,
-        number: u64,
-        digest: Digest,
-    ) -> Result<Option<RequestId>, ApiError> {
-        let mut registry = self.registry();
-        match registry.open_session(owner, session)?.losses.get(&number) {
-            None => Ok(None),
-            Some(known) if known.digest == digest => Ok(Some(known.id.clone())),
-            Some(_) => Err(ApiError::bad_request(format!(
-                "`custom_loss_seq_id`: {number} was used for another loss"
-            ))),
-        }
+        let subject = request.session_id.to_string();
+        let mut submission = Submission::new(owner, CREATE_CUSTOM_LOSS, subject, body);
+        submission.seq_id = Some(request.custom_loss_seq_id.cast_signed());
+        // The record has all of it, and nothing waits for the body.
+        submission.body = Bytes::new();
+        let loss = CustomLoss::new(&request.name, &request.inputs, &request.graph);
+        self.accept_once(UploadLoss {
+            submission,
+            loss: loss.map_err(ApiError::from),
+            request,
+        })
+        .await
     }
 
     /// Finds a loss that an owner uploaded.
@@ -164,6 +106,114 @@ impl Server {
         let mut losses = lock(&self.shared().losses);
         for (id, _) in losses.extract_if(|_, uploaded| uploaded.session == *session) {
             self.shared().store.note(Change::LossGone(id.to_string()));
+        }
+    }
+}
+
+/// What the upload of a loss is called in the journal.
+const CREATE_CUSTOM_LOSS: &str = "create_custom_loss";
+
+/// The upload of a loss.
+struct UploadLoss {
+    submission: Submission,
+    request: CreateCustomLossRequest,
+    /// What was read of it, or what is wrong with it.
+    loss: Result<CustomLoss, ApiError>,
+}
+
+/// A loss whose sequence id is claimed.
+struct ClaimedLoss {
+    uploaded: Uploaded,
+    loss_id: LossId,
+    seq_id: u64,
+    answer: Answer,
+    outcome: Outcome,
+}
+
+impl AcceptOnce for UploadLoss {
+    type Reply = Promise;
+    type Claimed = ClaimedLoss;
+
+    fn check(&self, _: &Server, registry: &mut Registry) -> Result<(), ApiError> {
+        registry.open_session(self.submission.owner, &self.request.session_id)?;
+        Ok(())
+    }
+
+    fn seen(&self, _: &Server, registry: &mut Registry) -> Result<Option<Promise>, ApiError> {
+        let (session, seq_id) = (&self.request.session_id, self.request.custom_loss_seq_id);
+        let session = registry.session(self.submission.owner, session)?;
+        match self.submission.repeats(session.losses.get(&seq_id)) {
+            Ok(id) => Ok(id.map(promise)),
+            Err(_) => Err(ApiError::bad_request(format!(
+                "`custom_loss_seq_id`: {seq_id} was used for another loss"
+            ))),
+        }
+    }
+
+    fn claim(
+        self,
+        server: &Server,
+        registry: &mut Registry,
+    ) -> Result<(Change, ClaimedLoss), ApiError> {
+        let Self {
+            submission,
+            request,
+            loss,
+        } = self;
+        let (owner, loss) = (submission.owner, Arc::new(loss?));
+        let (session, seq_id) = (request.session_id.clone(), request.custom_loss_seq_id);
+        let loss_id = LossId::new(format!("{session}:loss:{seq_id}"));
+        let answer = server.shared().results.promise(owner, None);
+        let losses = &mut registry.session(owner, &session)?.losses;
+        losses.insert(seq_id, submission.promised(&answer));
+        let outcome = Outcome::body(&CreateCustomLossResult {
+            loss_id: loss_id.clone(),
+        });
+        let record = LossRecord { owner, request };
+        let record = serde_json::to_string(&record).expect("graphs have text keys");
+        let id = loss_id.to_string();
+        let also = vec![Change::Loss { id, record }];
+        let change = submission.journal(&answer, Some(outcome.clone()), also);
+        let claimed = ClaimedLoss {
+            uploaded: Uploaded {
+                owner,
+                session,
+                loss,
+            },
+            loss_id,
+            seq_id,
+            answer,
+            outcome,
+        };
+        Ok((change, claimed))
+    }
+}
+
+impl Claimed for ClaimedLoss {
+    type Reply = Promise;
+
+    fn commit(self, server: &Server, registry: &mut Registry) -> Result<Promise, ApiError> {
+        let promise = promise(self.answer.id().clone());
+        let Uploaded { owner, session, .. } = &self.uploaded;
+        match registry.session(*owner, session) {
+            Ok(session) if session.is_open() => {
+                lock(&server.shared().losses).insert(self.loss_id, self.uploaded);
+            }
+            // The session was finished meanwhile, and its other losses are gone.
+            _ => {
+                let gone = Change::LossGone(self.loss_id.to_string());
+                server.shared().store.note(gone);
+            }
+        }
+        self.answer.show_stored(self.outcome);
+        Ok(promise)
+    }
+
+    fn roll_back(self, server: &Server, registry: &mut Registry) {
+        server.shared().results.withdraw(self.answer.id());
+        let Uploaded { owner, session, .. } = &self.uploaded;
+        if let Ok(session) = registry.session(*owner, session) {
+            session.losses.remove(&self.seq_id);
         }
     }
 }

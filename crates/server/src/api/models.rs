@@ -12,13 +12,17 @@ use tinkrs_wire::op::get_info::GetInfoRequest;
 
 use super::Plain;
 use crate::Server;
+use crate::accept::{AcceptOnce, Claimed, Submission};
 use crate::auth::Owner;
+use crate::body::read_json;
 use crate::error::ApiError;
 use crate::extract::{Caller, Decoded, Json};
-use crate::queue::{NewOperation, Numbered, Taken, digest, same};
+use crate::operations::OperationKind;
+use crate::operations::create_model::CREATE_MODEL;
+use crate::operations::unload_model::UNLOAD_MODEL;
+use crate::queue::{ClaimedOperation, promise};
 use crate::record::RunRecord;
-use crate::registry::{Promised, Run, in_milliseconds};
-use crate::request::{Kind, read_json};
+use crate::registry::{Registry, Run};
 use crate::store::Change;
 use crate::worker::Operation;
 
@@ -49,19 +53,19 @@ pub(crate) async fn unload(
     Caller(owner): Caller,
     body: Json,
 ) -> Result<Plain<Promise>, ApiError> {
-    let address = body.address(Kind::UnloadModel)?;
-    let promise = server.submit(owner, Kind::UnloadModel, &address, body.0);
+    let address = body.address(&UNLOAD_MODEL)?;
+    let promise = server.submit(owner, &UNLOAD_MODEL, &address, body.0);
     promise.await.map(Plain)
 }
 
 /// A model to be created.
 pub(super) struct NewRun {
     pub(super) session: SessionId,
-    pub(super) number: u64,
+    pub(super) seq_id: u64,
     pub(super) base_model: String,
     pub(super) lora: LoraConfig,
     pub(super) user_metadata: Option<UserMetadata>,
-    pub(super) kind: Kind,
+    pub(super) kind: &'static OperationKind,
     pub(super) operation: Operation,
 }
 
@@ -83,77 +87,32 @@ impl Server {
         }
         let new = NewRun {
             session: request.session_id,
-            number: request.model_seq_id,
+            seq_id: request.model_seq_id,
             base_model: request.base_model,
             operation: Operation::Create(lora.clone()),
             lora,
             user_metadata: request.user_metadata.map(read_metadata).transpose()?,
-            kind: Kind::CreateModel,
+            kind: &CREATE_MODEL,
         };
         self.create_run(owner, new, body).await
     }
 
-    /// Creates a model, unless it was created before. Its creation is the operation number 0.
+    /// Creates a model, unless it was created before. Its creation is the operation with sequence id 0.
     pub(super) async fn create_run(
         &self,
         owner: Owner,
         new: NewRun,
         body: Bytes,
     ) -> Result<Promise, ApiError> {
-        let numbered = Numbered {
-            kind: new.kind,
-            model_id: ModelId::in_session(&new.session, new.number),
-            number: 0,
-            digest: digest(&body),
-            body,
-            owner,
-            accepted: in_milliseconds(Timestamp::now()),
-        };
-        let taken = self.take_model(&numbered, new)?;
-        self.accept(numbered, taken).await
-    }
-
-    fn take_model(&self, numbered: &Numbered, new: NewRun) -> Result<Taken, ApiError> {
-        let (owner, model_id) = (numbered.owner, &numbered.model_id);
-        let mut registry = self.registry();
-        registry.open_session(owner, &new.session)?;
-        if let Some(run) = registry.find_run(owner, model_id)? {
-            // A creation that was forgotten can only be an old one.
-            return match run.requests.get(&0) {
-                Some(known) => same(known, numbered).map(Taken::Before),
-                None => Err(ApiError::bad_request(format!(
-                    "`model_seq_id`: there is a model `{model_id}` already"
-                ))),
-            };
-        }
-        let permit = self.base(&new.base_model)?.operation_permit()?;
-        let answer = self.shared().results.promise(owner, None);
-        let record = RunRecord {
-            id: model_id.clone(),
-            owner,
-            session: new.session,
-            base_model: new.base_model,
-            lora: new.lora,
-            user_metadata: new.user_metadata,
-            created_at: Timestamp::now(),
-            closed: None,
-            corrupted: false,
-        };
-        let mut run = Run::new(record.clone(), 0);
-        run.last_request = numbered.accepted;
-        let promised = Promised {
-            id: answer.id().clone(),
-            digest: numbered.digest,
-        };
-        run.promise(0, promised);
-        registry.runs.insert(model_id.clone(), run);
-        let is_new = true;
-        Ok(Taken::New(Box::new(NewOperation {
-            answer,
-            operation: Ok(new.operation),
-            permit: Some(permit),
-            also: vec![Change::Run { record, is_new }],
-        })))
+        let model_id = ModelId::in_session(&new.session, new.seq_id);
+        let mut submission = Submission::new(owner, new.kind.name, model_id.to_string(), body);
+        submission.seq_id = Some(0);
+        self.accept_once(CreateRun {
+            submission,
+            model_id,
+            new,
+        })
+        .await
     }
 
     fn model_info(&self, owner: Owner, id: ModelId) -> Result<ModelInfo, ApiError> {
@@ -170,6 +129,96 @@ impl Server {
         info.lora_rank = Some(record.lora.rank);
         info.model_name = Some(record.base_model.clone());
         Ok(info)
+    }
+}
+
+/// A request for a new model.
+struct CreateRun {
+    submission: Submission,
+    model_id: ModelId,
+    new: NewRun,
+}
+
+/// A new model whose creation is its first operation.
+struct ClaimedRun(ClaimedOperation);
+
+impl AcceptOnce for CreateRun {
+    type Reply = Promise;
+    type Claimed = ClaimedRun;
+
+    fn check(&self, _: &Server, registry: &mut Registry) -> Result<(), ApiError> {
+        registry.open_session(self.submission.owner, &self.new.session)?;
+        Ok(())
+    }
+
+    fn seen(&self, _: &Server, registry: &mut Registry) -> Result<Option<Promise>, ApiError> {
+        let model_id = &self.model_id;
+        let Some(run) = registry.find_run(self.submission.owner, model_id)? else {
+            return Ok(None);
+        };
+        // A creation that is not remembered can only be an old one.
+        let first = run.requests.get(&0).ok_or_else(|| {
+            ApiError::bad_request(format!(
+                "`model_seq_id`: there is a model `{model_id}` already"
+            ))
+        })?;
+        let id = self.submission.repeats(Some(first))?;
+        Ok(id.map(|id| promise(id, model_id)))
+    }
+
+    fn claim(
+        self,
+        server: &Server,
+        registry: &mut Registry,
+    ) -> Result<(Change, ClaimedRun), ApiError> {
+        let Self {
+            submission,
+            model_id,
+            new,
+        } = self;
+        let owner = submission.owner;
+        let permit = server.base(&new.base_model)?.operation_permit()?;
+        let answer = server.shared().results.promise(owner, None);
+        let record = RunRecord {
+            id: model_id.clone(),
+            owner,
+            session: new.session,
+            base_model: new.base_model,
+            lora: new.lora,
+            user_metadata: new.user_metadata,
+            created_at: Timestamp::now(),
+            closed: None,
+            corrupted: false,
+        };
+        let mut run = Run::new(record.clone(), 0);
+        run.last_request = submission.accepted;
+        run.promise(0, submission.promised(&answer));
+        registry.runs.insert(model_id.clone(), run);
+        let is_new = true;
+        let also = vec![Change::Run { record, is_new }];
+        let change = submission.journal(&answer, None, also);
+        let claimed = ClaimedOperation {
+            submission,
+            model_id,
+            seq_id: 0,
+            answer,
+            operation: Ok(new.operation),
+            permit: Some(permit),
+        };
+        Ok((change, ClaimedRun(claimed)))
+    }
+}
+
+impl Claimed for ClaimedRun {
+    type Reply = Promise;
+
+    fn commit(self, server: &Server, registry: &mut Registry) -> Result<Promise, ApiError> {
+        self.0.commit(server, registry)
+    }
+
+    fn roll_back(self, server: &Server, registry: &mut Registry) {
+        server.shared().results.withdraw(self.0.answer.id());
+        registry.runs.remove(&self.0.model_id);
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use bytes::Bytes;
-use jiff::Timestamp;
 use tinkrs_engine::sample;
 use tinkrs_types::protocol::Promise;
 use tinkrs_types::rest::SamplerInfo;
@@ -26,18 +25,18 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Plain, Tagged};
 use crate::Server;
+use crate::accept::{AcceptOnce, Claimed, Submission};
 use crate::auth::Owner;
+use crate::body::read_json;
 use crate::error::ApiError;
 use crate::extract::{Caller, Decoded, InPath, Json};
 use crate::feed::Feed;
 use crate::outcome::Outcome;
-use crate::queue::digest;
 use crate::record::SamplerRecord;
-use crate::registry::{Promised, Registry, Sampler};
-use crate::request::{Kind, read_json};
+use crate::registry::{Registry, Sampler};
 use crate::results::Answer;
 use crate::state::Base;
-use crate::store::{Change, Digest, NewRequest};
+use crate::store::Change;
 use crate::watch::DrawnToken;
 use crate::worker::{Command, SampleJob};
 
@@ -91,6 +90,7 @@ struct Weights {
 }
 
 impl Server {
+    /// Opens a sampling session, unless it was opened before.
     async fn create_sampling_session(
         &self,
         owner: Owner,
@@ -98,47 +98,17 @@ impl Server {
     ) -> Result<SamplingSessionId, ApiError> {
         let (name, path) = (request.base_model.as_deref(), request.model_path.as_deref());
         let weights = self.weights(owner, name, path)?;
-        let number = request.sampling_session_seq_id;
-        let id = SamplingSessionId::in_session(&request.session_id, number);
-        let change = {
-            let mut registry = self.registry();
-            registry.open_session(owner, &request.session_id)?;
-            if let Some(known) = registry.find_sampler(owner, &id)? {
-                // A repeated request gets the session that the first one opened.
-                let known = &known.record;
-                let is_same = known.base_model == weights.base.name
-                    && known.path == weights.path
-                    && known.adapter.is_some() == weights.adapter.is_some();
-                if !is_same {
-                    return Err(ApiError::bad_request(format!(
-                        "`sampling_session_seq_id`: {number} was used for a session with other \
-                         weights"
-                    )));
-                }
-                Change::Nothing
-            } else {
-                let record = SamplerRecord {
-                    id: id.clone(),
-                    owner,
-                    session: request.session_id.clone(),
-                    base_model: weights.base.name.clone(),
-                    adapter: weights.adapter,
-                    path: weights.path,
-                    clones: 0,
-                };
-                let sampler = Sampler::new(record.clone());
-                registry.samplers.insert(id.clone(), sampler);
-                Change::Sampler(record)
-            }
-        };
-        let is_new = matches!(change, Change::Sampler(_));
-        if let Err(error) = self.shared().store.write(change).await {
-            if is_new {
-                self.registry().samplers.remove(&id);
-            }
-            return Err(error.into());
-        }
-        Ok(id)
+        let seq_id = request.sampling_session_seq_id;
+        self.accept_once(OpenSampler(SamplerRecord {
+            id: SamplingSessionId::in_session(&request.session_id, seq_id),
+            owner,
+            session: request.session_id.clone(),
+            base_model: weights.base.name.clone(),
+            adapter: weights.adapter,
+            path: weights.path,
+            clones: 0,
+        }))
+        .await
     }
 
     /// Gives another client of a sampling session its own block of numbers.
@@ -244,94 +214,18 @@ impl Server {
         request: SampleRequest,
         body: Bytes,
     ) -> Result<Promise, ApiError> {
-        let count = request.num_samples;
         let sampler = request.sampling_session_id.clone();
-        let number = request.seq_id.filter(|_| sampler.is_some());
-        let digest = digest(&body);
-        let seed = fastrand::u64(..);
-        if let (Some(id), Some(number)) = (&sampler, number)
-            && let Some(id) = self.sampled_before(owner, id, number, digest)?
-        {
-            self.shared().store.write(Change::Nothing).await?;
-            return Ok(promise(id, count));
-        }
-        let (answer, job) = {
-            let mut registry = self.registry();
-            let weights = self.weights_for(&mut registry, owner, &request)?;
-            let request = read_request(request, seed)?;
-            let permit = weights.base.sample_permit()?;
-            let feed = sampler.as_ref().zip(number);
-            let feed = feed.map(|(sampler, number)| Feed::of_request(sampler, number));
-            let answer = self.shared().results.promise(owner, feed);
-            if let (Some(id), Some(number)) = (&sampler, number) {
-                if registry.sampler(owner, id)?.requests.get(&number).is_some() {
-                    // It came twice at the same moment; a repeat finds the first one.
-                    return Err(ApiError::busy("the same request is being accepted"));
-                }
-                let promised = Promised {
-                    id: answer.id().clone(),
-                    digest,
-                };
-                registry
-                    .sampler(owner, id)?
-                    .requests
-                    .insert(number, promised);
-            }
-            (answer, (weights, request, permit))
-        };
-        let id = answer.id().clone();
-        let change = Change::Request(Box::new(NewRequest {
-            id: id.clone(),
-            owner,
-            kind: Kind::Sample.name(),
-            subject: sampler
-                .as_ref()
-                .map_or_else(String::new, ToString::to_string),
-            number: number.map(u64::cast_signed),
-            digest,
-            seed,
-            accepted: Timestamp::now(),
-            body,
-            outcome: None,
-            also: Vec::new(),
-        }));
-        let server = self.clone();
-        // Goes on if the client hangs up: the number is taken.
-        let accepting = tokio::spawn(async move {
-            if let Err(error) = server.shared().store.write(change).await {
-                if let (Some(id), Some(number)) = (&sampler, number)
-                    && let Ok(sampler) = server.registry().sampler(owner, id)
-                {
-                    sampler.requests.remove(&number);
-                }
-                server.shared().results.withdraw(answer.id());
-                return Err(ApiError::from(error));
-            }
-            let (weights, request, permit) = job;
-            server.send_sample(owner, weights, request, answer, Some(permit));
-            Ok(())
+        let subject = sampler.as_ref().map(ToString::to_string);
+        let mut submission = Submission::new(owner, SAMPLE, subject.unwrap_or_default(), body);
+        submission.seed = fastrand::u64(..);
+        let key = sampler.zip(request.seq_id);
+        submission.seq_id = key.as_ref().map(|(_, seq_id)| seq_id.cast_signed());
+        let accepted = self.accept_once(NewSample {
+            submission,
+            key,
+            request,
         });
-        let accepted = accepting.await;
-        accepted.map_err(|_| ApiError::unavailable("the server is stopping"))??;
-        Ok(promise(id, count))
-    }
-
-    /// Finds the request that has a number already, if it is the same request.
-    fn sampled_before(
-        &self,
-        owner: Owner,
-        sampler: &SamplingSessionId,
-        number: u64,
-        digest: Digest,
-    ) -> Result<Option<RequestId>, ApiError> {
-        let mut registry = self.registry();
-        match registry.open_sampler(owner, sampler)?.requests.get(&number) {
-            None => Ok(None),
-            Some(known) if known.digest == digest => Ok(Some(known.id.clone())),
-            Some(_) => Err(ApiError::bad_request(format!(
-                "`seq_id`: {number} was used for a request with another body"
-            ))),
-        }
+        accepted.await
     }
 
     fn send_sample(
@@ -369,6 +263,154 @@ impl Server {
                 self.send_sample(owner, weights, request, answer, None);
             }
             Err(refusal) => answer.finish(Outcome::user_error(refusal.detail())),
+        }
+    }
+}
+
+/// A request for a sampling session, as it will be.
+struct OpenSampler(SamplerRecord);
+
+impl AcceptOnce for OpenSampler {
+    type Reply = SamplingSessionId;
+    type Claimed = OpenSampler;
+
+    fn check(&self, _: &Server, registry: &mut Registry) -> Result<(), ApiError> {
+        registry.open_session(self.0.owner, &self.0.session)?;
+        Ok(())
+    }
+
+    fn seen(
+        &self,
+        _: &Server,
+        registry: &mut Registry,
+    ) -> Result<Option<SamplingSessionId>, ApiError> {
+        let new = &self.0;
+        let Some(known) = registry.find_sampler(new.owner, &new.id)? else {
+            return Ok(None);
+        };
+        let known = &known.record;
+        let is_same = known.base_model == new.base_model
+            && known.path == new.path
+            && known.adapter.is_some() == new.adapter.is_some();
+        if !is_same {
+            return Err(ApiError::bad_request(format!(
+                "`sampling_session_seq_id`: `{}` is a session with other weights",
+                new.id
+            )));
+        }
+        Ok(Some(new.id.clone()))
+    }
+
+    fn claim(self, _: &Server, registry: &mut Registry) -> Result<(Change, Self), ApiError> {
+        let sampler = Sampler::new(self.0.clone());
+        registry.samplers.insert(self.0.id.clone(), sampler);
+        Ok((Change::Sampler(self.0.clone()), self))
+    }
+}
+
+impl Claimed for OpenSampler {
+    type Reply = SamplingSessionId;
+
+    fn commit(self, _: &Server, _: &mut Registry) -> Result<SamplingSessionId, ApiError> {
+        Ok(self.0.id)
+    }
+
+    fn roll_back(self, _: &Server, registry: &mut Registry) {
+        registry.samplers.remove(&self.0.id);
+    }
+}
+
+/// What a request for samples is called in the journal.
+pub(crate) const SAMPLE: &str = "sample";
+
+/// A request for samples.
+struct NewSample {
+    submission: Submission,
+    /// The sampling session and the sequence id, for a request that has both.
+    key: Option<(SamplingSessionId, u64)>,
+    request: SampleRequest,
+}
+
+/// A request for samples whose sequence id is claimed.
+struct ClaimedSample {
+    owner: Owner,
+    key: Option<(SamplingSessionId, u64)>,
+    answer: Answer,
+    weights: Weights,
+    request: sample::SampleRequest,
+    permit: OwnedSemaphorePermit,
+}
+
+impl AcceptOnce for NewSample {
+    type Reply = Promise;
+    type Claimed = ClaimedSample;
+
+    fn check(&self, _: &Server, registry: &mut Registry) -> Result<(), ApiError> {
+        if let Some((sampler, _)) = &self.key {
+            registry.open_sampler(self.submission.owner, sampler)?;
+        }
+        Ok(())
+    }
+
+    fn seen(&self, _: &Server, registry: &mut Registry) -> Result<Option<Promise>, ApiError> {
+        let Some((sampler, seq_id)) = &self.key else {
+            return Ok(None);
+        };
+        let sampler = registry.sampler(self.submission.owner, sampler)?;
+        let id = self.submission.repeats(sampler.requests.get(seq_id))?;
+        Ok(id.map(|id| promise(id, self.request.num_samples)))
+    }
+
+    fn claim(
+        self,
+        server: &Server,
+        registry: &mut Registry,
+    ) -> Result<(Change, ClaimedSample), ApiError> {
+        let Self {
+            submission,
+            key,
+            request,
+        } = self;
+        let owner = submission.owner;
+        let weights = server.weights_for(registry, owner, &request)?;
+        let request = read_request(request, submission.seed)?;
+        let permit = weights.base.sample_permit()?;
+        let feed = key.as_ref();
+        let feed = feed.map(|(sampler, seq_id)| Feed::of_request(sampler, *seq_id));
+        let answer = server.shared().results.promise(owner, feed);
+        if let Some((sampler, seq_id)) = &key {
+            let requests = &mut registry.sampler(owner, sampler)?.requests;
+            requests.insert(*seq_id, submission.promised(&answer));
+        }
+        let change = submission.journal(&answer, None, Vec::new());
+        let claimed = ClaimedSample {
+            owner,
+            key,
+            answer,
+            weights,
+            request,
+            permit,
+        };
+        Ok((change, claimed))
+    }
+}
+
+impl Claimed for ClaimedSample {
+    type Reply = Promise;
+
+    fn commit(self, server: &Server, _: &mut Registry) -> Result<Promise, ApiError> {
+        let promise = promise(self.answer.id().clone(), self.request.num_samples);
+        let permit = Some(self.permit);
+        server.send_sample(self.owner, self.weights, self.request, self.answer, permit);
+        Ok(promise)
+    }
+
+    fn roll_back(self, server: &Server, registry: &mut Registry) {
+        server.shared().results.withdraw(self.answer.id());
+        if let Some((sampler, seq_id)) = &self.key
+            && let Ok(sampler) = registry.sampler(self.owner, sampler)
+        {
+            sampler.requests.remove(seq_id);
         }
     }
 }

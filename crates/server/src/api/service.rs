@@ -10,10 +10,10 @@ use tinkrs_wire::op::telemetry::TelemetryResponse;
 
 use super::Plain;
 use crate::Server;
+use crate::body::check_values;
 use crate::error::ApiError;
 use crate::extract::{Decoded, Raw};
 use crate::metrics::Family;
-use crate::request::check_values;
 
 /// Answers as soon as it can be asked: a server starts with its models loaded.
 pub(crate) async fn healthz() -> Plain<Health> {

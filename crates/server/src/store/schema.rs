@@ -191,8 +191,10 @@ mod tests {
         let old = Connection::open(&path).unwrap();
         old.execute_batch(VERSION_1).unwrap();
         // In the way of a later statement of the same step.
-        old.execute_batch("ALTER TABLE requests ADD COLUMN seq_id; PRAGMA user_version = 1")
-            .unwrap();
+        old.execute_batch(
+            "ALTER TABLE requests ADD COLUMN seq_id INTEGER; PRAGMA user_version = 1",
+        )
+        .unwrap();
         drop(old);
         assert!(matches!(open(&path), Err(OpenError::Database(..))));
         let old = Connection::open(&path).unwrap();

@@ -47,7 +47,7 @@ pub(crate) enum Operation {
 
 impl Operation {
     /// Whether it changes weights, gradients or optimizer.
-    pub(super) fn changes_run(&self) -> bool {
+    pub(crate) fn changes_run(&self) -> bool {
         match self {
             Self::Pass { forward_only, .. } => !forward_only,
             Self::Create(_)

@@ -26,7 +26,7 @@ async fn serve(data: Arc<tempfile::TempDir>) -> TestServer {
     TestServer::of(&weights, data, |_| {}).await
 }
 
-async fn start() -> TestServer {
+pub(crate) async fn start() -> TestServer {
     serve(Arc::new(tempfile::tempdir().unwrap())).await
 }
 

@@ -5,6 +5,7 @@ mod endpoints;
 mod socket;
 mod way;
 
+mod accept;
 mod accounts;
 mod checkpoints;
 mod console;

@@ -1,0 +1,69 @@
+//! `forward_backward` and `forward`: a loss over a batch, with or without its gradients.
+
+use bytes::Bytes;
+use tinkrs_types::{InvalidInput, LossFn};
+use tinkrs_wire::op::forward;
+use tinkrs_wire::op::forward_backward::ForwardBackwardRequest;
+
+use super::{OfModel, OperationKind, Prepare};
+use crate::body::read_json_with;
+use crate::error::ApiError;
+use crate::worker::{Loss, Operation};
+
+/// As a protobuf message.
+pub(crate) const FORWARD_BACKWARD: OperationKind =
+    OperationKind::new("forward_backward", |body: &Bytes| {
+        let request = ForwardBackwardRequest::decode(body.clone())?;
+        Ok(Box::new(request))
+    });
+
+/// As the JSON of clients to 0.24.
+pub(crate) const FORWARD_BACKWARD_JSON: OperationKind =
+    OperationKind::new("forward_backward_json", |body| {
+        let request = read_json_with(body, ForwardBackwardRequest::decode_json)?;
+        Ok(Box::new(request))
+    });
+
+/// Without gradients, as the JSON of clients to 0.24.
+pub(crate) const FORWARD: OperationKind = OperationKind::new("forward", |body| {
+    let request = read_json_with(body, forward::decode)?;
+    Ok(Box::new(request))
+});
+
+impl Prepare for ForwardBackwardRequest {
+    fn prepare(self: Box<Self>, model: &mut OfModel<'_>) -> Result<Operation, ApiError> {
+        if self.data.is_empty() {
+            return Err(InvalidInput::new("data", "no datums", "at least one").into());
+        }
+        let loss = match self.loss_fn {
+            LossFn::Custom { loss_id } => Loss::Uploaded(model.server.loss(model.owner, &loss_id)?),
+            loss if is_built_in(&loss) => Loss::BuiltIn(loss),
+            other => {
+                return Err(InvalidInput::new(
+                    "loss_fn",
+                    other.name(),
+                    "cross_entropy, importance_sampling, ppo, cispo, dro, gspo or custom",
+                )
+                .into());
+            }
+        };
+        Ok(Operation::Pass {
+            data: self.data,
+            loss,
+            forward_only: self.forward_only,
+        })
+    }
+}
+
+fn is_built_in(loss: &LossFn) -> bool {
+    match loss {
+        LossFn::CrossEntropy
+        | LossFn::ImportanceSampling
+        | LossFn::Ppo(_)
+        | LossFn::Cispo(_)
+        | LossFn::Dro { .. }
+        | LossFn::Gspo(_) => true,
+        LossFn::StableReinforce { .. } | LossFn::Custom { .. } | LossFn::Other { .. } => false,
+        _ => false,
+    }
+}

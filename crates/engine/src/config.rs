@@ -4,27 +4,14 @@
 //! [`weights`](crate::weights)), checked once, and trusted from then on. Options that would change
 //! the arithmetic and that the engine does not implement are refused by name rather than ignored.
 
+pub(crate) mod architecture;
 mod huggingface;
 mod presets;
 
+pub use architecture::Architecture;
 pub(crate) use huggingface::TokenIds;
 
 use crate::Error;
-
-/// The families of decoders that the engine implements.
-///
-/// They share one block (norm, attention, norm, gated MLP) and differ in its details, which
-/// [`ModelConfig`] spells out one by one; the family only names where the defaults came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Architecture {
-    /// Llama 2 and 3, and models of the same form such as SmolLM.
-    Llama,
-    /// Qwen2 and Qwen2.5: biases on the query, key and value projections.
-    Qwen2,
-    /// Qwen3: a norm on each query and key head, and a head size of its own.
-    Qwen3,
-}
 
 /// How rotary frequencies are stretched for contexts longer than the first training.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,6 +7,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::architecture::{self, Family};
 use super::{Architecture, ModelConfig, Rope, RopeScaling};
 use crate::Error;
 
@@ -85,7 +86,8 @@ pub(super) fn parse(text: &str) -> Result<ModelConfig, Error> {
         source,
     })?;
     let architecture = raw.architecture()?;
-    raw.refuse_unsupported(architecture)?;
+    let family = architecture.family();
+    raw.refuse_unsupported(family)?;
 
     let hidden = required("hidden_size", raw.hidden_size)?;
     let heads = required("num_attention_heads", raw.num_attention_heads)?;
@@ -98,10 +100,9 @@ pub(super) fn parse(text: &str) -> Result<ModelConfig, Error> {
         layers,
         heads,
         kv_heads: raw.num_key_value_heads.unwrap_or(heads),
-        head_dim: match (raw.head_dim, architecture) {
-            (Some(head_dim), _) => head_dim,
-            (None, Architecture::Qwen3) => 128,
-            (None, Architecture::Llama | Architecture::Qwen2) => head_dim_of(hidden, heads)?,
+        head_dim: match raw.head_dim.or(family.default_head_dim) {
+            Some(head_dim) => head_dim,
+            None => head_dim_of(hidden, heads)?,
         },
         ffn: required("intermediate_size", raw.intermediate_size)?,
         vocab: required("vocab_size", raw.vocab_size)?,
@@ -109,9 +110,9 @@ pub(super) fn parse(text: &str) -> Result<ModelConfig, Error> {
         rms_eps: raw.rms_norm_eps.unwrap_or(1e-6),
         rope,
         tied_head: raw.tie_word_embeddings.unwrap_or(false),
-        qkv_bias: architecture == Architecture::Qwen2 || attention_bias,
-        attention_output_bias: architecture != Architecture::Qwen2 && attention_bias,
-        qk_norm: architecture == Architecture::Qwen3,
+        qkv_bias: family.fixed_biases || attention_bias,
+        attention_output_bias: !family.fixed_biases && attention_bias,
+        qk_norm: family.qk_norm,
         bos: raw
             .bos_token_id
             .and_then(|ids| ids.into_vec().first().copied()),
@@ -121,11 +122,7 @@ pub(super) fn parse(text: &str) -> Result<ModelConfig, Error> {
 
 /// Writes the older form, which both versions of `transformers` read.
 pub(super) fn write(config: &ModelConfig) -> String {
-    let (model_type, class) = match config.architecture {
-        Architecture::Llama => ("llama", "LlamaForCausalLM"),
-        Architecture::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
-        Architecture::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
-    };
+    let family = config.architecture.family();
     let scaling = match config.rope.scaling {
         RopeScaling::None => Value::Null,
         RopeScaling::Llama3 {
@@ -144,8 +141,8 @@ pub(super) fn write(config: &ModelConfig) -> String {
         }
     };
     let written = json!({
-        "architectures": [class],
-        "model_type": model_type,
+        "architectures": [family.class],
+        "model_type": family.model_type,
         "hidden_size": config.hidden,
         "num_hidden_layers": config.layers,
         "num_attention_heads": config.heads,
@@ -160,7 +157,7 @@ pub(super) fn write(config: &ModelConfig) -> String {
         "hidden_act": "silu",
         "tie_word_embeddings": config.tied_head,
         // Qwen2 has its biases without saying so.
-        "attention_bias": config.qkv_bias && config.architecture != Architecture::Qwen2,
+        "attention_bias": config.qkv_bias && !family.fixed_biases,
         "bos_token_id": config.bos,
         "eos_token_id": config.eos,
     });
@@ -169,7 +166,6 @@ pub(super) fn write(config: &ModelConfig) -> String {
 
 impl RawConfig {
     fn architecture(&self) -> Result<Architecture, Error> {
-        const SUPPORTED: &str = "llama, qwen2 and qwen3";
         let found = match (&self.model_type, self.architectures.first()) {
             (Some(model_type), _) => model_type.as_str(),
             (None, Some(class)) => class.as_str(),
@@ -180,15 +176,11 @@ impl RawConfig {
                 ));
             }
         };
-        match found {
-            "llama" | "LlamaForCausalLM" => Ok(Architecture::Llama),
-            "qwen2" | "Qwen2ForCausalLM" => Ok(Architecture::Qwen2),
-            "qwen3" | "Qwen3ForCausalLM" => Ok(Architecture::Qwen3),
-            other => Err(Error::unsupported("model_type", other, SUPPORTED)),
-        }
+        Architecture::find(|family| [family.model_type, family.class].contains(&found))
+            .ok_or_else(|| Error::unsupported("model_type", found, architecture::SUPPORTED))
     }
 
-    fn refuse_unsupported(&self, architecture: Architecture) -> Result<(), Error> {
+    fn refuse_unsupported(&self, family: &Family) -> Result<(), Error> {
         if let Some(activation) = &self.hidden_act
             && activation != "silu"
         {
@@ -218,11 +210,11 @@ impl RawConfig {
                 "f32, f16 and bf16 weights, and GGUF files",
             ));
         }
-        self.refuse_sliding_window(architecture)
+        self.refuse_sliding_window(family)
     }
 
     /// Qwen's files name a window that `use_sliding_window` turns off; elsewhere a window counts.
-    fn refuse_sliding_window(&self, architecture: Architecture) -> Result<(), Error> {
+    fn refuse_sliding_window(&self, family: &Family) -> Result<(), Error> {
         const SUPPORTED: &str = "full attention in every layer";
         if let Some(types) = &self.layer_types
             && let Some(other) = types.iter().find(|kind| *kind != "full_attention")
@@ -232,14 +224,9 @@ impl RawConfig {
         let Some(window) = self.sliding_window else {
             return Ok(());
         };
-        let used = match architecture {
-            Architecture::Llama => true,
-            Architecture::Qwen2 | Architecture::Qwen3 => {
-                self.use_sliding_window == Some(true)
-                    && self.max_window_layers.unwrap_or(0) < self.num_hidden_layers.unwrap_or(0)
-            }
-        };
-        if used {
+        let switched_on = self.use_sliding_window == Some(true)
+            && self.max_window_layers.unwrap_or(0) < self.num_hidden_layers.unwrap_or(0);
+        if !family.window_has_switch || switched_on {
             return Err(Error::unsupported("sliding_window", window, SUPPORTED));
         }
         Ok(())

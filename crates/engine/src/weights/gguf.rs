@@ -17,7 +17,6 @@ use tinkrs_gguf::{Header, TensorInfo};
 
 use super::safetensors::map_file;
 use super::{Dtype, TensorView, WeightSource};
-use crate::config::Architecture;
 use crate::model::feed_forward::FeedForward;
 use crate::model::tensor_table::TensorTable;
 use crate::{Error, ModelConfig};
@@ -95,10 +94,9 @@ impl GgufFile {
 
     /// Returns the number of heads whose rows a tensor holds in interleaved order.
     fn interleaved_heads(&self, name: &str) -> Option<usize> {
-        if self.config.architecture != Architecture::Llama {
-            return None;
-        }
-        self.table.tensor(name)?.rotary_heads
+        let family = self.config.architecture.family();
+        let rotary_heads = self.table.tensor(name)?.rotary_heads;
+        rotary_heads.filter(|_| family.gguf_interleaves_heads)
     }
 }
 

@@ -5,7 +5,6 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use tinkrs_engine::ModelConfig;
-use tinkrs_engine::config::Architecture;
 use tinkrs_engine::weights::{GgufFile, HuggingFaceFolder, WeightSource, tensor_shapes};
 use tinkrs_recipes::renderer::Renderer;
 
@@ -32,12 +31,7 @@ pub(super) fn inspect(path: &Path) -> anyhow::Result<Facts> {
         false => HuggingFaceFolder::open(path)?.config().clone(),
     };
     Ok(Facts {
-        architecture: match config.architecture {
-            Architecture::Llama => "Llama",
-            Architecture::Qwen2 => "Qwen2",
-            Architecture::Qwen3 => "Qwen3",
-            _ => "other",
-        },
+        architecture: config.architecture.name(),
         parameters: parameters(&config),
         size_bytes: size_bytes(path)?,
         max_context: config.max_context,

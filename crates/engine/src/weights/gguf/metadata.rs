@@ -3,7 +3,7 @@
 use tinkrs_gguf::{Header, Value};
 
 use super::quants::Format;
-use crate::config::{Architecture, Rope, RopeScaling};
+use crate::config::{Architecture, Rope, RopeScaling, architecture};
 use crate::model::attention::full;
 use crate::model::tensor_table::{EMBEDDING, FullNames, HEAD};
 use crate::{Error, ModelConfig};
@@ -14,18 +14,8 @@ pub(super) fn config(header: &Header, file: &[u8]) -> Result<ModelConfig, Error>
         Some(Value::Text(name)) => name.as_str(),
         _ => return Err(Error::invalid("general.architecture", "it is missing")),
     };
-    let architecture = match name {
-        "llama" => Architecture::Llama,
-        "qwen2" => Architecture::Qwen2,
-        "qwen3" => Architecture::Qwen3,
-        other => {
-            return Err(Error::unsupported(
-                "general.architecture",
-                other,
-                "llama, qwen2 and qwen3",
-            ));
-        }
-    };
+    let architecture = Architecture::find(|family| family.gguf == name)
+        .ok_or_else(|| Error::unsupported("general.architecture", name, architecture::SUPPORTED))?;
     let source = Metadata {
         header,
         architecture: name,

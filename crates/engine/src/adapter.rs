@@ -19,6 +19,7 @@ use crate::kernels::panels::Panels;
 use crate::model::Model;
 use crate::model::tensor_table::{SiteKey, TensorTable};
 use crate::peft::{LoraPair, PeftAdapter};
+use crate::rng::{SplitMix64, fnv1a};
 
 /// The default of `alpha`.
 pub const DEFAULT_ALPHA: f32 = 32.0;
@@ -155,21 +156,12 @@ pub(crate) fn transpose(values: &[f32], rows: usize, cols: usize) -> Vec<f32> {
 
 /// Makes the initial `A` of a layer: uniform in `±1/√inputs`, from a seed and the layer's name.
 pub(crate) fn initial_a(seed: u64, name: &str, rank: usize, inputs: usize) -> Vec<f32> {
-    // The name is mixed into the seed so that layers differ and adding one changes no other.
-    let mut state = name
-        .bytes()
-        .fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+    // The name is mixed into the seed so that sites differ and adding one changes no other.
+    let mut rng = SplitMix64::new(fnv1a(seed, name));
     let bound = 1.0 / (inputs as f32).sqrt();
-    let mut next = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = state;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((x ^ (x >> 31)) >> 40) as f32 / (1u32 << 23) as f32 - 1.0
-    };
-    (0..rank * inputs).map(|_| bound * next()).collect()
+    (0..rank * inputs)
+        .map(|_| bound * rng.symmetric())
+        .collect()
 }
 
 /// Turns an adapter's parameters into what PEFT stores.

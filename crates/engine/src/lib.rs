@@ -50,6 +50,7 @@ pub mod weights;
 
 mod kernels;
 mod model;
+mod rng;
 mod threads;
 
 pub mod adapter;

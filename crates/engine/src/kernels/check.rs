@@ -1,15 +1,11 @@
 //! What the tests of the kernels share: numbers, and gradients by central differences in `f64`.
 
+use crate::rng::SplitMix64;
+
 /// Pseudo-random numbers in `[-1, 1)`.
 pub(crate) fn values(len: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..len).map(|_| next()).collect()
+    let mut rng = SplitMix64::new(seed);
+    (0..len).map(|_| rng.symmetric()).collect()
 }
 
 pub(crate) fn widen(values: &[f32]) -> Vec<f64> {

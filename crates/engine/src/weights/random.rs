@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::{Dtype, TensorView, WeightSource};
 use crate::model::tensor_table::TensorTable;
+use crate::rng::{SplitMix64, fnv1a, mix};
 use crate::{Error, ModelConfig};
 
 /// Weights drawn from a seed.
@@ -67,14 +68,9 @@ impl WeightSource for RandomWeights {
         } else {
             (0.0, root3 / (shape[1] as f32).sqrt())
         };
-        let mut state = splitmix(self.seed ^ fnv1a(name));
+        let mut rng = SplitMix64::new(mix(self.seed ^ fnv1a(0, name)));
         let values: Vec<f32> = (0..shape.iter().product())
-            .map(|_| {
-                state = state.wrapping_add(GOLDEN);
-                // 24 bits fill the mantissa of a number in [0, 1).
-                let unit = (splitmix(state) >> 40) as f32 / (1u32 << 24) as f32;
-                centre + spread * (2.0 * unit - 1.0)
-            })
+            .map(|_| centre + spread * (2.0 * rng.unit() - 1.0))
             .collect();
         TensorView::from_f32(name, self.dtype, shape, &values)
     }
@@ -82,22 +78,6 @@ impl WeightSource for RandomWeights {
     fn precision(&self) -> Dtype {
         self.dtype
     }
-}
-
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The output function of SplitMix64: a bijection that scatters neighbouring inputs.
-fn splitmix(x: u64) -> u64 {
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
-/// The FNV-1a hash, whose result never changes between builds.
-fn fnv1a(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }
 
 #[cfg(test)]

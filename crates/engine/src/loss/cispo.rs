@@ -10,7 +10,7 @@
 //! Unlike in [`ppo`](super::ppo()), clipping bounds the gradient and never removes it.
 
 use super::inputs::{PolicyInputs, Token};
-use super::{ClipBounds, LossInputs, LossOutput, Term};
+use super::{LossInputs, LossOutput, RatioRange, Term};
 use crate::Error;
 
 /// Evaluates the loss of one datum.
@@ -19,11 +19,11 @@ use crate::Error;
 ///
 /// `logprobs` or `advantages` missing; a wrong length; a non-finite number where it counts; a lower
 /// clip bound above the upper one.
-pub fn cispo(lp: &[f32], inputs: &LossInputs<'_>, bounds: ClipBounds) -> Result<LossOutput, Error> {
+pub fn cispo(lp: &[f32], inputs: &LossInputs<'_>, bounds: RatioRange) -> Result<LossOutput, Error> {
     PolicyInputs::new(lp, inputs)?.sum(Some(bounds), term)
 }
 
-pub(super) fn term(token: Token, bounds: ClipBounds) -> Term {
+pub(super) fn term(token: Token, bounds: RatioRange) -> Term {
     let ratio = token.ratio();
     let slope = -bounds.clamp(ratio) * token.advantage;
     Term {
@@ -45,7 +45,7 @@ mod tests {
             advantages: Some(&[1.0, -2.0]),
             ..LossInputs::default()
         };
-        let bounds = ClipBounds {
+        let bounds = RatioRange {
             low: 0.5,
             high: 4.0,
         };

@@ -21,22 +21,31 @@ use crate::Error;
 pub fn cross_entropy(lp: &[f32], inputs: &LossInputs<'_>) -> Result<LossOutput, Error> {
     let weights = inputs.finite("weights", inputs.weights, lp.len())?;
     let mut loss = 0.0;
-    let mut gradient = vec![0.0; lp.len()];
-    for (i, gradient) in gradient.iter_mut().enumerate() {
+    for i in 0..lp.len() {
         let weight = weights.map_or(1.0, |weights| weights[i]);
         if weight == 0.0 {
             continue;
         }
         loss -= f64::from(weight) * finite_at(inputs.datum, "model log-probability", lp, i)?;
-        *gradient = -weight;
     }
     let mut metrics = Metrics::default();
     metrics.push("loss:sum", loss);
     Ok(LossOutput {
         loss,
-        gradient,
+        gradient: slopes(weights, lp.len()),
         metrics,
     })
+}
+
+/// Returns `−w_i`, without log-probabilities; a weight of zero gives exactly 0, not −0.
+pub(super) fn slopes(weights: Option<&[f32]>, targets: usize) -> Vec<f32> {
+    match weights {
+        Some(weights) => weights
+            .iter()
+            .map(|&w| if w == 0.0 { 0.0 } else { -w })
+            .collect(),
+        None => vec![-1.0; targets],
+    }
 }
 
 #[cfg(test)]

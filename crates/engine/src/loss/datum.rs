@@ -41,7 +41,7 @@ impl LossTensors {
             input: input.to_owned(),
             reason: reason.to_owned(),
         };
-        if shape.len() == 2 && matches!(loss, Loss::Gspo(_)) {
+        if shape.len() == 2 && !loss.takes_candidates() {
             let reason = "has several candidates a position, which gspo does not take";
             return Err(refuse(key::TARGET_TOKENS, reason));
         }
@@ -50,9 +50,7 @@ impl LossTensors {
             if name == key::TARGET_TOKENS {
                 continue;
             }
-            let known = known_inputs(loss)
-                .iter()
-                .find(|known| **known == name.as_str());
+            let known = loss.inputs().iter().find(|known| **known == name.as_str());
             let Some(&known) = known else {
                 return Err(refuse(name, "is not known to this loss"));
             };
@@ -178,36 +176,10 @@ fn shape_of(tensor: &TensorData) -> Vec<usize> {
         .map_or_else(|| vec![tensor.values().len()], <[usize]>::to_vec)
 }
 
-/// The tensors besides the targets that a loss reads.
-fn known_inputs(loss: &Loss) -> &'static [&'static str] {
-    const POLICY: [&str; 3] = [key::WEIGHTS, key::LOGPROBS, key::ADVANTAGES];
-    const CLIPPED: [&str; 5] = [
-        key::WEIGHTS,
-        key::LOGPROBS,
-        key::ADVANTAGES,
-        key::CLIP_LOW_THRESHOLD,
-        key::CLIP_HIGH_THRESHOLD,
-    ];
-    const SEQUENCE: [&str; 6] = [
-        key::WEIGHTS,
-        key::LOGPROBS,
-        key::ADVANTAGES,
-        key::CLIP_LOW_THRESHOLD,
-        key::CLIP_HIGH_THRESHOLD,
-        key::SEQUENCE_RATIO_MASK,
-    ];
-    match loss {
-        Loss::CrossEntropy => &[key::WEIGHTS],
-        Loss::ImportanceSampling | Loss::Dro { .. } => &POLICY,
-        Loss::Ppo(_) | Loss::Cispo(_) => &CLIPPED,
-        Loss::Gspo(_) => &SEQUENCE,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loss::ClipBounds;
+    use crate::loss::RatioRange;
     use tinkrs_types::ModelInput;
     use tinkrs_types::tensor::CsrIndices;
 
@@ -254,7 +226,7 @@ mod tests {
 
     #[test]
     fn what_a_loss_cannot_use_is_named() {
-        let (entropy, ppo) = (Loss::CrossEntropy, Loss::Ppo(ClipBounds::PPO));
+        let (entropy, ppo) = (Loss::CrossEntropy, Loss::Ppo(RatioRange::PPO));
         let candidates = TensorData::from_rows(&[[1_i64, 2], [3, 4]]).unwrap();
         let cases = [
             (
@@ -281,7 +253,7 @@ mod tests {
             ),
             (
                 vec![("target_tokens", candidates)],
-                Loss::Gspo(ClipBounds::PPO),
+                Loss::Gspo(RatioRange::PPO),
                 "gspo",
             ),
         ];

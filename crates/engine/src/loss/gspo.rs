@@ -15,7 +15,7 @@
 
 use super::inputs::PolicyInputs;
 use super::ppo::clipped_term;
-use super::{ClipBounds, LossInputs, LossOutput};
+use super::{LossInputs, LossOutput, RatioRange};
 use crate::Error;
 
 const MAX_LOG_RATIO: f64 = 10.0;
@@ -26,7 +26,7 @@ const MAX_LOG_RATIO: f64 = 10.0;
 ///
 /// `logprobs`, `advantages` or `sequence_ratio_mask` missing; a wrong length; a non-finite number where
 /// it counts; a lower clip bound above the upper one; a mask that selects nothing while advantages do.
-pub fn gspo(lp: &[f32], inputs: &LossInputs<'_>, bounds: ClipBounds) -> Result<LossOutput, Error> {
+pub fn gspo(lp: &[f32], inputs: &LossInputs<'_>, bounds: RatioRange) -> Result<LossOutput, Error> {
     let policy = PolicyInputs::new(lp, inputs)?;
     let mask = inputs.required("sequence_ratio_mask", inputs.sequence_ratio_mask, lp.len())?;
     if !policy.contributes() {
@@ -69,7 +69,7 @@ mod tests {
         let output = gspo(
             &lp,
             &inputs,
-            ClipBounds {
+            RatioRange {
                 low: 0.0,
                 high: 9.0,
             },
@@ -85,17 +85,17 @@ mod tests {
     #[test]
     fn the_exponent_is_capped() {
         let inputs = inputs(&[-500.0], &[-1.0], &[1.0]);
-        let output = gspo(&[0.0], &inputs, ClipBounds::PPO).unwrap();
+        let output = gspo(&[0.0], &inputs, RatioRange::PPO).unwrap();
         assert_eq!(output.loss, MAX_LOG_RATIO.exp());
     }
 
     #[test]
     fn a_mask_that_selects_nothing_is_refused_unless_nothing_contributes() {
-        let error = gspo(&[0.0], &inputs(&[0.0], &[1.0], &[0.0]), ClipBounds::PPO).unwrap_err();
+        let error = gspo(&[0.0], &inputs(&[0.0], &[1.0], &[0.0]), RatioRange::PPO).unwrap_err();
         assert!(error.to_string().contains("sequence_ratio_mask"), "{error}");
         let unused = inputs(&[f32::NAN], &[0.0], &[0.0]);
         assert_eq!(
-            gspo(&[f32::NAN], &unused, ClipBounds::PPO).unwrap().loss,
+            gspo(&[f32::NAN], &unused, RatioRange::PPO).unwrap().loss,
             0.0
         );
     }

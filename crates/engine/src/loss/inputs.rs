@@ -1,6 +1,6 @@
 //! The tensors of a datum, and the checks they go through once.
 
-use super::{ClipBounds, LossOutput, Metrics, Term};
+use super::{LossOutput, Metrics, RatioRange, Term};
 use crate::Error;
 
 /// The tensors that a datum brings along, by their names in the request. All are flat.
@@ -122,8 +122,8 @@ impl<'a> PolicyInputs<'a> {
     /// `bounds` is `None` for losses that do not clip.
     pub(super) fn sum(
         &self,
-        bounds: Option<ClipBounds>,
-        term: impl Fn(Token, ClipBounds) -> Term,
+        bounds: Option<RatioRange>,
+        term: impl Fn(Token, RatioRange) -> Term,
     ) -> Result<LossOutput, Error> {
         let mut loss = 0.0;
         let mut gradient = vec![0.0; self.lp.len()];
@@ -161,14 +161,14 @@ impl<'a> PolicyInputs<'a> {
         Ok(Some(Token { lp, q, advantage }))
     }
 
-    fn bounds(&self, i: usize, configured: Option<ClipBounds>) -> Result<ClipBounds, Error> {
+    fn bounds(&self, i: usize, configured: Option<RatioRange>) -> Result<RatioRange, Error> {
         let Some(configured) = configured else {
-            return Ok(ClipBounds {
+            return Ok(RatioRange {
                 low: 0.0,
                 high: f64::INFINITY,
             });
         };
-        let bounds = ClipBounds {
+        let bounds = RatioRange {
             low: self
                 .clip_low
                 .map_or(configured.low, |low| f64::from(low[i])),

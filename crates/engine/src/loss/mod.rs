@@ -37,6 +37,7 @@ mod inputs;
 mod metrics;
 mod ppo;
 
+use tinkrs_types::protocol::key;
 use tinkrs_types::{InvalidInput, LossFn};
 
 use crate::Error;
@@ -61,16 +62,16 @@ pub enum Loss {
     /// Policy gradient with an importance ratio; see [`importance_sampling`].
     ImportanceSampling,
     /// Clipped surrogate; see [`ppo`].
-    Ppo(ClipBounds),
+    Ppo(RatioRange),
     /// Policy gradient with a clipped, constant importance ratio; see [`cispo`].
-    Cispo(ClipBounds),
+    Cispo(RatioRange),
     /// Policy gradient with a quadratic penalty; see [`dro`].
     Dro {
         /// Strength of the penalty.
         beta: f64,
     },
     /// Clipped surrogate with one ratio a sequence; see [`gspo`].
-    Gspo(ClipBounds),
+    Gspo(RatioRange),
 }
 
 impl Loss {
@@ -83,9 +84,9 @@ impl Loss {
         Ok(match loss {
             LossFn::CrossEntropy => Self::CrossEntropy,
             LossFn::ImportanceSampling => Self::ImportanceSampling,
-            LossFn::Ppo(bounds) => Self::Ppo(ClipBounds::PPO.overridden(bounds)?),
-            LossFn::Cispo(bounds) => Self::Cispo(ClipBounds::CISPO.overridden(bounds)?),
-            LossFn::Gspo(bounds) => Self::Gspo(ClipBounds::PPO.overridden(bounds)?),
+            LossFn::Ppo(bounds) => Self::Ppo(RatioRange::PPO.overridden(bounds)?),
+            LossFn::Cispo(bounds) => Self::Cispo(RatioRange::CISPO.overridden(bounds)?),
+            LossFn::Gspo(bounds) => Self::Gspo(RatioRange::PPO.overridden(bounds)?),
             LossFn::Dro { beta } => match beta {
                 Some(beta) if beta.is_finite() => Self::Dro { beta: *beta },
                 Some(beta) => {
@@ -99,10 +100,59 @@ impl Loss {
                 }
             },
             other => {
-                let supported = "cross_entropy, importance_sampling, ppo, cispo, dro and gspo";
-                return Err(Error::unsupported("loss_fn", other.name(), supported));
+                let allowed = "cross_entropy, importance_sampling, ppo, cispo, dro, gspo or custom";
+                return Err(InvalidInput::new("loss_fn", other.name(), allowed).into());
             }
         })
+    }
+
+    /// Lists the tensors besides the targets that the loss reads.
+    fn inputs(&self) -> &'static [&'static str] {
+        const POLICY: [&str; 3] = [key::WEIGHTS, key::LOGPROBS, key::ADVANTAGES];
+        const CLIPPED: [&str; 5] = [
+            key::WEIGHTS,
+            key::LOGPROBS,
+            key::ADVANTAGES,
+            key::CLIP_LOW_THRESHOLD,
+            key::CLIP_HIGH_THRESHOLD,
+        ];
+        const SEQUENCE: [&str; 6] = [
+            key::WEIGHTS,
+            key::LOGPROBS,
+            key::ADVANTAGES,
+            key::CLIP_LOW_THRESHOLD,
+            key::CLIP_HIGH_THRESHOLD,
+            key::SEQUENCE_RATIO_MASK,
+        ];
+        match self {
+            Self::CrossEntropy => &[key::WEIGHTS],
+            Self::ImportanceSampling | Self::Dro { .. } => &POLICY,
+            Self::Ppo(_) | Self::Cispo(_) => &CLIPPED,
+            Self::Gspo(_) => &SEQUENCE,
+        }
+    }
+
+    /// Whether a position may have several candidate targets.
+    fn takes_candidates(&self) -> bool {
+        !matches!(self, Self::Gspo(_))
+    }
+
+    /// Returns `dloss/dlp_i` of one datum if the loss knows them without the log-probabilities.
+    ///
+    /// The head then goes forward and back in one visit instead of two.
+    pub(crate) fn slopes_without_logprobs(
+        &self,
+        inputs: &LossInputs<'_>,
+        targets: usize,
+    ) -> Option<Vec<f32>> {
+        match self {
+            Self::CrossEntropy => Some(cross_entropy::slopes(inputs.weights, targets)),
+            Self::ImportanceSampling
+            | Self::Ppo(_)
+            | Self::Cispo(_)
+            | Self::Dro { .. }
+            | Self::Gspo(_) => None,
+        }
     }
 
     /// Evaluates the loss of one datum.
@@ -125,18 +175,19 @@ impl Loss {
     }
 }
 
-/// Bounds on the importance ratio itself, not distances from one.
+/// Bounds on the importance ratio itself, not distances from one: those of a request's
+/// [`ClipBounds`](tinkrs_types::training::ClipBounds), with defaults where it sets none.
 ///
 /// The tensors `clip_low_threshold` and `clip_high_threshold` of a datum override them token by token.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ClipBounds {
+pub struct RatioRange {
     /// Least ratio that is not clipped.
     pub low: f64,
     /// Greatest ratio that is not clipped.
     pub high: f64,
 }
 
-impl ClipBounds {
+impl RatioRange {
     /// The default of [`ppo`], and, for want of a documented one, of [`gspo`]: 0.8 and 1.2.
     pub const PPO: Self = Self {
         low: 0.8,

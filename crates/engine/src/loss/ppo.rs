@@ -12,7 +12,7 @@
 //! objective: above `high` for a positive advantage, below `low` for a negative one.
 
 use super::inputs::{PolicyInputs, Token};
-use super::{ClipBounds, LossInputs, LossOutput, Term};
+use super::{LossInputs, LossOutput, RatioRange, Term};
 use crate::Error;
 
 /// Evaluates the clipped surrogate of one datum.
@@ -21,14 +21,14 @@ use crate::Error;
 ///
 /// `logprobs` or `advantages` missing; a wrong length; a non-finite number where it counts; a lower
 /// clip bound above the upper one.
-pub fn ppo(lp: &[f32], inputs: &LossInputs<'_>, bounds: ClipBounds) -> Result<LossOutput, Error> {
+pub fn ppo(lp: &[f32], inputs: &LossInputs<'_>, bounds: RatioRange) -> Result<LossOutput, Error> {
     PolicyInputs::new(lp, inputs)?.sum(Some(bounds), |token, bounds| {
         clipped_term(token.ratio(), token, bounds)
     })
 }
 
 /// The term of a clipped surrogate whose ratio is `ratio` and moves with the token's log-probability.
-pub(super) fn clipped_term(ratio: f64, token: Token, bounds: ClipBounds) -> Term {
+pub(super) fn clipped_term(ratio: f64, token: Token, bounds: RatioRange) -> Term {
     let unclipped = ratio * token.advantage;
     let clipped = bounds.clamp(ratio) * token.advantage;
     Term {
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn gradient_vanishes_only_where_the_clip_binds() {
-        let bounds = ClipBounds {
+        let bounds = RatioRange {
             low: 0.5,
             high: 2.0,
         };
@@ -92,7 +92,7 @@ mod tests {
             clip_high_threshold: Some(&[1.5, 4.0]),
             ..LossInputs::default()
         };
-        let output = ppo(&lp, &inputs, ClipBounds::PPO).unwrap();
+        let output = ppo(&lp, &inputs, RatioRange::PPO).unwrap();
         assert!((output.loss + 1.5 + 3.0).abs() < 1e-6, "{}", output.loss);
         assert_eq!(output.gradient[0], 0.0);
         assert!((output.gradient[1] + 3.0).abs() < 1e-6);
@@ -107,7 +107,7 @@ mod tests {
             clip_low_threshold: Some(&[0.5, 2.0]),
             ..LossInputs::default()
         };
-        let error = ppo(&[0.0, 0.0], &inputs, ClipBounds::PPO)
+        let error = ppo(&[0.0, 0.0], &inputs, RatioRange::PPO)
             .unwrap_err()
             .to_string();
         assert!(

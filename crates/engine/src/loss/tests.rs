@@ -6,10 +6,10 @@ use super::*;
 const LOSSES: [Loss; 6] = [
     Loss::CrossEntropy,
     Loss::ImportanceSampling,
-    Loss::Ppo(ClipBounds::PPO),
-    Loss::Cispo(ClipBounds::CISPO),
+    Loss::Ppo(RatioRange::PPO),
+    Loss::Cispo(RatioRange::CISPO),
     Loss::Dro { beta: 0.05 },
-    Loss::Gspo(ClipBounds::PPO),
+    Loss::Gspo(RatioRange::PPO),
 ];
 
 /// A small generator for test numbers (a linear congruence; only its spread matters).
@@ -44,7 +44,7 @@ fn assert_slope(name: &str, token: Token, slope: f64, value: impl Fn(f64) -> f64
 
 #[test]
 fn slopes_agree_with_finite_differences() {
-    let bounds = ClipBounds {
+    let bounds = RatioRange {
         low: 0.7,
         high: 1.4,
     };
@@ -100,7 +100,7 @@ fn the_gradient_of_a_datum_is_that_of_its_loss() {
     let losses = [
         Loss::CrossEntropy,
         Loss::ImportanceSampling,
-        Loss::Ppo(ClipBounds {
+        Loss::Ppo(RatioRange {
             low: 1e-6,
             high: 1e6,
         }),
@@ -311,7 +311,7 @@ fn missing_and_missized_tensors_are_named() {
         sequence_ratio_mask: None,
         ..complete
     };
-    let error = Loss::Gspo(ClipBounds::PPO)
+    let error = Loss::Gspo(RatioRange::PPO)
         .evaluate(&[-1.0], &unmasked)
         .unwrap_err();
     assert!(error.to_string().contains("sequence_ratio_mask"), "{error}");
@@ -325,7 +325,7 @@ fn policy_metrics_describe_the_step_away_from_the_sampler() {
         ..LossInputs::default()
     };
     let lp = [2.0_f32.ln(), 0.0, 7.0];
-    let metrics = Loss::Ppo(ClipBounds::PPO)
+    let metrics = Loss::Ppo(RatioRange::PPO)
         .evaluate(&lp, &inputs)
         .unwrap()
         .metrics;
@@ -366,28 +366,28 @@ fn settings_have_the_documented_defaults() {
         (LossFn::CrossEntropy, Loss::CrossEntropy),
         (
             LossFn::Ppo(none),
-            Loss::Ppo(ClipBounds {
+            Loss::Ppo(RatioRange {
                 low: 0.8,
                 high: 1.2,
             }),
         ),
         (
             LossFn::Ppo(high),
-            Loss::Ppo(ClipBounds {
+            Loss::Ppo(RatioRange {
                 low: 0.8,
                 high: 1.5,
             }),
         ),
         (
             LossFn::Cispo(none),
-            Loss::Cispo(ClipBounds {
+            Loss::Cispo(RatioRange {
                 low: 0.0,
                 high: 4.0,
             }),
         ),
         (
             LossFn::Gspo(none),
-            Loss::Gspo(ClipBounds {
+            Loss::Gspo(RatioRange {
                 low: 0.8,
                 high: 1.2,
             }),

@@ -9,7 +9,7 @@ use tinkrs_types::training::{BatchedTensor, OutputRecord};
 use super::batch::{Batch, Example, Objective};
 use super::slots::Slots;
 use crate::adapter::Adapter;
-use crate::loss::{Loss, LossOutput, MetricTotals};
+use crate::loss::{LossOutput, MetricTotals};
 use crate::model::attention::Past;
 use crate::model::backward::Gradients;
 use crate::model::head::{Head, Targets};
@@ -116,21 +116,16 @@ pub(super) fn forward_backward(
     output.finish()
 }
 
-/// The derivatives of cross-entropy, `−w`, which do not depend on the log-probabilities.
+/// The derivatives of the loss, if it knows them without the log-probabilities.
 fn slopes_in_advance(objective: &Objective<'_>, examples: &[Example]) -> Option<Vec<f32>> {
-    if !matches!(objective, Objective::Known(Loss::CrossEntropy)) {
+    let Objective::Known(loss) = objective else {
         return None;
-    }
-    let mut slopes = Vec::new();
-    for example in examples {
-        match example.tensors.inputs().weights {
-            Some(weights) => {
-                slopes.extend(weights.iter().map(|&w| if w == 0.0 { 0.0 } else { -w }))
-            }
-            None => slopes.resize(slopes.len() + example.tensors.targets().len(), -1.0),
-        }
-    }
-    Some(slopes)
+    };
+    let slopes = examples.iter().map(|example| {
+        let (inputs, targets) = (example.tensors.inputs(), example.tensors.targets().len());
+        loss.slopes_without_logprobs(&inputs, targets)
+    });
+    Some(slopes.collect::<Option<Vec<_>>>()?.concat())
 }
 
 fn check_finite(slots: &Slots, sums: &[Vec<f32>]) -> Result<(), Error> {

@@ -13,5 +13,6 @@ mod numerics;
 mod real_models;
 mod reference;
 mod sampler;
+mod saved_state;
 mod tiny_models;
 mod training;

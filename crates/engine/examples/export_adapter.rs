@@ -14,7 +14,7 @@ use anyhow::Context;
 use safetensors::tensor::{Dtype, TensorView};
 use tinkrs_engine::types::{AdamParams, Datum, LoraConfig, LossFn};
 use tinkrs_engine::weights::HuggingFaceFolder;
-use tinkrs_engine::{Feed, KvCache, Model, Precision, Threads, TrainingRun, peft};
+use tinkrs_engine::{KvCache, Model, Precision, SequenceInput, Threads, TrainingRun, peft};
 
 const STEPS: usize = 5;
 
@@ -41,7 +41,7 @@ fn main() -> anyhow::Result<()> {
 
     let packed = run.adapter().context("not a LoRA run")?;
     let mut cache = KvCache::new(&model);
-    let hidden = model.step(&mut [Feed {
+    let hidden = model.step(&mut [SequenceInput {
         cache: &mut cache,
         tokens: &tokens,
         adapter: Some(&packed),

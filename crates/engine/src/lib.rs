@@ -8,7 +8,7 @@
 //! use std::sync::Arc;
 //! use tinkrs_engine::types::{AdamParams, Datum, LoraConfig, LossFn};
 //! use tinkrs_engine::weights::{Dtype, RandomWeights};
-//! use tinkrs_engine::{Feed, KvCache, Model, ModelConfig, Precision, Threads, TrainingRun};
+//! use tinkrs_engine::{SequenceInput, KvCache, Model, ModelConfig, Precision, Threads, TrainingRun};
 //!
 //! let source = RandomWeights::new(ModelConfig::tiny_qwen3(), 1, Dtype::Bf16)?;
 //! let model = Arc::new(Model::load(&source, Precision::Stored, &Threads::all_cores()?)?);
@@ -21,8 +21,8 @@
 //!
 //! let adapter = run.adapter().expect("a LoRA run has one");
 //! let mut cache = KvCache::new(&model);
-//! let feed = Feed { adapter: Some(&adapter), ..Feed::new(&mut cache, &[1, 5]) };
-//! let hidden = model.step(&mut [feed])?;
+//! let input = SequenceInput { adapter: Some(&adapter), ..SequenceInput::new(&mut cache, &[1, 5]) };
+//! let hidden = model.step(&mut [input])?;
 //! assert_eq!(model.logits(&hidden, 0..1).len(), model.config().vocab);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -64,7 +64,7 @@ pub mod sample;
 pub use adapter::Adapter;
 pub use config::ModelConfig;
 pub use error::Error;
-pub use model::{Feed, Hidden, KvCache, Model, Precision};
+pub use model::{Hidden, KvCache, Model, Precision, SequenceInput};
 pub use threads::Threads;
 pub use tinkrs_types as types;
 pub use train::{FullWeights, TrainState, TrainingRun};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tinkrs_engine::{Error, Feed, KvCache, Model};
+use tinkrs_engine::{Error, KvCache, Model, SequenceInput};
 
 use crate::machine::{Machine, cpu_seconds};
 
@@ -27,12 +27,12 @@ pub(crate) fn measure(model: &Arc<Model>, batch: usize, machine: &Machine) -> Re
             cpu = cpu_seconds();
         }
         let start = Instant::now();
-        let mut feeds: Vec<Feed<'_>> = caches
+        let mut sequences: Vec<SequenceInput<'_>> = caches
             .iter_mut()
             .zip(&tokens)
-            .map(|(cache, tokens)| Feed::new(cache, tokens))
+            .map(|(cache, tokens)| SequenceInput::new(cache, tokens))
             .collect();
-        let hidden = model.step(&mut feeds)?;
+        let hidden = model.step(&mut sequences)?;
         let logits = model.logits(&hidden, 0..batch);
         tokens = logits
             .chunks_exact(vocab)

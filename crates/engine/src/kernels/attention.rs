@@ -85,7 +85,7 @@ impl Queries<'_> {
 
 /// Buffers of one thread, grown to the largest tile seen.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub(crate) struct AttentionScratch {
     scores: Vec<f32>,
     output: Vec<f32>,
 }
@@ -95,7 +95,7 @@ pub(crate) fn forward<'b>(
     queries: Queries<'_>,
     blocks: impl Iterator<Item = Block<'b>> + Clone,
     scale: f32,
-    scratch: &mut Scratch,
+    scratch: &mut AttentionScratch,
     mut write: impl FnMut(usize, &[f32], f32),
 ) {
     let Queries { rows, d, .. } = queries;
@@ -251,7 +251,7 @@ mod tests {
                     queries,
                     view(&blocks),
                     scale,
-                    &mut Scratch::default(),
+                    &mut AttentionScratch::default(),
                     |i, o, _| {
                         out[i * d..(i + 1) * d].copy_from_slice(o);
                     },

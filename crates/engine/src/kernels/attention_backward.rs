@@ -35,7 +35,7 @@ pub(crate) struct Group<'a> {
 
 /// Buffers of one thread.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub(crate) struct AttentionBackwardScratch {
     key_panels: Vec<f32>,
     value_panels: Vec<f32>,
     keys: Vec<f32>,
@@ -52,7 +52,7 @@ pub(crate) struct Scratch {
 pub(crate) fn backward(
     group: &Group<'_>,
     scale: f32,
-    scratch: &mut Scratch,
+    scratch: &mut AttentionBackwardScratch,
     mut write: impl FnMut(Target, usize, &[f32]),
 ) {
     let (t, d) = (group.k.rows(), group.k.cols());
@@ -184,7 +184,7 @@ pub(crate) enum Target {
     Value,
 }
 
-impl Scratch {
+impl AttentionBackwardScratch {
     /// Packs keys and values the way the products above read them.
     fn load_keys(&mut self, group: &Group<'_>) {
         let (t, d) = (group.k.rows(), group.k.cols());
@@ -306,7 +306,7 @@ mod tests {
             backward(
                 &group,
                 scale,
-                &mut Scratch::default(),
+                &mut AttentionBackwardScratch::default(),
                 |target, i, row| match target {
                     Target::Query(head) => dq[i * wide + head * d..][..d].copy_from_slice(row),
                     Target::Key => dk[i * d..][..d].copy_from_slice(row),

@@ -6,12 +6,12 @@
 //!
 //! ```
 //! use tinkrs_engine::weights::{Dtype, RandomWeights};
-//! use tinkrs_engine::{Feed, KvCache, Model, ModelConfig, Precision, Threads};
+//! use tinkrs_engine::{SequenceInput, KvCache, Model, ModelConfig, Precision, Threads};
 //!
 //! let source = RandomWeights::new(ModelConfig::tiny_llama(), 1, Dtype::Bf16)?;
 //! let model = Model::load(&source, Precision::Stored, &Threads::new(2)?)?;
 //! let mut cache = KvCache::new(&model);
-//! let hidden = model.step(&mut [Feed::new(&mut cache, &[1, 5, 9])])?;
+//! let hidden = model.step(&mut [SequenceInput::new(&mut cache, &[1, 5, 9])])?;
 //! let logits = model.logits(&hidden, 0..1);
 //! assert_eq!((logits.len(), cache.len()), (96, 3));
 //! # Ok::<(), tinkrs_engine::Error>(())
@@ -31,7 +31,7 @@ use crate::kernels::matrix::{Mat, MatMut};
 
 /// New tokens of one sequence.
 #[derive(Debug)]
-pub struct Feed<'a> {
+pub struct SequenceInput<'a> {
     /// The sequence so far; it grows by the new tokens.
     pub cache: &'a mut KvCache,
     /// The new tokens: at least one.
@@ -42,7 +42,7 @@ pub struct Feed<'a> {
     pub wanted: Range<usize>,
 }
 
-impl<'a> Feed<'a> {
+impl<'a> SequenceInput<'a> {
     /// Feeds tokens to the model itself, and wants the hidden state of the last.
     #[must_use]
     pub fn new(cache: &'a mut KvCache, tokens: &'a [u32]) -> Self {
@@ -55,7 +55,7 @@ impl<'a> Feed<'a> {
     }
 }
 
-/// Final hidden states of the wanted rows, feed by feed.
+/// Final hidden states of the wanted rows, sequence by sequence.
 #[derive(Debug)]
 pub struct Hidden<'a> {
     values: Vec<f32>, // rows × hidden, normalised
@@ -82,33 +82,33 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// A feed without tokens, a token outside the vocabulary, a sequence longer than the context, or a
-    /// cache or adapter of another model. The error names the feed's index, and no cache has changed.
-    pub fn step<'a>(&self, feeds: &mut [Feed<'a>]) -> Result<Hidden<'a>, Error> {
-        for (index, feed) in feeds.iter().enumerate() {
-            self.check(index, feed)?;
+    /// An input without tokens, a token outside the vocabulary, a sequence longer than the context, or a
+    /// cache or adapter of another model. The error names the input's index, and no cache has changed.
+    pub fn step<'a>(&self, inputs: &mut [SequenceInput<'a>]) -> Result<Hidden<'a>, Error> {
+        for (index, input) in inputs.iter().enumerate() {
+            self.check(index, input)?;
         }
         let (mut rows, mut wanted) = (Rows::default(), Rows::default());
         let mut tokens = Vec::new();
-        for feed in feeds.iter() {
-            rows.push(feed.tokens.len(), feed.cache.len(), feed.adapter);
-            wanted.push(feed.wanted.len(), 0, feed.adapter);
-            tokens.extend_from_slice(feed.tokens);
+        for input in inputs.iter() {
+            rows.push(input.tokens.len(), input.cache.len(), input.adapter);
+            wanted.push(input.wanted.len(), 0, input.adapter);
+            tokens.extend_from_slice(input.tokens);
         }
-        for feed in feeds.iter_mut() {
-            feed.cache.grow(feed.tokens.len());
+        for input in inputs.iter_mut() {
+            input.cache.grow(input.tokens.len());
         }
         let width = self.config.hidden;
         let mut values = vec![0.0; wanted.len() * width];
         self.workspaces.with(|workspace| {
             self.threads.run(|| {
                 let mut caches: Vec<&mut KvCache> =
-                    feeds.iter_mut().map(|feed| &mut *feed.cache).collect();
+                    inputs.iter_mut().map(|input| &mut *input.cache).collect();
                 self.forward_once(&tokens, &rows, workspace, Past::Caches(&mut caches));
             });
             let mut to = values.chunks_exact_mut(width);
-            for (span, feed) in rows.spans().iter().zip(feeds.iter()) {
-                for index in feed.wanted.clone() {
+            for (span, input) in rows.spans().iter().zip(inputs.iter()) {
+                for index in input.wanted.clone() {
                     let x = &workspace.last[(span.rows.start + index) * width..][..width];
                     let to = to.next().expect("as many rows as are wanted");
                     self.final_norm.forward_row(x, to);
@@ -152,23 +152,23 @@ impl Model {
         logits
     }
 
-    fn check(&self, index: usize, feed: &Feed<'_>) -> Result<(), Error> {
-        self.check_tokens(index, feed.tokens, feed.cache.len())?;
-        if feed.wanted.end > feed.tokens.len() || feed.wanted.start > feed.wanted.end {
+    fn check(&self, index: usize, input: &SequenceInput<'_>) -> Result<(), Error> {
+        self.check_tokens(index, input.tokens, input.cache.len())?;
+        if input.wanted.end > input.tokens.len() || input.wanted.start > input.wanted.end {
             return Err(Error::invalid(
                 "wanted",
-                format!("{:?} of {} tokens", feed.wanted, feed.tokens.len()),
+                format!("{:?} of {} tokens", input.wanted, input.tokens.len()),
             ));
         }
-        if !feed.cache.fits(self) {
+        if !input.cache.fits(self) {
             return Err(Error::invalid(
                 "cache",
-                format!("the cache of feed {index} belongs to another model"),
+                format!("the cache of input {index} belongs to another model"),
             ));
         }
-        match feed.adapter {
+        match input.adapter {
             Some(adapter) if !adapter.fits(self) => {
-                let reason = format!("the adapter of feed {index} belongs to another model");
+                let reason = format!("the adapter of input {index} belongs to another model");
                 Err(Error::invalid("adapter", reason))
             }
             _ => Ok(()),
@@ -250,20 +250,20 @@ mod tests {
                 .map(|index| {
                     let mut cache = KvCache::new(&model);
                     let wanted = 0..texts[index].len();
-                    let feed = Feed {
+                    let input = SequenceInput {
                         cache: &mut cache,
                         tokens: &texts[index],
                         adapter: of(index),
                         wanted,
                     };
-                    let hidden = model.step(&mut [feed]).unwrap();
+                    let hidden = model.step(&mut [input]).unwrap();
                     model.logits(&hidden, 0..hidden.len())
                 })
                 .collect();
             let mut caches = [0; 3].map(|_| KvCache::new(&model));
             let vocab = model.config.vocab;
             for position in 0..70 {
-                let mut feeds = Vec::new();
+                let mut inputs = Vec::new();
                 for (index, cache) in caches.iter_mut().enumerate() {
                     // The third text arrives in pieces of eleven tokens.
                     let piece = if index == 2 {
@@ -272,19 +272,20 @@ mod tests {
                         position..position + 1
                     };
                     if let Some(tokens) = texts[index].get(piece) {
-                        feeds.push((
+                        inputs.push((
                             index,
-                            Feed {
+                            SequenceInput {
                                 adapter: of(index),
-                                ..Feed::new(cache, tokens)
+                                ..SequenceInput::new(cache, tokens)
                             },
                         ));
                     }
                 }
-                let (indices, mut feeds): (Vec<usize>, Vec<Feed<'_>>) = feeds.into_iter().unzip();
-                let hidden = model.step(&mut feeds).unwrap();
+                let (indices, mut inputs): (Vec<usize>, Vec<SequenceInput<'_>>) =
+                    inputs.into_iter().unzip();
+                let hidden = model.step(&mut inputs).unwrap();
                 let logits = model.logits(&hidden, 0..hidden.len());
-                drop(feeds);
+                drop(inputs);
                 for (row, index) in indices.into_iter().enumerate() {
                     let at = caches[index].len() - 1;
                     let expected = &whole[index][at * vocab..(at + 1) * vocab];
@@ -303,9 +304,13 @@ mod tests {
         let model = model(ModelConfig::tiny_qwen3(), 1);
         let prompt = tokens(100, 4);
         let mut cache = KvCache::new(&model);
-        model.step(&mut [Feed::new(&mut cache, &prompt)]).unwrap();
+        model
+            .step(&mut [SequenceInput::new(&mut cache, &prompt)])
+            .unwrap();
         let next = |mut cache: KvCache, tokens: &[u32]| {
-            let hidden = model.step(&mut [Feed::new(&mut cache, tokens)]).unwrap();
+            let hidden = model
+                .step(&mut [SequenceInput::new(&mut cache, tokens)])
+                .unwrap();
             model.logits(&hidden, 0..1)
         };
         let first = next(cache.clone(), &[5, 6]);
@@ -339,7 +344,10 @@ mod tests {
         ];
         for (tokens, message) in cases {
             let error = model
-                .step(&mut [Feed::new(&mut good, &[1]), Feed::new(&mut bad, tokens)])
+                .step(&mut [
+                    SequenceInput::new(&mut good, &[1]),
+                    SequenceInput::new(&mut bad, tokens),
+                ])
                 .unwrap_err();
             assert_eq!(error.to_string(), message);
         }

@@ -39,7 +39,7 @@ use crate::kernels::rope;
 use crate::{ModelConfig, Threads};
 
 pub use cache::KvCache;
-pub use decode::{Feed, Hidden};
+pub use decode::{Hidden, SequenceInput};
 pub use load::Precision;
 
 use layer::Layer;

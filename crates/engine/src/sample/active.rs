@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tinkrs_types::SampleOutput;
 use tinkrs_types::sampling::SampledSequence;
 
-use super::batch::{Batch, Input, Prompt, Target};
-use super::distribution::Scratch;
+use super::batch::{Input, Prompt, SamplingBatch, Target};
+use super::distribution::DistributionScratch;
 use super::generation::Generation;
 use super::prefix_cache::{BLOCK_TOKENS, PrefixCache, WeightsId};
 use super::request::Checked;
@@ -18,7 +18,7 @@ use crate::{Adapter, Error, KvCache};
 
 /// What a request holds while it waits and runs.
 ///
-/// Caches, scores and samples move into a [`Batch`] for the time of a step, and back.
+/// Caches, scores and samples move into a [`SamplingBatch`] for the time of a step, and back.
 #[derive(Debug)]
 pub(crate) struct Active {
     request: Checked,
@@ -89,7 +89,7 @@ impl Active {
         &mut self,
         sample: usize,
         detokenizer: Option<&dyn Detokenizer>,
-        scratch: &mut Scratch,
+        scratch: &mut DistributionScratch,
     ) -> Result<(), Error> {
         let mut generation = Box::new(Generation::new(&self.request, sample));
         generation.take_logits(&self.last_logits, detokenizer, scratch)?;
@@ -106,7 +106,7 @@ impl Active {
     }
 
     /// Adds a running sample's newest token to a batch.
-    pub(crate) fn feed_sample(&mut self, ticket: Ticket, sample: usize, batch: &mut Batch) {
+    pub(crate) fn feed_sample(&mut self, ticket: Ticket, sample: usize, batch: &mut SamplingBatch) {
         let running = std::mem::replace(&mut self.samples[sample], Sample::InBatch);
         let Sample::Running(generation, cache) = running else {
             self.samples[sample] = running;
@@ -131,7 +131,12 @@ impl Active {
     }
 
     /// Adds a piece of the prompt to a batch.
-    pub(crate) fn feed_prompt(&mut self, ticket: Ticket, range: Range<usize>, batch: &mut Batch) {
+    pub(crate) fn feed_prompt(
+        &mut self,
+        ticket: Ticket,
+        range: Range<usize>,
+        batch: &mut SamplingBatch,
+    ) {
         let Some(cache) = self.prompt_cache.take() else {
             return;
         };

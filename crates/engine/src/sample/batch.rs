@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::distribution::{Rule, Scratch};
+use super::distribution::{DistributionScratch, Rule};
 use super::generation::Generation;
 use super::prefix_cache::WeightsId;
 use super::rng::SampleRng;
 use super::scheduler::Ticket;
 use super::scoring::Scoring;
 use super::stop::Detokenizer;
-use crate::{Adapter, Error, Feed, KvCache, Model};
+use crate::{Adapter, Error, KvCache, Model, SequenceInput};
 
 /// Logits held at once: rows are scored in blocks, so that a long prompt does not need `P × vocab`.
 const MAX_LOGITS: usize = 4 << 20;
 
 /// The work of one step. It owns what it works on; [`run`](Self::run) gives it back.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct SamplingBatch {
     entries: Vec<(Ticket, WeightsId, Input, Target)>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Done {
     pub(crate) outcome: Result<(), Error>,
 }
 
-impl Batch {
+impl SamplingBatch {
     pub(crate) fn push(
         &mut self,
         ticket: Ticket,
@@ -130,16 +130,16 @@ fn pass(
     receivers: &mut [Receiver],
     detokenizer: Option<&dyn Detokenizer>,
 ) -> Result<(), Error> {
-    let mut feeds: Vec<Feed<'_>> = inputs
+    let mut sequences: Vec<SequenceInput<'_>> = inputs
         .iter_mut()
-        .map(|(_, input)| Feed {
+        .map(|(_, input)| SequenceInput {
             cache: &mut input.cache,
             tokens: &input.tokens,
             adapter: input.adapter.as_deref(),
             wanted: input.wanted.clone(),
         })
         .collect();
-    let hidden = model.step(&mut feeds)?;
+    let hidden = model.step(&mut sequences)?;
     let vocab = model.config().vocab;
     let rows_at_once = (MAX_LOGITS / vocab).max(1);
     let mut row = 0;
@@ -158,11 +158,12 @@ fn pass(
             }
         }
         model.threads().run(|| {
-            shares
-                .into_par_iter()
-                .for_each_init(Scratch::default, |scratch, (receiver, share)| {
+            shares.into_par_iter().for_each_init(
+                DistributionScratch::default,
+                |scratch, (receiver, share)| {
                     receiver.take(share, vocab, detokenizer, scratch);
-                });
+                },
+            );
         });
         row = end;
     }
@@ -175,7 +176,7 @@ impl Receiver {
         rows: &[f32],
         vocab: usize,
         detokenizer: Option<&dyn Detokenizer>,
-        scratch: &mut Scratch,
+        scratch: &mut DistributionScratch,
     ) {
         for logits in rows.chunks_exact(vocab) {
             let outcome = match &mut self.target {
@@ -197,7 +198,7 @@ impl Prompt {
         &mut self,
         index: usize,
         logits: &[f32],
-        scratch: &mut Scratch,
+        scratch: &mut DistributionScratch,
     ) -> Result<(), Error> {
         match self.next_tokens.get(index) {
             Some(&next_token) => {

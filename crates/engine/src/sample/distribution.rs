@@ -54,11 +54,11 @@ impl Rule {
 
 /// The soft-max of a row of logits.
 ///
-/// It borrows its weights from a [`Scratch`], so that a row costs no allocation.
+/// It borrows its weights from a [`DistributionScratch`], so that a row costs no allocation.
 #[derive(Debug)]
 pub(crate) struct Distribution<'a> {
     logits: &'a [f32],
-    scratch: &'a mut Scratch,
+    scratch: &'a mut DistributionScratch,
     max: f32,
     /// Inverse of the temperature.
     scale: f32,
@@ -68,7 +68,7 @@ pub(crate) struct Distribution<'a> {
 
 /// Buffers that live longer than one row.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub(crate) struct DistributionScratch {
     weights: Vec<f32>,
     block_sums: Vec<f64>,
     candidates: Vec<u32>,
@@ -83,7 +83,7 @@ impl<'a> Distribution<'a> {
     pub(crate) fn new(
         logits: &'a [f32],
         temperature: f32,
-        scratch: &'a mut Scratch,
+        scratch: &'a mut DistributionScratch,
     ) -> Result<Self, Error> {
         let greedy = temperature == 0.0;
         let temperature = if greedy { 1.0 } else { temperature };
@@ -149,7 +149,7 @@ impl<'a> Distribution<'a> {
     }
 
     fn draw_from_all(&mut self, uniform: f64) -> u32 {
-        let Scratch {
+        let DistributionScratch {
             weights,
             block_sums,
             ..
@@ -180,7 +180,7 @@ impl<'a> Distribution<'a> {
 
     /// Leaves in `candidates` the tokens that survive top-k and top-p.
     fn cut(&mut self, top_k: Option<usize>, top_p: f64) {
-        let Scratch {
+        let DistributionScratch {
             weights,
             candidates,
             ..

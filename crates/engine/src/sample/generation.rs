@@ -2,7 +2,7 @@
 
 use tinkrs_types::sampling::{SampledSequence, StopReason};
 
-use super::distribution::{Distribution, Rule, Scratch};
+use super::distribution::{Distribution, DistributionScratch, Rule};
 use super::request::Checked;
 use super::rng::{Purpose, SampleRng};
 use super::scoring::Likeliest;
@@ -49,7 +49,7 @@ impl Generation {
         &mut self,
         logits: &[f32],
         detokenizer: Option<&dyn Detokenizer>,
-        scratch: &mut Scratch,
+        scratch: &mut DistributionScratch,
     ) -> Result<(), Error> {
         let mut distribution = Distribution::new(logits, self.rule.temperature, scratch)?;
         let position = self.prompt + self.tokens.len();
@@ -117,7 +117,7 @@ mod tests {
             let mut logits = [0.0; 4];
             logits[token as usize] = 100.0;
             generation
-                .take_logits(&logits, None, &mut Scratch::default())
+                .take_logits(&logits, None, &mut DistributionScratch::default())
                 .unwrap();
             if generation.ended().is_some() {
                 break;

@@ -34,8 +34,8 @@ use std::sync::Arc;
 use tinkrs_types::{InvalidInput, SampleOutput};
 
 use super::active::Active;
-use super::batch::{Batch, Target};
-use super::distribution::Scratch;
+use super::batch::{SamplingBatch, Target};
+use super::distribution::DistributionScratch;
 use super::prefix_cache::{BLOCK_TOKENS, PrefixCache, WeightsId};
 use super::request::{Checked, SampleRequest};
 use super::scheduler::{Job, Limits, Scheduler, Ticket};
@@ -111,7 +111,7 @@ pub struct Sampler {
     scheduler: Scheduler,
     prefixes: PrefixCache,
     requests: BTreeMap<Ticket, Active>,
-    scratch: Scratch,
+    scratch: DistributionScratch,
     next_ticket: u64,
     next_weights: u64,
 }
@@ -134,7 +134,7 @@ impl Sampler {
             }),
             prefixes: PrefixCache::new(settings.prefix_cache_bytes, block_bytes),
             requests: BTreeMap::new(),
-            scratch: Scratch::default(),
+            scratch: DistributionScratch::default(),
             next_ticket: 0,
             next_weights: WeightsId::BASE.0 + 1,
         }
@@ -248,7 +248,7 @@ impl Sampler {
         for (ticket, sample) in plan.start {
             self.start(ticket, sample, &mut events);
         }
-        let mut batch = Batch::default();
+        let mut batch = SamplingBatch::default();
         for (ticket, sample) in self.scheduler.generating() {
             self.request(ticket).feed_sample(ticket, sample, &mut batch);
         }
@@ -275,7 +275,7 @@ impl Sampler {
         }
     }
 
-    fn compute(&mut self, batch: Batch, events: &mut Vec<Event>) {
+    fn compute(&mut self, batch: SamplingBatch, events: &mut Vec<Event>) {
         for done in batch.run(&self.model, self.detokenizer.as_deref()) {
             let ticket = done.ticket;
             let Some(request) = self.requests.get_mut(&ticket) else {

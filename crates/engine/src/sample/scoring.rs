@@ -19,7 +19,7 @@ use tinkrs_types::sampling::{PromptAltTokens, SampleOptions, TOPK_FILLER_LOGPROB
 use tinkrs_types::tensor::{CsrIndices, TensorValues};
 use tinkrs_types::{InvalidInput, SampleOutput, TensorData};
 
-use super::distribution::{Distribution, Rule, Scratch};
+use super::distribution::{Distribution, DistributionScratch, Rule};
 use super::rng::{Purpose, SampleRng};
 use crate::Error;
 
@@ -123,7 +123,7 @@ impl Scoring {
         next_token: u32,
         rule: &Rule,
         rng: SampleRng,
-        scratch: &mut Scratch,
+        scratch: &mut DistributionScratch,
     ) -> Result<(), Error> {
         let mut own = Distribution::new(logits, 1.0, scratch)?;
         if row >= self.first_row {

@@ -237,7 +237,7 @@ fn a_state_saved_in_the_middle_of_accumulation_goes_on_bit_for_bit() {
 #[test]
 fn a_sampler_sees_the_log_probabilities_of_training_bit_for_bit() {
     use crate::kernels::softmax::log_sum_exp;
-    use crate::{Feed, KvCache};
+    use crate::{KvCache, SequenceInput};
     for config in ModelConfig::tiny_models() {
         let run = lora(&config, 2);
         let datum = datum(75, 5);
@@ -247,11 +247,11 @@ fn a_sampler_sees_the_log_probabilities_of_training_bit_for_bit() {
         let (adapter, input) = (run.adapter().unwrap(), tokens(75, 5));
         let mut cache = KvCache::new(run.model());
         for (position, &target) in tokens(75, 6).iter().enumerate() {
-            let feed = Feed {
+            let next = SequenceInput {
                 adapter: Some(&adapter),
-                ..Feed::new(&mut cache, &input[position..=position])
+                ..SequenceInput::new(&mut cache, &input[position..=position])
             };
-            let hidden = run.model().step(&mut [feed]).unwrap();
+            let hidden = run.model().step(&mut [next]).unwrap();
             let logits = run.model().logits(&hidden, 0..1);
             let logprob = logits[target as usize] - log_sum_exp(&logits);
             assert_eq!(

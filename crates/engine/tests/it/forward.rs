@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use tinkrs_engine::weights::{GgufFile, HuggingFaceFolder};
-use tinkrs_engine::{Adapter, Feed, KvCache, Model, Precision, Threads, peft};
+use tinkrs_engine::{Adapter, KvCache, Model, Precision, SequenceInput, Threads, peft};
 
 use crate::reference::{self, TINY_MODELS, Tensors, largest_difference};
 
@@ -23,17 +23,17 @@ pub(crate) fn logits(
     sequences: &[Vec<u32>],
 ) -> Vec<Vec<f32>> {
     let mut caches: Vec<KvCache> = sequences.iter().map(|_| KvCache::new(model)).collect();
-    let mut feeds: Vec<Feed<'_>> = caches
+    let mut inputs: Vec<SequenceInput<'_>> = caches
         .iter_mut()
         .zip(sequences)
-        .map(|(cache, tokens)| Feed {
+        .map(|(cache, tokens)| SequenceInput {
             cache,
             tokens,
             adapter,
             wanted: 0..tokens.len(),
         })
         .collect();
-    let hidden = model.step(&mut feeds).unwrap();
+    let hidden = model.step(&mut inputs).unwrap();
     let mut start = 0;
     sequences
         .iter()

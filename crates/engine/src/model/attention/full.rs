@@ -80,8 +80,8 @@ pub(crate) struct FullAttentionBuffers {
 }
 
 thread_local! {
-    static FORWARD: RefCell<(attention::Scratch, Vec<f32>, Vec<f32>)> = RefCell::default();
-    static BACKWARD: RefCell<attention_backward::Scratch> = RefCell::default();
+    static FORWARD: RefCell<(attention::AttentionScratch, Vec<f32>, Vec<f32>)> = RefCell::default();
+    static BACKWARD: RefCell<attention_backward::AttentionBackwardScratch> = RefCell::default();
 }
 
 impl FullAttention {
@@ -331,7 +331,7 @@ impl FullAttention {
         kv_head: usize,
         q: Mat<'_>,
         blocks: impl Iterator<Item = Block<'b>> + Clone,
-        scratch: &mut attention::Scratch,
+        scratch: &mut attention::AttentionScratch,
         mut part: Part<'_>,
     ) {
         let (d, scale) = (self.head_dim, self.scale());

@@ -4,13 +4,18 @@ use crate::sample::rng::{Purpose, SampleRng};
 fn distribution<'a>(
     logits: &'a [f32],
     temperature: f32,
-    scratch: &'a mut Scratch,
+    scratch: &'a mut DistributionScratch,
 ) -> Distribution<'a> {
     Distribution::new(logits, temperature, scratch).unwrap()
 }
 
 fn draw(logits: &[f32], rule: Rule, uniform: f64) -> u32 {
-    distribution(logits, rule.temperature, &mut Scratch::default()).draw(&rule, uniform)
+    distribution(
+        logits,
+        rule.temperature,
+        &mut DistributionScratch::default(),
+    )
+    .draw(&rule, uniform)
 }
 
 fn logits(len: usize) -> Vec<f32> {
@@ -65,7 +70,7 @@ fn log_probabilities_are_those_of_the_scaled_soft_max() {
             f64::from(temperature)
         };
         let sum: f64 = logits.iter().map(|&z| (f64::from(z) / scale).exp()).sum();
-        let mut scratch = Scratch::default();
+        let mut scratch = DistributionScratch::default();
         let distribution = distribution(&logits, temperature, &mut scratch);
         for token in [0_u32, 1, 255, 256, 699] {
             let expected = f64::from(logits[token as usize]) / scale - sum.ln();
@@ -82,7 +87,7 @@ fn log_probabilities_are_those_of_the_scaled_soft_max() {
 fn differences_of_log_probabilities_scale_with_the_inverse_temperature() {
     let logits = logits(9);
     let difference = |temperature: f32| {
-        let mut scratch = Scratch::default();
+        let mut scratch = DistributionScratch::default();
         let distribution = distribution(&logits, temperature, &mut scratch);
         distribution.logprob(2) - distribution.logprob(7)
     };
@@ -171,7 +176,7 @@ fn a_nucleus_wider_than_the_first_look_is_complete() {
 #[test]
 fn the_cuts_do_not_change_log_probabilities() {
     let logits = logits(50);
-    let mut scratch = Scratch::default();
+    let mut scratch = DistributionScratch::default();
     let mut distribution = distribution(&logits, 0.7, &mut scratch);
     let before = distribution.logprob(3);
     distribution.draw(
@@ -192,7 +197,7 @@ fn likeliest_agrees_with_a_full_sort() {
         .collect();
     let mut sorted: Vec<u32> = (0..5000).collect();
     sorted.sort_by(|&a, &b| by_logit(&logits, a, b));
-    let mut scratch = Scratch::default();
+    let mut scratch = DistributionScratch::default();
     let mut distribution = distribution(&logits, 1.0, &mut scratch);
     for k in [1, 2, 20, 64, 65, 300, 4999, 5000, 9000] {
         let (mut tokens, mut logprobs) = (Vec::new(), Vec::new());
@@ -223,7 +228,8 @@ fn extreme_random_numbers_and_logits_give_tokens_with_weight() {
 #[test]
 fn logits_that_are_not_finite_are_named() {
     for (bad, text) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf")] {
-        let error = Distribution::new(&[0.0, bad], 1.0, &mut Scratch::default()).unwrap_err();
+        let error =
+            Distribution::new(&[0.0, bad], 1.0, &mut DistributionScratch::default()).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("sample: logits holds {text} at element 1")

@@ -19,7 +19,7 @@ fn logprob(row: usize, token: u32) -> f32 {
 fn score(options: &SampleOptions, temperature: f32) -> SampleOutput {
     let mut scoring = Scoring::new(options, PROMPT.len(), VOCAB).unwrap();
     let rule = Rule::uncut(temperature);
-    let mut scratch = Scratch::default();
+    let mut scratch = DistributionScratch::default();
     let first = scoring.first_row().unwrap_or(PROMPT.len() - 1);
     for row in first..PROMPT.len() - 1 {
         let rng = SampleRng::new(3, 0);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tinkrs_engine::peft::{LoraPair, PeftAdapter};
 use tinkrs_engine::sample::{Event, SampleRequest, Sampler, SamplerSettings, Ticket};
 use tinkrs_engine::weights::{Dtype, RandomWeights};
-use tinkrs_engine::{Adapter, Feed, KvCache, Model, ModelConfig, Precision, Threads};
+use tinkrs_engine::{Adapter, KvCache, Model, ModelConfig, Precision, SequenceInput, Threads};
 use tinkrs_types::SampleOutput;
 
 fn config() -> ModelConfig {
@@ -107,13 +107,13 @@ fn sample(sampler: &mut Sampler, request: SampleRequest) -> SampleOutput {
 /// The model's logits after every token of a sequence, in one pass.
 fn all_logits(model: &Model, adapter: Option<&Adapter>, tokens: &[u32]) -> Vec<Vec<f32>> {
     let mut cache = KvCache::new(model);
-    let mut feeds = [Feed {
+    let mut inputs = [SequenceInput {
         cache: &mut cache,
         tokens,
         adapter,
         wanted: 0..tokens.len(),
     }];
-    let hidden = model.step(&mut feeds).unwrap();
+    let hidden = model.step(&mut inputs).unwrap();
     let logits = model.logits(&hidden, 0..tokens.len());
     logits
         .chunks_exact(model.config().vocab)

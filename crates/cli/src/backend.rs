@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use tinkrs::auth::{AuthError, CredentialPolicy, resolve_from_env};
 use tinkrs::{SamplingClient, ServiceClient, TokenizerSource};
-use tinkrs_recipes::renderer::Renderer;
+use tinkrs_chat::Renderer;
 use tinkrs_server::DrawnToken;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -183,7 +183,7 @@ impl Backend {
         let renderer = match &self.tokenizer {
             Some(path) => {
                 let folder = local_model::tokenizer_folder(path);
-                Renderer::from_folder(folder.as_ref().unwrap_or(path))
+                Renderer::from_path(folder.as_ref().unwrap_or(path))
             }
             None => {
                 let tokenizer = TokenizerSource::new(&self.model).load();

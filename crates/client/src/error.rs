@@ -128,6 +128,11 @@ pub enum Error {
         source: BoxError,
     },
 
+    /// A text could not be turned into tokens, or back.
+    #[cfg(feature = "tokenizers")]
+    #[error(transparent)]
+    Chat(#[from] tinkrs_chat::Error),
+
     /// A file could not be downloaded or written.
     #[error("the download failed")]
     Download(#[source] BoxError),
@@ -156,6 +161,8 @@ impl Error {
             | Self::CustomLoss(_)
             | Self::Tokenizer { .. }
             | Self::Download(_) => false,
+            #[cfg(feature = "tokenizers")]
+            Self::Chat(_) => false,
         }
     }
 
@@ -176,6 +183,8 @@ impl Error {
             | Self::Closed { .. }
             | Self::Tokenizer { .. }
             | Self::Download(_) => false,
+            #[cfg(feature = "tokenizers")]
+            Self::Chat(_) => false,
         }
     }
 

@@ -161,7 +161,9 @@ pub use rest::RestClient;
 pub use sampling::{SampleFrom, SamplingClient};
 pub use service::{ServiceClient, ServiceClientBuilder};
 #[cfg(feature = "tokenizers")]
-pub use tokenizer::{Tokenizer, TokenizerSource};
+pub use tinkrs_chat::Tokenizer;
+#[cfg(feature = "tokenizers")]
+pub use tokenizer::TokenizerSource;
 pub use training::{BoxFuture, Request, TrainingClient};
 
 pub use tinkrs_types::service::{

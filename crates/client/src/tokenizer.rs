@@ -12,15 +12,13 @@ mod resolve;
 
 use crate::{BoxError, Error};
 use cache::Cache;
-use locate::{Folders, in_folder};
+use locate::Folders;
 use resolve::resolve;
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+use tinkrs_chat::Tokenizer;
 
-/// Turns text into tokens and back.
-///
-/// It can be used from any thread; share it with [`Arc`].
+/// Says which tokenizer to load, and from where.
 ///
 /// ```no_run
 /// use tinkrs::{ModelInput, TokenizerSource};
@@ -29,101 +27,6 @@ use std::sync::Arc;
 /// let prompt = ModelInput::from_tokens(tokenizer.encode("The weather today is")?);
 /// # Ok::<(), tinkrs::Error>(())
 /// ```
-pub struct Tokenizer {
-    /// What it was loaded as, for messages.
-    name: String,
-    inner: tokenizers::Tokenizer,
-}
-
-impl Tokenizer {
-    /// Loads a tokenizer from a `tokenizer.json`, or from a folder that has one.
-    ///
-    /// It is read anew at each call; [`TokenizerSource`] shares what it has loaded.
-    ///
-    /// # Errors
-    /// If there is no such file, or it is not a tokenizer.
-    pub fn from_path(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let path = path.as_ref();
-        let name = path.display().to_string();
-        Self::read(name.clone(), &in_folder(path)).map_err(|source| failure(name, source))
-    }
-
-    /// Returns the tokens of a text, with the special tokens that the tokenizer puts around one.
-    ///
-    /// # Errors
-    /// If the text has something for which the tokenizer has no token, not even an unknown one.
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
-        self.tokens(text, true)
-    }
-
-    /// Returns the tokens of a text and no others.
-    ///
-    /// # Errors
-    /// As [`encode`](Self::encode).
-    pub fn encode_without_special_tokens(&self, text: &str) -> Result<Vec<u32>, Error> {
-        self.tokens(text, false)
-    }
-
-    /// Returns the text of tokens, special tokens included.
-    ///
-    /// # Errors
-    /// If the tokenizer cannot put the tokens together.
-    pub fn decode(&self, tokens: &[u32]) -> Result<String, Error> {
-        self.text(tokens, false)
-    }
-
-    /// Returns the text of tokens, leaving special tokens out.
-    ///
-    /// # Errors
-    /// As [`decode`](Self::decode).
-    pub fn decode_without_special_tokens(&self, tokens: &[u32]) -> Result<String, Error> {
-        self.text(tokens, true)
-    }
-
-    /// Returns the token that is spelled so, for special tokens above all.
-    pub fn token_id(&self, token: &str) -> Option<u32> {
-        self.inner.token_to_id(token)
-    }
-
-    /// Returns the tokenizer of the `tokenizers` crate inside, for all that it can do.
-    pub fn inner(&self) -> &tokenizers::Tokenizer {
-        &self.inner
-    }
-
-    fn read(name: String, path: &Path) -> Result<Self, TokenizerError> {
-        let unreadable = |source: BoxError| TokenizerError::Unreadable {
-            path: path.to_owned(),
-            source,
-        };
-        let mut inner = tokenizers::Tokenizer::from_file(path).map_err(unreadable)?;
-        // A file may carry the settings of whoever wrote it. Prompts must not be cut by them.
-        inner.with_truncation(None).map_err(unreadable)?;
-        inner.with_padding(None);
-        Ok(Self { name, inner })
-    }
-
-    fn tokens(&self, text: &str, special: bool) -> Result<Vec<u32>, Error> {
-        // The fast form leaves out the positions in the text, which nobody asks for here.
-        let encoding = self.inner.encode_fast(text, special);
-        let encoding = encoding.map_err(|source| failure(&self.name, source))?;
-        Ok(encoding.get_ids().to_vec())
-    }
-
-    fn text(&self, tokens: &[u32], skip_special: bool) -> Result<String, Error> {
-        let text = self.inner.decode(tokens, skip_special);
-        text.map_err(|source| failure(&self.name, source))
-    }
-}
-
-impl fmt::Debug for Tokenizer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tokenizer")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Says which tokenizer to load, and from where.
 #[derive(Clone, Debug)]
 pub struct TokenizerSource {
     model: String,
@@ -178,9 +81,7 @@ impl TokenizerSource {
         let load = || {
             let wanted = resolve(&self.model, self.tokenizer_id.as_deref())?;
             let key = (wanted.id.clone(), folders.own.clone());
-            cache.get_or_make(key, || {
-                Tokenizer::read(wanted.id.clone(), &folders.locate(&wanted)?)
-            })
+            cache.get_or_make(key, || Ok(Tokenizer::from_path(folders.locate(&wanted)?)?))
         };
         load().map_err(|source: TokenizerError| failure(&self.model, source))
     }
@@ -201,18 +102,18 @@ fn failure(model: impl Into<String>, source: impl Into<BoxError>) -> Error {
 /// Why there is no tokenizer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TokenizerError {
-    /// The vendor has it and nobody else.
+    /// It is only in the vendor's own package.
     #[error(
         "`{id}` comes with its own renderer instead of a tokenizer: use the vendor's \
          `tml-renderers` package, and send the tokens that it makes"
     )]
     Vendor { id: String },
 
-    /// A name that leads nowhere.
+    /// A name that no tokenizer has.
     #[error("`{id}` is not the id of a tokenizer, such as `org/name`, nor a path")]
     NotAnId { id: String },
 
-    /// Nobody has put it on this machine.
+    /// It is not on this machine.
     #[error("`{id}` is not on this machine ({}): {}", looked(.places), advice(.id, .revision))]
     NotFound {
         id: String,
@@ -221,8 +122,8 @@ pub(crate) enum TokenizerError {
     },
 
     /// The file is there but cannot be used.
-    #[error("{} cannot be read", .path.display())]
-    Unreadable { path: PathBuf, source: BoxError },
+    #[error(transparent)]
+    Unreadable(#[from] tinkrs_chat::Error),
 }
 
 fn looked(places: &[PathBuf]) -> String {

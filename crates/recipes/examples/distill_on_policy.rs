@@ -11,7 +11,7 @@
 
 use anyhow::{Context, Result};
 use tinkrs::{ServiceClient, TokenizerSource};
-use tinkrs_recipes::renderer::{Conversation, Message, Renderer};
+use tinkrs_chat::{Conversation, Message, Renderer};
 use tinkrs_recipes::run::Hooks;
 use tinkrs_recipes::{Schedule, distill, report, rl};
 

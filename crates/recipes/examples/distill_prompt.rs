@@ -10,8 +10,8 @@
 
 use anyhow::{Context, Result};
 use tinkrs::{ServiceClient, TokenizerSource};
+use tinkrs_chat::{Conversation, Message, Renderer};
 use tinkrs_recipes::distill::{self, PromptConfig};
-use tinkrs_recipes::renderer::{Conversation, Message, Renderer};
 use tinkrs_recipes::run::Hooks;
 use tinkrs_recipes::{Schedule, report, sft};
 

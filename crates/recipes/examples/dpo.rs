@@ -10,8 +10,8 @@
 
 use anyhow::{Context, Result};
 use tinkrs::{ServiceClient, TokenizerSource};
+use tinkrs_chat::Renderer;
 use tinkrs_recipes::dpo::{self, Preference};
-use tinkrs_recipes::renderer::Renderer;
 use tinkrs_recipes::run::Hooks;
 use tinkrs_recipes::{Schedule, report};
 

@@ -9,7 +9,7 @@
 use anyhow::{Context, Result};
 use std::sync::Arc;
 use tinkrs::{ServiceClient, TokenizerSource};
-use tinkrs_recipes::renderer::{Conversation, Message, Renderer};
+use tinkrs_chat::{Conversation, Message, Renderer};
 use tinkrs_recipes::rl::{self, Problem, Question};
 use tinkrs_recipes::run::Hooks;
 use tinkrs_recipes::{Schedule, Tokens, report};

@@ -8,8 +8,8 @@
 
 use anyhow::{Context, Result};
 use tinkrs::{ServiceClient, TokenizerSource};
+use tinkrs_chat::{Renderer, TrainOn};
 use tinkrs_recipes::data::{Examples, TooLong};
-use tinkrs_recipes::renderer::{Renderer, TrainOn};
 use tinkrs_recipes::run::Hooks;
 use tinkrs_recipes::{Decay, Schedule, report, sft};
 

@@ -37,23 +37,9 @@ pub enum Error {
         message: String,
     },
 
-    /// The tokenizer lacks a token that the chat format is made of.
-    #[error("the tokenizer has no token `{token}`, which {format} needs: is it the model's own?")]
-    MissingToken {
-        /// The token's spelling.
-        token: String,
-        /// The chat format.
-        format: &'static str,
-    },
-
-    /// A conversation cannot be written in this chat format.
-    #[error("message {}: {problem}", index + 1)]
-    Message {
-        /// The message, counted from 0.
-        index: usize,
-        /// What is wrong with it.
-        problem: String,
-    },
+    /// The tokenizer or the chat format refused or failed.
+    #[error(transparent)]
+    Chat(#[from] tinkrs_chat::Error),
 
     /// A conversation as a whole cannot be used.
     #[error("the conversation {problem}")]
@@ -61,14 +47,6 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-
-    /// A chat template failed.
-    #[error("the chat template failed")]
-    Template(#[source] BoxError),
-
-    /// A text could not be tokenized.
-    #[error("the text could not be tokenized")]
-    Tokenize(#[source] BoxError),
 
     /// A setting makes no sense.
     #[error("{setting}: {problem}")]

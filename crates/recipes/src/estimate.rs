@@ -6,11 +6,11 @@
 use crate::data::Batches;
 use crate::distill::PromptConfig;
 use crate::dpo::{self, Pair};
-use crate::renderer::{Conversation, Example, Renderer};
 use crate::{Error, rl, sft};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
+use tinkrs_chat::{Conversation, Example, Renderer};
 
 /// Tokens of a run, by what is done with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Learning rates: how they change over a run, and where to start.
+//! Learning rates, and how they change over a run.
 
 use crate::Error;
 use serde::{Deserialize, Serialize};
@@ -92,28 +92,6 @@ impl Default for Schedule {
     }
 }
 
-/// Guesses a good peak rate for training a LoRA adapter.
-///
-/// ```text
-/// rate = 5e-5 · 10 · (2000 / hidden)^p        p = 0.781 for Llama, 0.0775 for Qwen, 0 for others
-/// ```
-///
-/// The hosted service's cookbook fitted this to its own sweeps: adapters want ten times the rate
-/// of full fine-tuning, whatever their rank, and wide models want less. Outside of the Llama and
-/// Qwen families nothing was fitted. It is where a sweep starts, not where it ends; tiny models
-/// take much more.
-pub fn lora_learning_rate(model: &str, hidden: usize) -> f64 {
-    let name = model.to_ascii_lowercase();
-    let exponent = if name.contains("llama") {
-        0.781
-    } else if name.contains("qwen") {
-        0.0775
-    } else {
-        0.0
-    };
-    5e-5 * 10.0 * (2000.0 / hidden.max(1) as f64).powf(exponent)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,14 +132,5 @@ mod tests {
             ..Schedule::new(1.0)
         };
         assert_eq!(schedule.rate(4, 5), 0.5);
-    }
-
-    #[test]
-    fn wide_models_of_a_family_get_lower_rates() {
-        let rate = |model, hidden| lora_learning_rate(model, hidden);
-        assert!((rate("Qwen/Qwen3-8B", 4096) - 4.73e-4).abs() < 1e-6);
-        assert!((rate("meta-llama/Llama-3.1-8B", 4096) - 2.857e-4).abs() < 1e-6);
-        assert!(rate("meta-llama/Llama-3.3-70B", 8192) < rate("meta-llama/Llama-3.1-8B", 4096));
-        assert_eq!(rate("other", 4096), 5e-4);
     }
 }

@@ -5,7 +5,7 @@
 //! ```no_run
 //! use tinkrs::{ServiceClient, TokenizerSource};
 //! use tinkrs_recipes::data::{Examples, TooLong};
-//! use tinkrs_recipes::renderer::{Renderer, TrainOn};
+//! use tinkrs_chat::{Renderer, TrainOn};
 //! use tinkrs_recipes::run::Hooks;
 //! use tinkrs_recipes::{Schedule, report, sft};
 //!
@@ -24,18 +24,15 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Running that again goes on where it stopped, or does nothing if it finished. The loops are
+//! Conversations become tokens in [`tinkrs_chat`]. Running that again goes on where it stopped, or does nothing if it finished. The loops are
 //! short on purpose: read one, copy it, change it. `examples/` has a program for each.
 //!
-//! - [`renderer`]: conversations to tokens and back, for any chat format;
 //! - [`data`]: files to examples to batches;
 //! - [`run`]: the folder of a run, and resuming;
 //! - [`sft`], [`rl`], [`dpo`], [`distill`]: the loops;
 //! - [`evaluate`], [`Tokens`], [`report`]: measuring, estimating, showing.
 
 mod error;
-
-pub mod renderer;
 
 pub mod data;
 mod learning_rate;
@@ -68,4 +65,4 @@ mod guides {
 
 pub use error::Error;
 pub use estimate::{Price, Prices, Tokens};
-pub use learning_rate::{Decay, Schedule, lora_learning_rate};
+pub use learning_rate::{Decay, Schedule};

@@ -1,22 +1,21 @@
 //! What unit tests share.
 
-use crate::renderer::{Format, Renderer, Vocabulary};
 use std::sync::Arc;
-use tinkrs::Tokenizer;
+use tinkrs_chat::format::ChatMl;
+use tinkrs_chat::{Renderer, Tokenizer};
 
 /// A small byte-level tokenizer with the control tokens of every format; see
-/// `tests/reference/golden.py`.
+/// `crates/chat/tests/reference/golden.py`.
 pub(crate) fn tokenizer() -> Arc<Tokenizer> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tokenizer.json");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../chat/tests/data/tokenizer.json"
+    );
     Arc::new(Tokenizer::from_path(path).unwrap())
 }
 
-pub(crate) fn vocabulary() -> Vocabulary {
-    Vocabulary::new(tokenizer())
-}
-
-pub(crate) fn renderer(format: Format) -> Renderer {
-    Renderer::new(tokenizer(), format).unwrap()
+pub(crate) fn renderer() -> Renderer {
+    Renderer::new(tokenizer(), ChatMl).unwrap()
 }
 
 /// A tokenizer from the text of its file.

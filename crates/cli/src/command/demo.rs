@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use tinkrs::{SamplingClient, SamplingParams, TinkerPath};
+use tinkrs_chat::{Conversation, Message, Renderer, TrainOn};
 use tinkrs_recipes::data::{Examples, Record, TooLong};
 use tinkrs_recipes::evaluate::{answers, sample_records};
-use tinkrs_recipes::renderer::{Conversation, Message, Renderer, TrainOn};
 use tinkrs_recipes::rl::{self, Problem, Question};
 use tinkrs_recipes::run::{Hooks, Outcome, read_metrics, write_samples};
 use tinkrs_recipes::{Schedule, report, sft};

@@ -6,10 +6,10 @@ use anyhow::{Context as _, anyhow, ensure};
 use futures_util::future::try_join_all;
 use serde::Serialize;
 use tinkrs::{SampleFrom, SamplingClient, SamplingParams, TinkerPath};
-use tinkrs_recipes::Tokens;
+use tinkrs_chat::{Renderer, TrainOn};
 use tinkrs_recipes::data::{Examples, Task, TooLong, read_numbered};
 use tinkrs_recipes::evaluate::{Graded, answers, surprise};
-use tinkrs_recipes::renderer::{Renderer, TrainOn};
+use tinkrs_recipes::{Error, Tokens};
 
 use crate::backend::{Backend, BackendArgs};
 use crate::choice;
@@ -196,7 +196,9 @@ async fn grades(
     for (line, task) in &tasks {
         judge.check(task).with_context(|| place(*line))?;
         let prompt = renderer.prompt(&task.question);
-        prompt_tokens += prompt.map_err(|e| e.in_line(&args.data, *line))?.len();
+        prompt_tokens += prompt
+            .map_err(|e| Error::from(e).in_line(&args.data, *line))?
+            .len();
     }
     let max_tokens = args.max_tokens.unwrap_or(128);
     let tokens = Tokens {

@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::bail;
 use serde_json::json;
 use tinkrs::{BoxError, SamplingParams};
+use tinkrs_chat::{Renderer, Response};
 use tinkrs_recipes::data::Task;
 use tinkrs_recipes::evaluate::Check;
-use tinkrs_recipes::renderer::{Renderer, Response};
 use tinkrs_recipes::rl::{Env, Judgement, Problem, Turn};
 
 use crate::choice;

@@ -75,7 +75,7 @@ impl Folders {
 }
 
 /// Returns the file that a path means: itself, or the one in the folder that it names.
-pub(super) fn in_folder(path: &Path) -> PathBuf {
+fn in_folder(path: &Path) -> PathBuf {
     if path
         .extension()
         .is_some_and(|extension| extension == "json")

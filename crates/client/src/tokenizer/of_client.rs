@@ -1,8 +1,9 @@
 //! Which tokenizer a client's model has.
 
-use super::{Tokenizer, TokenizerSource};
+use super::TokenizerSource;
 use crate::{Error, SamplingClient, TrainingClient};
 use std::sync::Arc;
+use tinkrs_chat::Tokenizer;
 
 impl TrainingClient {
     /// Finds and loads the tokenizer of the model, as the server names it.

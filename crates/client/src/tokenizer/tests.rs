@@ -1,6 +1,7 @@
 use super::*;
 use serde_json::json;
 use std::error::Error as _;
+use std::path::Path;
 use std::sync::Barrier;
 
 /// Writes a tokenizer of two words, with a special token in front of each text.
@@ -13,7 +14,7 @@ fn write_tokenizer(folder: &Path) {
     };
     let tokenizer = json!({
         "version": "1.0",
-        // Left by whoever trained it: texts are cut after three tokens and filled up to ten.
+        // Left from its training: texts are cut after three tokens and filled up to ten.
         "truncation": {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0},
         "padding": {"strategy": {"Fixed": 10}, "direction": "Right", "pad_to_multiple_of": null,
             "pad_id": 0, "pad_type_id": 0, "pad_token": "hello"},
@@ -33,30 +34,6 @@ fn write_tokenizer(folder: &Path) {
 
 fn no_environment(_: &str) -> Option<std::ffi::OsString> {
     None
-}
-
-#[test]
-fn text_becomes_tokens_and_tokens_become_text() {
-    let folder = tempfile::tempdir().unwrap();
-    write_tokenizer(folder.path());
-    let tokenizer = Tokenizer::from_path(folder.path()).unwrap();
-    let text = "hello world hello there";
-    assert_eq!(
-        tokenizer.encode(text).unwrap(),
-        [3, 0, 1, 0, 2],
-        "neither cut nor filled up"
-    );
-    assert_eq!(
-        tokenizer.encode_without_special_tokens(text).unwrap(),
-        [0, 1, 0, 2]
-    );
-    assert_eq!(tokenizer.decode(&[3, 0, 1]).unwrap(), "<s> hello world");
-    assert_eq!(
-        tokenizer.decode_without_special_tokens(&[3, 0, 1]).unwrap(),
-        "hello world"
-    );
-    assert_eq!(tokenizer.token_id("<s>"), Some(3));
-    assert_eq!(tokenizer.inner().get_vocab_size(true), 4);
 }
 
 #[test]
@@ -122,9 +99,11 @@ fn an_explicit_id_wins_over_the_models_name() {
 #[test]
 fn a_missing_or_broken_tokenizer_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("tokenizer.json"), "{}").unwrap();
-    let broken = Tokenizer::from_path(folder.path()).unwrap_err();
-    let source = broken.source().unwrap().to_string();
+    std::fs::create_dir(folder.path().join("broken")).unwrap();
+    std::fs::write(folder.path().join("broken/tokenizer.json"), "{}").unwrap();
+    let broken = TokenizerSource::new("broken").folder(folder.path());
+    let broken = broken.load_from(&Cache::new(1), no_environment);
+    let source = broken.unwrap_err().source().unwrap().to_string();
     assert!(
         source.ends_with("tokenizer.json cannot be read"),
         "{source}"

@@ -4,9 +4,9 @@ use super::jsonl::read_numbered;
 use super::record::Record;
 use super::shuffle::permutation;
 use crate::Error;
-use crate::renderer::{Example, Renderer, TrainOn};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use tinkrs_chat::{Example, Renderer, TrainOn};
 
 /// What to do with an example that is too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,10 +132,15 @@ impl Examples {
         self
     }
 
-    /// Joins short training examples; see [`pack`](super::pack).
+    /// Joins training examples into sequences of at most `max_tokens`.
+    ///
+    /// Fewer, fuller sequences cost less where a server computes in padded batches; the local engine
+    /// packs by itself and gains nothing. The joined examples see each other, like paragraphs of a
+    /// document, which hardly matters for short independent ones and does for chats. The first token
+    /// of each example has no weight: nothing before it predicts it.
     #[must_use]
     pub fn packed(mut self, max_tokens: usize) -> Self {
-        self.train = super::pack(self.train, max_tokens);
+        self.train = super::packing::pack(self.train, max_tokens);
         self
     }
 }
@@ -146,7 +151,6 @@ const EVAL_SALT: u64 = 0x65_76_61_6c;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::renderer::Format;
     use crate::testing;
 
     fn records() -> Vec<Record> {
@@ -159,7 +163,7 @@ mod tests {
 
     #[test]
     fn long_examples_are_refused_cut_or_left_out() {
-        let renderer = testing::renderer(Format::ChatMl);
+        let renderer = testing::renderer();
         let make = |limit, too_long| {
             Examples::new(&records(), &renderer, TrainOn::default(), limit, too_long)
         };
@@ -178,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_a_line_names_the_line() {
-        let renderer = testing::renderer(Format::ChatMl);
+        let renderer = testing::renderer();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("chats.jsonl");
         let good = r#"{"prompt": "a", "completion": "b"}"#;
@@ -206,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_eval_split_takes_each_example_once_and_depends_on_the_seed() {
-        let renderer = testing::renderer(Format::ChatMl);
+        let renderer = testing::renderer();
         let all = Examples::new(
             &records(),
             &renderer,

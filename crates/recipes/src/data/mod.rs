@@ -13,7 +13,6 @@ mod task;
 pub use examples::{Examples, TooLong};
 pub(crate) use jsonl::{open_to_add, read_whole_lines};
 pub use jsonl::{parse_jsonl, read_jsonl, read_numbered};
-pub use packing::pack;
 pub use record::Record;
 pub use shuffle::Batches;
 pub use task::Task;

@@ -1,15 +1,10 @@
 //! Joining short examples into longer sequences.
 
-use crate::renderer::Example;
+use tinkrs_chat::Example;
 
 /// Joins examples into sequences of at most `max_tokens`, the longest first into the first
 /// sequence that has room.
-///
-/// Fewer, fuller sequences cost less where a server computes in padded batches; the local engine
-/// packs by itself and gains nothing. The joined examples see each other, like paragraphs of a
-/// document, which hardly matters for short independent ones and does for chats. The first token
-/// of each example has no weight: nothing before it predicts it.
-pub fn pack(examples: Vec<Example>, max_tokens: usize) -> Vec<Example> {
+pub(super) fn pack(examples: Vec<Example>, max_tokens: usize) -> Vec<Example> {
     let mut order: Vec<usize> = (0..examples.len()).collect();
     // The sort is stable, so the result depends on nothing but the input.
     order.sort_by_key(|index| std::cmp::Reverse(examples[*index].tokens.len()));

@@ -2,9 +2,9 @@
 
 use super::jsonl::read_jsonl;
 use crate::Error;
-use crate::renderer::{Conversation, Example, Message, Renderer, TrainOn};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use tinkrs_chat::{Conversation, Example, Message, Renderer, TrainOn};
 
 /// One line of a training file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ impl Record {
     /// If the record has nothing to learn, or the format cannot write it.
     pub fn example(&self, renderer: &Renderer, train_on: TrainOn) -> Result<Example, Error> {
         match self {
-            Self::Chat(conversation) => renderer.example(conversation, train_on),
+            Self::Chat(conversation) => Ok(renderer.example(conversation, train_on)?),
             Self::Pair { prompt, completion } => {
                 let vocabulary = renderer.vocabulary();
                 let mut completion = match prompt.is_empty() {
@@ -75,7 +75,7 @@ struct Line {
     )]
     messages: Option<Vec<Message>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    tools: Option<Vec<crate::renderer::Json>>,
+    tools: Option<Vec<tinkrs_chat::Json>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     prompt: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -125,8 +125,8 @@ impl From<Record> for Line {
 mod tests {
     use super::*;
     use crate::data::parse_jsonl;
-    use crate::renderer::Format;
     use crate::testing;
+    use tinkrs_chat::format::RoleColon;
 
     #[test]
     fn a_line_that_is_no_record_says_what_is_missing() {
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_completion_joins_its_prompt_without_a_space_of_its_own() {
-        let renderer = Renderer::new(testing::spacing_tokenizer(), Format::RoleColon).unwrap();
+        let renderer = Renderer::new(testing::spacing_tokenizer(), RoleColon).unwrap();
         let pair = |prompt: &str, completion: &str| {
             let (prompt, completion) = (prompt.to_owned(), completion.to_owned());
             let pair = Record::Pair { prompt, completion };
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_pair_teaches_its_completion_and_to_stop() {
-        let renderer = testing::renderer(Format::ChatMl);
+        let renderer = testing::renderer();
         let pair = Record::Pair {
             prompt: "the weather".to_owned(),
             completion: " is fine".to_owned(),

@@ -1,7 +1,7 @@
 //! Questions with answers, for models that are judged by what they say.
 
-use crate::renderer::{Conversation, Json, Message};
 use serde::Deserialize;
+use tinkrs_chat::{Conversation, Json, Message};
 
 /// One line of a file of questions.
 ///

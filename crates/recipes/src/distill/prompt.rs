@@ -5,13 +5,13 @@
 
 use crate::Error;
 use crate::data::{Examples, Record, TooLong, read_jsonl};
-use crate::renderer::{Conversation, Message, Renderer, Role, TrainOn};
 use crate::run::{self, Entry, Hooks, Journal, Outcome};
 use crate::sft;
 use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tinkrs::{SamplingClient, SamplingParams, ServiceClient};
+use tinkrs_chat::{Conversation, Message, Renderer, Role, TrainOn};
 
 /// Where the teacher's answers are kept, in the run folder.
 const ANSWERS: &str = "distilled.jsonl";

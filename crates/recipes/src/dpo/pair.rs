@@ -2,9 +2,9 @@
 
 use crate::Error;
 use crate::data::{Record, TooLong, read_jsonl, read_numbered};
-use crate::renderer::{Conversation, Example, Message, Renderer, TrainOn};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use tinkrs_chat::{Conversation, Example, Message, Renderer, TrainOn};
 
 /// One line of a preference file: a conversation or a prompt, and two answers.
 ///

@@ -1,8 +1,8 @@
 //! Ways to compare an answer with the right one, by name.
 
 use super::exact_match;
-use crate::renderer::Response;
 use serde::{Deserialize, Serialize};
+use tinkrs_chat::Response;
 
 /// How an answer is compared with the right one. The grade is 1 or 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,7 +79,7 @@ fn last_number(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::renderer::Message;
+    use tinkrs_chat::Message;
 
     #[test]
     fn each_check_forgives_what_it_says() {

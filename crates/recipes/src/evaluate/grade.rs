@@ -1,10 +1,10 @@
 //! Asking a model questions and judging its answers.
 
 use crate::Error;
-use crate::renderer::{Conversation, Renderer, Response};
 use crate::run::SampleRecord;
 use futures_util::future::try_join_all;
 use tinkrs::{SamplingClient, SamplingParams};
+use tinkrs_chat::{Conversation, Renderer, Response};
 
 /// Answers with their grades.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,7 +53,7 @@ pub async fn answers(
                 .sequences
                 .first()
                 .ok_or(Error::Missing { what: "sequence" })?;
-            renderer.parse(&sequence.tokens)
+            Ok::<_, Error>(renderer.parse(&sequence.tokens)?)
         }
     };
     try_join_all(questions.iter().map(ask)).await
@@ -113,7 +113,7 @@ pub async fn sample_records(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::renderer::Message;
+    use tinkrs_chat::Message;
 
     fn response(text: &str) -> Response {
         Response {

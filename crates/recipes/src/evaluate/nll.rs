@@ -1,9 +1,9 @@
 //! How surprised a model is by text.
 
 use crate::Error;
-use crate::renderer::Example;
 use futures_util::future::try_join_all;
 use tinkrs::{Datum, SamplingClient, TrainingClient};
+use tinkrs_chat::Example;
 
 /// Returns the mean negative log-likelihood of the tokens that count, under the model's present
 /// weights. Gradients are not touched.

@@ -1,11 +1,11 @@
 //! Environments: what a model acts in.
 
-use crate::renderer::{Conversation, Renderer, Response};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use tinkrs::{BoxError, SamplingParams};
+use tinkrs_chat::{Conversation, Renderer, Response};
 
 /// What came of an action.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -10,12 +10,12 @@
 
 use crate::Error;
 use crate::data::{open_to_add, parse_jsonl};
-use crate::renderer::Example;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 use tinkrs::TinkerPath;
+use tinkrs_chat::Example;
 
 /// One line of a journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,9 +1,9 @@
 use crate::support::{MODEL, TestServer, renderer};
 use anyhow::Result;
 use tinkrs::SamplingParams;
+use tinkrs_chat::{Conversation, Message, TrainOn};
 use tinkrs_recipes::data::{Examples, Record, TooLong};
 use tinkrs_recipes::distill::{self, PromptConfig};
-use tinkrs_recipes::renderer::{Conversation, Message, TrainOn};
 use tinkrs_recipes::run::{Hooks, read_metrics};
 use tinkrs_recipes::{Schedule, rl, sft};
 

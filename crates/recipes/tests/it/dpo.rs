@@ -1,8 +1,8 @@
 use crate::support::{MODEL, TestServer, renderer};
 use anyhow::Result;
+use tinkrs_chat::Message;
 use tinkrs_recipes::Schedule;
 use tinkrs_recipes::dpo::{self, Pair, Preference};
-use tinkrs_recipes::renderer::Message;
 use tinkrs_recipes::run::{Hooks, read_metrics};
 
 fn pairs() -> Vec<Pair> {

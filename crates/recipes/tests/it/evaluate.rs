@@ -1,10 +1,10 @@
 use crate::support::{MODEL, TestServer, renderer};
 use anyhow::Result;
 use tinkrs::SamplingParams;
+use tinkrs_chat::{Conversation, Example, Message};
 use tinkrs_recipes::evaluate::{
     check_logprobs, exact_match, grade, mean_nll, sample_records, surprise,
 };
-use tinkrs_recipes::renderer::{Conversation, Example, Message};
 
 #[tokio::test]
 async fn the_sampler_and_the_trainer_agree() -> Result<()> {

@@ -3,8 +3,8 @@ use anyhow::Result;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tinkrs::{BoxError, SamplingParams};
+use tinkrs_chat::{Conversation, Message};
 use tinkrs_recipes::Schedule;
-use tinkrs_recipes::renderer::{Conversation, Message};
 use tinkrs_recipes::rl::{self, Env, Problem, Question, Turn};
 use tinkrs_recipes::run::{Entry, Hooks, Interrupt, Journal, read_metrics};
 
@@ -29,7 +29,7 @@ fn asking(texts: [&str; 3]) -> Vec<Arc<dyn Problem>> {
     let renderer = renderer();
     let question = |text: &str| -> Arc<dyn Problem> {
         let chat = Conversation::from([Message::user(text)]);
-        let grader = |response: &tinkrs_recipes::renderer::Response| {
+        let grader = |response: &tinkrs_chat::Response| {
             let words = &response.message.content;
             words.chars().filter(|letter| *letter == 'e').count() as f64 / words.len().max(1) as f64
         };

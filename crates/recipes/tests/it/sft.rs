@@ -1,8 +1,8 @@
 use crate::support::{MODEL, TestServer, renderer};
 use anyhow::Result;
 use std::path::Path;
+use tinkrs_chat::TrainOn;
 use tinkrs_recipes::data::{Examples, Record, TooLong};
-use tinkrs_recipes::renderer::TrainOn;
 use tinkrs_recipes::run::{Hooks, Interrupt, Journal, read_metrics};
 use tinkrs_recipes::{Schedule, sft};
 

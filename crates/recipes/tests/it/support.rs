@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 use tinkrs::{ServiceClient, Tokenizer};
+use tinkrs_chat::Renderer;
+use tinkrs_chat::format::ChatMl;
 use tinkrs_engine::weights::{Dtype, RandomWeights};
 use tinkrs_engine::{Model, ModelConfig, Precision, Threads};
-use tinkrs_recipes::renderer::{Format, Renderer};
 use tinkrs_server::{BaseModel, Server, Settings};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -55,10 +56,10 @@ impl TestServer {
 }
 
 pub(crate) fn renderer() -> Renderer {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../chat/tests/data");
     Renderer::new(
         Tokenizer::from_path(data.join("tokenizer.json")).unwrap(),
-        Format::ChatMl,
+        ChatMl,
     )
     .unwrap()
 }

@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use tinkrs::sampling::StopReason;
 use tinkrs::{SampleOutput, SamplingClient};
-use tinkrs_recipes::renderer::{AnswerStream, Conversation, Message, Renderer};
+use tinkrs_chat::{AnswerStream, Conversation, Message, Renderer};
 use tinkrs_server::DrawnToken;
 use tinkrs_types::RequestId;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -151,7 +151,7 @@ impl Text {
         let request = self.request.get_or_insert_with(|| drawn.request_id.clone());
         if *request == drawn.request_id {
             let new = self.stream.push(drawn.token)?;
-            self.print(&new)?;
+            self.print(&new.content)?;
         }
         Ok(())
     }
@@ -167,7 +167,7 @@ impl Text {
         let known = self.stream.tokens().len();
         for token in sequence.tokens.iter().skip(known) {
             let new = self.stream.push(*token)?;
-            self.print(&new)?;
+            self.print(&new.content)?;
         }
         self.finish(match sequence.stop_reason {
             StopReason::Stop => Ended::Stop,
@@ -178,7 +178,7 @@ impl Text {
     fn finish(self, ended: Ended) -> anyhow::Result<Answer> {
         let tokens = self.stream.tokens().len();
         let (rest, response) = self.stream.clone().finish()?;
-        self.print(&rest)?;
+        self.print(&rest.content)?;
         self.print("\n")?;
         Ok(Answer {
             message: response.message,
@@ -188,9 +188,9 @@ impl Text {
     }
 
     fn print(&self, text: &str) -> anyhow::Result<()> {
-        match self.prints && !text.is_empty() {
-            true => report::print(text),
-            false => Ok(()),
+        if self.prints && !text.is_empty() {
+            report::print(text)?;
         }
+        Ok(())
     }
 }

@@ -8,7 +8,7 @@ use std::io::{BufRead, IsTerminal, Write};
 
 use anyhow::Context as _;
 use serde_json::json;
-use tinkrs_recipes::renderer::{Conversation, Message};
+use tinkrs_chat::{Conversation, Message};
 
 use super::sample::SamplingArgs;
 use crate::backend::{Backend, BackendArgs};

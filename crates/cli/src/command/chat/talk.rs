@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
+use tinkrs_chat::{Conversation, Message};
 use tinkrs_recipes::data::Record;
-use tinkrs_recipes::renderer::{Conversation, Message};
 
 /// A line of the user.
 #[derive(Debug, PartialEq)]

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use serde::Serialize;
+use tinkrs_chat::Renderer;
 use tinkrs_engine::ModelConfig;
 use tinkrs_engine::weights::{GgufFile, HuggingFaceFolder, WeightSource, tensor_shapes};
-use tinkrs_recipes::renderer::Renderer;
 
 use crate::local_model::{is_gguf, tokenizer_folder};
 
@@ -70,8 +70,8 @@ fn tokenizer_note(path: &Path) -> anyhow::Result<Option<String>> {
             "it has no tokenizer.json: `serve` can, `train`, `sample` and `chat` cannot use it";
         return Ok(Some(why.to_owned()));
     };
-    tinkrs::Tokenizer::from_path(&folder).context("its tokenizer cannot be read")?;
-    let renderer = Renderer::from_folder(&folder);
+    tinkrs_chat::Tokenizer::from_path(&folder).context("its tokenizer cannot be read")?;
+    let renderer = Renderer::from_path(&folder);
     Ok(renderer.err().map(|error| {
         let error = anyhow::Error::new(error);
         format!("`train`, `sample` and `chat` have no chat format for it: {error:#}")

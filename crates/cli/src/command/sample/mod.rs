@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tinkrs::sampling::SampledSequence;
 use tinkrs::{SampleFrom, SamplingClient, SamplingParams, TinkerPath};
-use tinkrs_recipes::renderer::{Conversation, Message, Renderer};
+use tinkrs_chat::{Conversation, Message, Renderer};
 
 use crate::backend::{Backend, BackendArgs};
 use crate::context::{Context, ascii};

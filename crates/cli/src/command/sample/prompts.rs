@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
+use tinkrs_chat::{Conversation, Json, Message, Role};
 use tinkrs_recipes::data::read_numbered;
-use tinkrs_recipes::renderer::{Conversation, Json, Message, Role};
 
 /// Something to ask.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

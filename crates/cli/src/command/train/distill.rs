@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow, ensure};
 use tinkrs::{SampleFrom, TinkerPath};
-use tinkrs_recipes::Tokens;
+use tinkrs_chat::Conversation;
 use tinkrs_recipes::data::{Task, read_numbered};
 use tinkrs_recipes::distill::{self, PromptConfig};
-use tinkrs_recipes::renderer::Conversation;
 use tinkrs_recipes::run::Hooks;
+use tinkrs_recipes::{Error, Tokens};
 
 use super::Training;
 use super::options::RunArgs;
@@ -238,7 +238,7 @@ fn questions(
     super::not_empty(&tasks, 0, file)?;
     let question = |(line, task): (usize, Task)| {
         let tokens = training.renderer.prompt(&task.question);
-        let tokens = tokens.map_err(|error| error.in_line(file, line))?;
+        let tokens = tokens.map_err(|error| Error::from(error).in_line(file, line))?;
         Ok((task.question, tokens))
     };
     tasks.into_iter().map(question).collect()

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow};
 use serde_json::json;
 use tinkrs::{SampleFrom, SamplingClient, SamplingParams};
+use tinkrs_chat::{Conversation, Message, Renderer};
 use tinkrs_recipes::evaluate::sample_records;
-use tinkrs_recipes::renderer::{Conversation, Message, Renderer};
 use tinkrs_recipes::run::{Hooks, Interrupt, Journal, Outcome, read_samples, write_samples};
 use tinkrs_recipes::{Error, Tokens, report};
 

@@ -1,7 +1,7 @@
 //! `tinkrs train sft`: learning from examples.
 
+use tinkrs_chat::TrainOn;
 use tinkrs_recipes::data::{Examples, TooLong};
-use tinkrs_recipes::renderer::TrainOn;
 use tinkrs_recipes::run::Hooks;
 use tinkrs_recipes::{Decay, Schedule, Tokens, sft};
 

@@ -5,16 +5,54 @@
 //! block is part of the prompt, so the model goes straight to its answer.
 
 use super::chatml::{self, START};
-use super::message::{Conversation, Message, Role};
-use super::script::Script;
+use super::{Format, Known, RenderOptions};
+use crate::{Conversation, Error, Message, Response, Role, Script};
+use std::sync::Arc;
 
-/// Writes a conversation, and the beginning of an answer if `open`.
-pub(crate) fn write(
-    script: &mut Script<'_>,
-    conversation: &Conversation,
-    open: bool,
-    thinking: bool,
-) {
+/// ChatML with thinking.
+#[derive(Clone, Copy, Debug)]
+pub struct Qwen3 {
+    /// Whether the model may think before it answers.
+    pub thinking: bool,
+}
+
+pub(super) const KNOWN: Known = Known {
+    id: "qwen3",
+    make: || Arc::new(Qwen3 { thinking: true }),
+    fits: |model| model.contains("qwen3-") && !model.contains("instruct"),
+};
+
+impl Format for Qwen3 {
+    fn name(&self) -> &'static str {
+        "Qwen3"
+    }
+
+    fn needs(&self) -> &'static [&'static str] {
+        &[START, chatml::END]
+    }
+
+    fn stop_spellings(&self) -> &'static [&'static str] {
+        &[chatml::END]
+    }
+
+    fn write(
+        &self,
+        script: &mut Script<'_>,
+        conversation: &Conversation,
+        options: &RenderOptions,
+    ) -> Result<(), Error> {
+        options.refuse_effort(self.name())?;
+        let thinking = options.thinking.unwrap_or(self.thinking);
+        write(script, conversation, options.open, thinking);
+        Ok(())
+    }
+
+    fn parse(&self, text: &str, finished: bool) -> Response {
+        Response::from_tagged_text(text, finished)
+    }
+}
+
+fn write(script: &mut Script<'_>, conversation: &Conversation, open: bool, thinking: bool) {
     let messages = &conversation.messages;
     let last_question = last_question(messages);
     chatml::write_with(script, conversation, |script, index| {

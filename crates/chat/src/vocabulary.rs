@@ -8,24 +8,26 @@
 //! Invariant: [`Vocabulary::encode_text`] never returns a control token, other than the one for
 //! characters that the tokenizer does not know.
 
-use super::plain::PlainText;
-use crate::Error;
+use crate::plain_text::PlainText;
+use crate::{Error, Tokenizer};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use tinkrs::Tokenizer;
 
 /// A token that structures a conversation, as opposed to being said in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Control {
-    pub(crate) id: u32,
-    pub(crate) spelling: String,
+#[non_exhaustive]
+pub struct Control {
+    /// The token.
+    pub id: u32,
+    /// How it is spelled in text, such as `<|im_end|>`.
+    pub spelling: String,
     /// Whether the tokenizer drops white space in front of it.
-    pub(crate) lstrip: bool,
+    pub lstrip: bool,
     /// Whether the tokenizer drops white space behind it.
-    pub(crate) rstrip: bool,
+    pub rstrip: bool,
     /// Whether the tokenizer itself counts it as special.
-    pub(crate) special: bool,
+    pub special: bool,
 }
 
 /// A model's tokenizer, seen as text and control tokens.
@@ -33,12 +35,14 @@ pub(crate) struct Control {
 pub struct Vocabulary {
     tokenizer: Arc<Tokenizer>,
     plain: Arc<PlainText>,
-    by_id: BTreeMap<u32, Control>,
+    by_id: Arc<BTreeMap<u32, Control>>,
     /// Control tokens by their first character, the longest first. Some vocabularies have
     /// thousands, and texts are long.
-    by_first: BTreeMap<char, Vec<u32>>,
+    by_first: Arc<BTreeMap<char, Vec<u32>>>,
     /// The control token that stands for unknown characters, if there is one.
     unknown: Option<u32>,
+    /// The token that the tokenizer puts in front of any text, if it does.
+    begin: Option<u32>,
 }
 
 impl Vocabulary {
@@ -77,13 +81,23 @@ impl Vocabulary {
         // No tokenizer knows this one: it is not assigned, and never will be.
         let unknown = plain.begin("\u{10FFFF}").unwrap_or_default();
         let unknown = unknown.into_iter().find(|token| by_id.contains_key(token));
+        let begin = match tokenizer.encode("").unwrap_or_default()[..] {
+            [begin] => Some(begin),
+            _ => None,
+        };
         Self {
             tokenizer,
             plain: Arc::new(plain),
-            by_id,
-            by_first,
+            by_id: Arc::new(by_id),
+            by_first: Arc::new(by_first),
             unknown,
+            begin,
         }
+    }
+
+    /// Returns the token that the tokenizer puts in front of any text, if it does.
+    pub fn begin_token(&self) -> Option<u32> {
+        self.begin
     }
 
     /// Returns the tokenizer itself.
@@ -146,16 +160,17 @@ impl Vocabulary {
     /// # Errors
     /// If the tokenizer cannot put the tokens together.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, Error> {
-        Ok(self.tokenizer.decode(tokens)?)
+        self.tokenizer.decode(tokens)
     }
 
-    pub(crate) fn by_token(&self, token: u32) -> Option<&Control> {
+    /// Returns the control token of an id.
+    pub fn by_token(&self, token: u32) -> Option<&Control> {
         self.by_id.get(&token)
     }
 
     /// Finds the first control token that is spelled in a text: the longest of those that start
     /// there. The result is where it starts and ends, and the token.
-    pub(crate) fn next_control(&self, text: &str) -> Option<(usize, usize, u32)> {
+    pub fn next_control(&self, text: &str) -> Option<(usize, usize, u32)> {
         text.char_indices().find_map(|(start, first)| {
             let control = self.spelled_at(first, &text[start..], |_| true)?;
             Some((start, start + control.spelling.len(), control.id))
@@ -185,9 +200,10 @@ impl Vocabulary {
     ) -> Result<Vec<u32>, Error> {
         let (mut tokens, mut start) = (Vec::new(), 0);
         let mut encode = |segment: Range<usize>| {
-            let encoded = match goes_on || segment.start > 0 {
-                true => self.plain.go_on(&text[segment])?,
-                false => self.plain.begin(&text[segment])?,
+            let encoded = if goes_on || segment.start > 0 {
+                self.plain.go_on(&text[segment])?
+            } else {
+                self.plain.begin(&text[segment])?
             };
             tokens.extend(encoded);
             Ok::<(), Error>(())

@@ -1,10 +1,8 @@
 //! Which tokens of a conversation training counts.
 
-use super::message::{Conversation, Message, Role};
-use super::script::Rendered;
-use crate::Error;
+use crate::{Conversation, Error, Message, Rendered, Role};
 use serde::{Deserialize, Serialize};
-use tinkrs::Datum;
+use tinkrs_types::Datum;
 
 /// Which tokens of a conversation training counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,7 +69,7 @@ impl Example {
             }
         }
         let weights: Vec<f32> = rendered.answer.iter().map(weigh).collect();
-        // The first token is never predicted, so its weight is nobody's.
+        // The first token is never predicted, so its weight does not count.
         if weights.iter().skip(1).all(|weight| *weight == 0.0) {
             return Err(Error::Conversation {
                 problem: "has nothing to train on: no assistant message counts".to_owned(),

@@ -1,6 +1,6 @@
 //! Conversations: who said what, in the shape that chat files have.
 
-use super::json::Json;
+use crate::Json;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
@@ -8,10 +8,10 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Instructions from whoever runs the model. Files may also say `developer`.
+    /// Instructions from the one who runs the model. Files may also say `developer`.
     #[serde(alias = "developer")]
     System,
-    /// Whoever asks.
+    /// The one who asks.
     #[serde(alias = "human")]
     User,
     /// The model.

@@ -5,8 +5,7 @@
 //! while sampling, the prompt's tokens are there before the first token of the answer is, so in
 //! training no token may straddle that border either.
 
-use super::vocabulary::Vocabulary;
-use crate::Error;
+use crate::{Error, Vocabulary};
 
 /// A conversation as tokens, with who made each.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,10 +17,11 @@ pub struct Rendered {
     pub answer: Vec<Option<usize>>,
 }
 
-/// Builds a [`Rendered`] conversation.
+/// A conversation that a [`Format`](crate::Format) is writing.
 #[derive(Debug)]
-pub(crate) struct Script<'v> {
+pub struct Script<'v> {
     vocabulary: &'v Vocabulary,
+    stop_tokens: &'v [u32],
     parts: Vec<Part>,
     answer: Option<usize>,
 }
@@ -39,16 +39,28 @@ enum What {
 }
 
 impl<'v> Script<'v> {
-    pub(crate) fn new(vocabulary: &'v Vocabulary) -> Self {
+    /// Begins with nothing; `stop_tokens` are those of the format.
+    pub fn new(vocabulary: &'v Vocabulary, stop_tokens: &'v [u32]) -> Self {
         Self {
             vocabulary,
+            stop_tokens,
             parts: Vec::new(),
             answer: None,
         }
     }
 
+    /// Returns the vocabulary that is written in.
+    pub fn vocabulary(&self) -> &'v Vocabulary {
+        self.vocabulary
+    }
+
+    /// Returns the tokens that end an answer.
+    pub fn stop_tokens(&self) -> &'v [u32] {
+        self.stop_tokens
+    }
+
     /// Adds text, which never becomes a control token.
-    pub(crate) fn text(&mut self, text: &str) -> &mut Self {
+    pub fn text(&mut self, text: &str) -> &mut Self {
         if text.is_empty() {
             return self;
         }
@@ -63,7 +75,7 @@ impl<'v> Script<'v> {
     }
 
     /// Adds text of the format's own, in which spelled control tokens are meant.
-    pub(crate) fn trusted(&mut self, text: &str) -> &mut Self {
+    pub fn trusted(&mut self, text: &str) -> &mut Self {
         let mut rest = text;
         while let Some((start, end, token)) = self.vocabulary.next_control(rest) {
             self.text(&rest[..start]).token(token);
@@ -73,7 +85,7 @@ impl<'v> Script<'v> {
     }
 
     /// Adds a control token, or its spelling if this vocabulary has no such token.
-    pub(crate) fn tag(&mut self, spelling: &str) -> &mut Self {
+    pub fn tag(&mut self, spelling: &str) -> &mut Self {
         match self.vocabulary.control(spelling) {
             Some(token) => self.token(token),
             None => self.text(spelling),
@@ -81,13 +93,13 @@ impl<'v> Script<'v> {
     }
 
     /// Adds a control token by id.
-    pub(crate) fn token(&mut self, token: u32) -> &mut Self {
+    pub fn token(&mut self, token: u32) -> &mut Self {
         self.push(What::Control(token));
         self
     }
 
     /// Says that what follows is the answer in this message, or is given to the model.
-    pub(crate) fn answer(&mut self, message: Option<usize>) -> &mut Self {
+    pub fn answer(&mut self, message: Option<usize>) -> &mut Self {
         self.answer = message;
         self
     }
@@ -100,7 +112,10 @@ impl<'v> Script<'v> {
     }
 
     /// Encodes the parts and joins them.
-    pub(crate) fn finish(self) -> Result<Rendered, Error> {
+    ///
+    /// # Errors
+    /// If the tokenizer cannot encode a text.
+    pub fn finish(self) -> Result<Rendered, Error> {
         let mut rendered = Rendered::default();
         let control = |part: Option<&Part>| match part?.what {
             What::Control(token) => self.vocabulary.by_token(token),
@@ -121,9 +136,10 @@ impl<'v> Script<'v> {
                         text = text.trim_end();
                     }
                     let goes_on = index > 0 && before.is_none();
-                    rendered.tokens.extend(match goes_on {
-                        true => self.vocabulary.encode_continuation(text)?,
-                        false => self.vocabulary.encode_text(text)?,
+                    rendered.tokens.extend(if goes_on {
+                        self.vocabulary.encode_continuation(text)?
+                    } else {
+                        self.vocabulary.encode_text(text)?
                     });
                 }
             }
@@ -141,7 +157,7 @@ mod tests {
     #[test]
     fn no_token_straddles_the_border_of_an_answer() {
         let vocabulary = testing::vocabulary();
-        let mut script = Script::new(&vocabulary);
+        let mut script = Script::new(&vocabulary, &[]);
         script
             .text("th")
             .text("e wea")
@@ -185,7 +201,7 @@ mod tests {
             "<right> a <left>a",
             " a<left>",
         ] {
-            let mut script = Script::new(&vocabulary);
+            let mut script = Script::new(&vocabulary, &[]);
             script.trusted(text);
             let expected = tokenizer.encode_without_special_tokens(text).unwrap();
             assert_eq!(script.finish().unwrap().tokens, expected, "{text}");
@@ -195,7 +211,7 @@ mod tests {
     #[test]
     fn a_tag_without_a_token_of_its_own_is_text() {
         let vocabulary = testing::vocabulary();
-        let mut script = Script::new(&vocabulary);
+        let mut script = Script::new(&vocabulary, &[]);
         script.tag("<|im_end|>").tag("<no_such_tag>");
         let tokens = script.finish().unwrap().tokens;
         assert_eq!(tokens[0], vocabulary.control("<|im_end|>").unwrap());

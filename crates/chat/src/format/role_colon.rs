@@ -12,26 +12,73 @@
 //! the model writes the next `User:`, which is therefore part of what it learns. A message that
 //! spells such a name at the start of a paragraph would forge a message, and is refused.
 
-use super::message::{Conversation, Role};
-use super::script::Script;
-use crate::Error;
+use super::{Format, Known, RenderOptions};
+use crate::{Conversation, Error, Response, Role, Script, Vocabulary};
+use std::sync::Arc;
 
 /// What the model writes when it has said its part.
-pub(crate) const STOP: &str = "\n\nUser:";
+const STOP: &str = "\n\nUser:";
 
-/// Writes a conversation, and the beginning of an answer if `open`.
-pub(crate) fn write(
-    script: &mut Script<'_>,
-    conversation: &Conversation,
-    open: bool,
-    begin: Option<u32>,
-) -> Result<(), Error> {
+/// `User: …`, for base models. It has no control tokens, tools or thinking.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RoleColon;
+
+pub(super) const KNOWN: Known = Known {
+    id: "role_colon",
+    make: || Arc::new(RoleColon),
+    fits: |model| {
+        let is_llama_base = model.contains("llama-3") && !model.contains("instruct");
+        model.contains("base") || is_llama_base
+    },
+};
+
+impl Format for RoleColon {
+    fn name(&self) -> &'static str {
+        "plain text"
+    }
+
+    fn stop_text(&self) -> Option<&'static str> {
+        Some(STOP)
+    }
+
+    fn ends_answer(&self, token: u32, _: &[u32], vocabulary: &Vocabulary) -> bool {
+        // Base models end documents rather than messages.
+        vocabulary.is_control(token)
+    }
+
+    fn write(
+        &self,
+        script: &mut Script<'_>,
+        conversation: &Conversation,
+        options: &RenderOptions,
+    ) -> Result<(), Error> {
+        options.refuse_thinking(self.name())?;
+        write(script, conversation, options.open)
+    }
+
+    fn parse(&self, text: &str, finished: bool) -> Response {
+        match text.split_once(STOP) {
+            Some((said, _)) => Response::from_words(said, true),
+            None => Response::from_words(text, finished),
+        }
+    }
+
+    fn begun(&self, _: &str) -> &'static str {
+        ""
+    }
+
+    fn marks(&self) -> &'static [&'static str] {
+        &[STOP]
+    }
+}
+
+fn write(script: &mut Script<'_>, conversation: &Conversation, open: bool) -> Result<(), Error> {
     if !conversation.tools.is_empty() {
         return Err(Error::Conversation {
             problem: "has tools, which plain text with speakers' names has no way to write".into(),
         });
     }
-    if let Some(token) = begin {
+    if let Some(token) = script.vocabulary().begin_token() {
         script.token(token);
     }
     let messages = &conversation.messages;

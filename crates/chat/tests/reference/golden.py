@@ -4,7 +4,7 @@
 usage: golden.py MODELS OUT [TEMPLATES]     (needs `transformers`; no PyTorch)
 
 MODELS is a folder made by `conformance/models/get-models`, with `qwen3-tokenizer`, `MiniMind2-Small`
-and `SmolLM2-135M-Instruct`. OUT is `crates/recipes/tests/data`. It gets:
+and `SmolLM2-135M-Instruct`. OUT is `crates/chat/tests/data`. It gets:
 
 - tokenizer.json   a byte-level tokenizer of our own, trained on the words below, with the control
                    tokens of every format;

@@ -11,20 +11,64 @@
 //! message, and results come from the role `ipython`. Unlike the template of Llama 3.1, this
 //! adds no system message with dates: what a run trains on must not depend on the day.
 
-use super::json;
-use super::message::{Conversation, Role};
-use super::script::Script;
-use crate::Error;
+use super::{Format, Known, RenderOptions};
+use crate::json::{self, Json};
+use crate::response::{PYTHON_TAG, THINK};
+use crate::{Conversation, Error, Response, Role, Script};
+use std::sync::Arc;
 
-pub(crate) const BEGIN: &str = "<|begin_of_text|>";
-pub(crate) const END: &str = "<|eot_id|>";
+const BEGIN: &str = "<|begin_of_text|>";
+const END: &str = "<|eot_id|>";
+const HEADER: &str = "<|start_header_id|>";
+const HEADER_END: &str = "<|end_header_id|>";
 
-/// Writes a conversation, and the beginning of an answer if `open`.
-pub(crate) fn write(
-    script: &mut Script<'_>,
-    conversation: &Conversation,
-    open: bool,
-) -> Result<(), Error> {
+/// `<|start_header_id|>user<|end_header_id|> …`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Llama3;
+
+pub(super) const KNOWN: Known = Known {
+    id: "llama3",
+    make: || Arc::new(Llama3),
+    fits: |model| model.contains("llama-3"),
+};
+
+impl Format for Llama3 {
+    fn name(&self) -> &'static str {
+        "Llama 3"
+    }
+
+    fn needs(&self) -> &'static [&'static str] {
+        &[BEGIN, END, HEADER, HEADER_END]
+    }
+
+    fn stop_spellings(&self) -> &'static [&'static str] {
+        &[END]
+    }
+
+    fn write(
+        &self,
+        script: &mut Script<'_>,
+        conversation: &Conversation,
+        options: &RenderOptions,
+    ) -> Result<(), Error> {
+        options.refuse_thinking(self.name())?;
+        write(script, conversation, options.open)
+    }
+
+    fn parse(&self, text: &str, finished: bool) -> Response {
+        Response::from_json_or_text(text, finished)
+    }
+
+    fn marks(&self) -> &'static [&'static str] {
+        &[PYTHON_TAG, THINK]
+    }
+
+    fn may_be_call(&self, content: &str) -> bool {
+        content.trim_start().starts_with('{')
+    }
+}
+
+fn write(script: &mut Script<'_>, conversation: &Conversation, open: bool) -> Result<(), Error> {
     let Conversation { messages, tools } = conversation;
     let first_user = messages
         .iter()
@@ -85,7 +129,7 @@ pub(crate) fn write(
             Role::Tool => {
                 header(script, "ipython");
                 // The model's own template quotes results, being texts, as JSON.
-                let quoted = json::Json::Text(message.content.clone()).to_string();
+                let quoted = Json::Text(message.content.clone()).to_string();
                 script.text(&quoted).tag(END);
             }
         }
@@ -97,8 +141,8 @@ pub(crate) fn write(
 }
 
 fn header(script: &mut Script<'_>, role: &str) {
-    script.tag("<|start_header_id|>").text(role);
-    script.tag("<|end_header_id|>").text("\n\n");
+    script.tag(HEADER).text(role);
+    script.tag(HEADER_END).text("\n\n");
 }
 
 // The words that these models were trained with; any others would be a different prompt.

@@ -8,32 +8,72 @@
 //!
 //! Tool definitions go into the system message, calls into `<tool_call>` blocks of JSON, and
 //! results into `<tool_response>` blocks of a user's message. Qwen3 writes the same and adds
-//! rules about thinking; see [`qwen3`](super::qwen3).
+//! rules about thinking; see [`Qwen3`](super::Qwen3).
 
-use super::message::{Conversation, Message, Role};
-use super::script::Script;
+use super::{Format, Known, RenderOptions};
+use crate::{Conversation, Error, Message, Response, Role, Script};
+use std::sync::Arc;
 
-pub(crate) const START: &str = "<|im_start|>";
-pub(crate) const END: &str = "<|im_end|>";
+pub(super) const START: &str = "<|im_start|>";
+pub(super) const END: &str = "<|im_end|>";
 
-/// Writes a conversation, and the beginning of an answer if `open`.
-pub(crate) fn write(script: &mut Script<'_>, conversation: &Conversation, open: bool) {
-    write_with(script, conversation, |script, index| {
-        let message = &conversation.messages[index];
-        script.answer(Some(index));
-        if let Some(thinking) = &message.thinking {
-            think(script, thinking);
+/// `<|im_start|>user …`, with tools as Hermes models write them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChatMl;
+
+pub(super) const KNOWN: Known = Known {
+    id: "chatml",
+    make: || Arc::new(ChatMl),
+    // Those of Qwen3 that are only instructed have no thinking in their template.
+    fits: |model| {
+        ["qwen2", "qwen3-", "smollm2", "minimind2"]
+            .iter()
+            .any(|family| model.contains(family))
+    },
+};
+
+impl Format for ChatMl {
+    fn name(&self) -> &'static str {
+        "ChatML"
+    }
+
+    fn needs(&self) -> &'static [&'static str] {
+        &[START, END]
+    }
+
+    fn stop_spellings(&self) -> &'static [&'static str] {
+        &[END]
+    }
+
+    fn write(
+        &self,
+        script: &mut Script<'_>,
+        conversation: &Conversation,
+        options: &RenderOptions,
+    ) -> Result<(), Error> {
+        options.refuse_thinking(self.name())?;
+        write_with(script, conversation, |script, index| {
+            let message = &conversation.messages[index];
+            script.answer(Some(index));
+            if let Some(thinking) = &message.thinking {
+                think(script, thinking);
+            }
+            script.text(&message.content);
+        });
+        if options.open {
+            script.tag(START).text("assistant\n");
         }
-        script.text(&message.content);
-    });
-    if open {
-        script.tag(START).text("assistant\n");
+        Ok(())
+    }
+
+    fn parse(&self, text: &str, finished: bool) -> Response {
+        Response::from_tagged_text(text, finished)
     }
 }
 
 /// Writes the parts that all ChatML formats share; `answer` writes what the assistant thinks and
 /// says, and marks where its answer begins.
-pub(crate) fn write_with(
+pub(super) fn write_with(
     script: &mut Script<'_>,
     conversation: &Conversation,
     answer: impl Fn(&mut Script<'_>, usize),
@@ -86,7 +126,7 @@ pub(crate) fn write_with(
 }
 
 /// Writes a block of thinking and the blank line behind it.
-pub(crate) fn think(script: &mut Script<'_>, thinking: &str) {
+pub(super) fn think(script: &mut Script<'_>, thinking: &str) {
     script.tag("<think>").text("\n");
     script.text(thinking.trim_matches('\n'));
     script.text("\n").tag("</think>").text("\n\n");

@@ -11,11 +11,11 @@
 //!   conversation: an answer starts where the prompt for it ends. Where a template rewrites
 //!   history, that prompt is no longer there, and the answer stays unmarked.
 
-use super::json::{self, Json};
-use super::message::{Conversation, Message, Role};
-use super::script::Script;
-use super::vocabulary::{Control, Vocabulary};
-use crate::Error;
+use super::{Format, RenderOptions};
+use crate::json;
+use crate::{
+    BoxError, Control, Conversation, Error, Json, Message, Response, Role, Script, Vocabulary,
+};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
 use minijinja::{Environment, ErrorKind, Value};
@@ -73,10 +73,10 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// If there is none, or it cannot be used.
-    pub fn from_folder(folder: impl AsRef<Path>) -> Result<Self, Error> {
+    pub fn from_path(folder: impl AsRef<Path>) -> Result<Self, Error> {
         let folder = folder.as_ref();
         let path = folder.join("tokenizer_config.json");
-        let text = std::fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+        let text = std::fs::read_to_string(&path).map_err(Error::file(&path))?;
         let config = Json::parse(&text).map_err(failed)?;
         let own_file = folder.join("chat_template.jinja");
         let source = match std::fs::read_to_string(&own_file) {
@@ -121,62 +121,28 @@ impl ChatTemplate {
         self
     }
 
-    /// Writes a conversation, and the beginning of an answer if `open`.
-    pub(crate) fn write(
-        &self,
-        script: &mut Script<'_>,
-        vocabulary: &Vocabulary,
-        stops: &[u32],
-        conversation: &Conversation,
-        open: bool,
-    ) -> Result<(), Error> {
-        let guarded = guard(conversation, vocabulary)?;
-        let text = self.render(&guarded, guarded.messages.len(), open)?;
-        let mut written = 0;
-        for (message, answer) in self.answers(&guarded, &text, stops, vocabulary) {
-            if answer.start < written {
-                continue;
-            }
-            write_guarded(script, vocabulary, &text[written..answer.start]);
-            script.answer(Some(message));
-            write_guarded(script, vocabulary, &text[answer.clone()]);
-            script.answer(None);
-            written = answer.end;
-        }
-        write_guarded(script, vocabulary, &text[written..]);
-        Ok(())
-    }
-
-    /// Finds the tokens that end an answer: the end token, and what the template writes behind
-    /// an assistant's words.
-    pub(crate) fn stops(&self, vocabulary: &Vocabulary) -> Vec<u32> {
-        let probe = "what the assistant says";
-        let chat = Conversation::from([Message::user("a question"), Message::assistant(probe)]);
-        let rendered = self.render(&chat, 2, false).unwrap_or_default();
-        let behind = rendered.rsplit_once(probe).map_or("", |(_, behind)| behind);
-        let behind = vocabulary.next_control(behind).map(|(_, _, token)| token);
-        let end = self.end.as_deref().and_then(|end| vocabulary.control(end));
-        let mut stops: Vec<u32> = behind.into_iter().chain(end).collect();
-        stops.dedup();
-        stops
-    }
-
     /// Finds the parts of `text` that the assistant writes, where the template lets it.
     fn answers(
         &self,
         conversation: &Conversation,
+        options: &RenderOptions,
         text: &str,
-        stops: &[u32],
-        vocabulary: &Vocabulary,
+        script: &Script<'_>,
     ) -> Vec<(usize, Range<usize>)> {
-        let stops: Vec<&str> = stops
+        let vocabulary = script.vocabulary();
+        let stops: Vec<&str> = script
+            .stop_tokens()
             .iter()
             .filter_map(|token| vocabulary.by_token(*token))
             .map(|control| control.spelling.as_str())
             .collect();
         let count = conversation.messages.len();
+        let open = RenderOptions {
+            open: true,
+            ..options.clone()
+        };
         let find = |index: usize| {
-            let prompt = self.render(conversation, index, true).ok()?;
+            let prompt = self.render(conversation, index, &open).ok()?;
             let said = text.strip_prefix(&prompt)?;
             // Messages cannot spell a stop, so the first one is the template's end of this one.
             let ends = stops
@@ -193,11 +159,16 @@ impl ChatTemplate {
     }
 
     /// Runs the template on the first `count` messages.
-    fn render(&self, chat: &Conversation, count: usize, open: bool) -> Result<String, Error> {
+    fn render(
+        &self,
+        chat: &Conversation,
+        count: usize,
+        options: &RenderOptions,
+    ) -> Result<String, Error> {
         let messages: Vec<Shown<'_>> = chat.messages[..count].iter().map(Shown::new).collect();
         let mut context: BTreeMap<&str, Value> = BTreeMap::from([
             ("messages", Value::from(Serde(messages))),
-            ("add_generation_prompt", Value::from(open)),
+            ("add_generation_prompt", Value::from(options.open)),
             (
                 "bos_token",
                 Value::from(self.begin.clone().unwrap_or_default()),
@@ -213,8 +184,68 @@ impl ChatTemplate {
         for (name, value) in &self.variables {
             context.insert(name, Value::from(Serde(value)));
         }
+        if let Some(thinking) = options.thinking {
+            context.insert("enable_thinking", Value::from(thinking));
+        }
+        if let Some(effort) = options.reasoning_effort {
+            context.insert("reasoning_effort", Value::from(effort.name()));
+        }
         let template = self.environment.get_template(NAME).map_err(failed)?;
         template.render(context).map_err(failed)
+    }
+}
+
+impl Format for ChatTemplate {
+    fn name(&self) -> &'static str {
+        "the chat template"
+    }
+
+    /// Finds the tokens that end an answer: the end token, and what the template writes behind an
+    /// assistant's words.
+    fn stop_tokens(&self, vocabulary: &Vocabulary) -> Result<Vec<u32>, Error> {
+        let probe = "what the assistant says";
+        let chat = Conversation::from([Message::user("a question"), Message::assistant(probe)]);
+        let rendered = self.render(&chat, 2, &RenderOptions::default());
+        let rendered = rendered.unwrap_or_default();
+        let behind = rendered.rsplit_once(probe).map_or("", |(_, behind)| behind);
+        let behind = vocabulary.next_control(behind).map(|(_, _, token)| token);
+        let end = self.end.as_deref().and_then(|end| vocabulary.control(end));
+        let mut stops: Vec<u32> = behind.into_iter().chain(end).collect();
+        stops.dedup();
+        if stops.is_empty() {
+            return Err(Error::MissingToken {
+                token: "eos_token".to_owned(),
+                format: self.name(),
+            });
+        }
+        Ok(stops)
+    }
+
+    fn write(
+        &self,
+        script: &mut Script<'_>,
+        conversation: &Conversation,
+        options: &RenderOptions,
+    ) -> Result<(), Error> {
+        let guarded = guard(conversation, script.vocabulary())?;
+        let text = self.render(&guarded, guarded.messages.len(), options)?;
+        let mut written = 0;
+        for (message, answer) in self.answers(&guarded, options, &text, script) {
+            if answer.start < written {
+                continue;
+            }
+            write_guarded(script, &text[written..answer.start]);
+            script.answer(Some(message));
+            write_guarded(script, &text[answer.clone()]);
+            script.answer(None);
+            written = answer.end;
+        }
+        write_guarded(script, &text[written..]);
+        Ok(())
+    }
+
+    fn parse(&self, text: &str, finished: bool) -> Response {
+        Response::from_tagged_text(text, finished)
     }
 }
 
@@ -238,7 +269,7 @@ impl<'m> Shown<'m> {
     }
 }
 
-fn failed(error: impl Into<tinkrs::BoxError>) -> Error {
+fn failed(error: impl Into<BoxError>) -> Error {
     Error::Template(error.into())
 }
 
@@ -295,9 +326,9 @@ fn token(member: Option<&Json>) -> Option<String> {
         .map(str::to_owned)
 }
 
-fn write_guarded(script: &mut Script<'_>, vocabulary: &Vocabulary, text: &str) {
+fn write_guarded(script: &mut Script<'_>, text: &str) {
     let mut rest = text;
-    while let Some((start, end, token)) = vocabulary.next_control(rest) {
+    while let Some((start, end, token)) = script.vocabulary().next_control(rest) {
         script.text(&rest[..start].replace(GUARD, "")).token(token);
         rest = &rest[end..];
     }

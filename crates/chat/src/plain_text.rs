@@ -2,7 +2,7 @@
 //!
 //! Tokenizers in the manner of SentencePiece put a space in front of whatever they encode. For
 //! the first words of a document that is right. For text that goes on from other text it would
-//! be a space that nobody wrote: `Assistant:` and ` yes` must join to `Assistant: yes`, with the
+//! be a space that is not in the text: `Assistant:` and ` yes` must join to `Assistant: yes`, with the
 //! tokens that a model would write there.
 
 use crate::Error;
@@ -32,7 +32,7 @@ impl PlainText {
 
     /// Encodes a text that begins a document, or stands behind a control token.
     pub(super) fn begin(&self, text: &str) -> Result<Vec<u32>, Error> {
-        // The fast form leaves out the positions in the text, which nobody asks for here.
+        // The fast form leaves out the positions in the text, which are not used here.
         let encoding = self.tokenizer.encode_fast(text, false);
         Ok(encoding.map_err(Error::Tokenize)?.get_ids().to_vec())
     }

@@ -3,13 +3,18 @@
 //! Models make mistakes, so reading never fails. What is not a tool call stays text and is
 //! counted, which lets a reward say "well-formed calls only".
 
-use super::json::Json;
-use super::message::{Message, ToolCall};
+use crate::{Json, Message, ToolCall};
 
 /// What a tool call begins with, as ChatML models write it.
 pub(crate) const TOOL_CALL: &str = "<tool_call>";
 /// What it ends with.
 pub(crate) const TOOL_CALL_END: &str = "</tool_call>";
+/// What thinking begins with.
+pub(crate) const THINK: &str = "<think>";
+/// What it ends with.
+pub(crate) const THINK_END: &str = "</think>";
+/// What Llama 3 may write in front of a tool call.
+pub(crate) const PYTHON_TAG: &str = "<|python_tag|>";
 
 /// What a model wrote.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,7 +67,7 @@ impl Response {
     /// Llama 3 writes them.
     pub(crate) fn from_json_or_text(text: &str, finished: bool) -> Self {
         let body = text.trim();
-        let body = body.strip_prefix("<|python_tag|>").unwrap_or(body);
+        let body = body.strip_prefix(PYTHON_TAG).unwrap_or(body);
         let mut message = Message::assistant("");
         let looks_like_a_call = body.starts_with("{\"name\"");
         match Json::parse(body)
@@ -94,8 +99,8 @@ impl Response {
 /// Splits what was thought from the rest. The opening tag may be part of the prompt, and the
 /// closing one may never have come.
 fn split_thinking(text: &str) -> (Option<String>, &str) {
-    let opened = text.trim_start().strip_prefix("<think>");
-    match (opened, opened.unwrap_or(text).split_once("</think>")) {
+    let opened = text.trim_start().strip_prefix(THINK);
+    match (opened, opened.unwrap_or(text).split_once(THINK_END)) {
         (_, Some((thought, said))) => {
             let thought = thought.trim_matches('\n');
             let thought = (!thought.is_empty()).then(|| thought.to_owned());

@@ -66,10 +66,10 @@ impl Renderer {
         Self::with_format(tokenizer, format::of_model(model).ok_or_else(unknown)?)
     }
 
-    /// Loads the tokenizer and the chat template of a model's folder.
+    /// Loads the tokenizer and the chat template of a model's folder or GGUF file.
     ///
     /// # Errors
-    /// If the folder lacks either, or they do not fit each other.
+    /// If it lacks either, or they do not fit each other.
     #[cfg(feature = "templates")]
     pub fn from_path(path: impl AsRef<std::path::Path>) -> Result<Self, Error> {
         let tokenizer = Tokenizer::from_path(path.as_ref())?;

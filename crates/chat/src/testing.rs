@@ -44,3 +44,78 @@ pub(crate) fn spacing_tokenizer() -> Arc<Tokenizer> {
             "merges": [["▁", "a"], ["▁", "b"], ["▁", "x"]]}}"#,
     )
 }
+
+/// Writes the header of a GGUF file.
+#[derive(Default)]
+pub(crate) struct GgufWriter {
+    entries: u64,
+    bytes: Vec<u8>,
+}
+
+impl GgufWriter {
+    fn key(&mut self, key: &str, kind: u32) {
+        self.entries += 1;
+        self.str(key);
+        self.bytes.extend(kind.to_le_bytes());
+    }
+
+    fn str(&mut self, text: &str) {
+        self.bytes.extend((text.len() as u64).to_le_bytes());
+        self.bytes.extend(text.bytes());
+    }
+
+    fn array(&mut self, key: &str, kind: u32, length: usize) {
+        self.key(key, 9);
+        self.bytes.extend(kind.to_le_bytes());
+        self.bytes.extend((length as u64).to_le_bytes());
+    }
+
+    pub(crate) fn text(mut self, key: &str, text: &str) -> Self {
+        self.key(key, 8);
+        self.str(text);
+        self
+    }
+
+    pub(crate) fn integer(mut self, key: &str, value: u32) -> Self {
+        self.key(key, 4);
+        self.bytes.extend(value.to_le_bytes());
+        self
+    }
+
+    pub(crate) fn flag(mut self, key: &str, value: bool) -> Self {
+        self.key(key, 7);
+        self.bytes.push(value.into());
+        self
+    }
+
+    pub(crate) fn texts<T: AsRef<str>>(mut self, key: &str, texts: &[T]) -> Self {
+        self.array(key, 8, texts.len());
+        for text in texts {
+            self.str(text.as_ref());
+        }
+        self
+    }
+
+    pub(crate) fn integers(mut self, key: &str, values: &[i32]) -> Self {
+        self.array(key, 5, values.len());
+        self.bytes
+            .extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        self
+    }
+
+    pub(crate) fn floats(mut self, key: &str, values: &[f32]) -> Self {
+        self.array(key, 6, values.len());
+        self.bytes
+            .extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        self
+    }
+
+    /// Writes the file, without tensors.
+    pub(crate) fn write(self, path: &std::path::Path) {
+        let mut file = b"GGUF\x03\0\0\0".to_vec();
+        file.extend(0u64.to_le_bytes());
+        file.extend(self.entries.to_le_bytes());
+        file.extend(self.bytes);
+        std::fs::write(path, file).unwrap();
+    }
+}

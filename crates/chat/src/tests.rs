@@ -560,7 +560,7 @@ fn thinking_and_effort_are_written_or_refused_by_name() {
             known.id
         );
     }
-    let source = "{{ reasoning_effort }} {{ enable_thinking }}<|im_end|>";
+    let source = "{{ reasoning_effort }} {{ 'yes' if enable_thinking }}<|im_end|>";
     let template = ChatTemplate::new(source).unwrap();
     let template = renderer(template.end_token("<|im_end|>"));
     let tokens = template
@@ -568,5 +568,5 @@ fn thinking_and_effort_are_written_or_refused_by_name() {
         .unwrap()
         .tokens;
     let text = template.vocabulary().decode(&tokens).unwrap();
-    assert_eq!(text, "high true<|im_end|>");
+    assert_eq!(text, "high yes<|im_end|>");
 }

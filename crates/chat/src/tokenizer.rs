@@ -1,11 +1,17 @@
 //! Turning text into tokens and back, and the files that say how.
 
+mod document;
+mod gguf;
+mod pattern;
+mod tiktoken;
 mod token_bytes;
 
 use crate::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "templates")]
+pub(crate) use gguf::Embedded;
 pub use token_bytes::TokenBytes;
 
 /// Turns text into tokens and back.
@@ -27,14 +33,21 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Loads a tokenizer from a `tokenizer.json`, or from a folder that has one.
+    /// Loads the tokenizer of a folder, or of a file: `tokenizer.json`, a GGUF file with a tokenizer
+    /// inside, or tiktoken's `tiktoken.model` with the `tokenizer_config.json` beside it.
     ///
     /// # Errors
-    /// If there is no such file, or it is not a tokenizer.
+    /// If there is no such file, or it is not a tokenizer that is supported.
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = in_folder(path.as_ref());
-        let inner = tokenizers::Tokenizer::from_file(&path);
-        let inner = inner.map_err(|error| Error::tokenizer(&path, error))?;
+        let inner = if is_gguf(&path) {
+            gguf::Embedded::open(&path)?.tokenizer()?
+        } else if is_tiktoken(&path) {
+            tiktoken::load(&path)?
+        } else {
+            let inner = tokenizers::Tokenizer::from_file(&path);
+            inner.map_err(|error| Error::tokenizer(&path, error))?
+        };
         Self::new(path, inner)
     }
 
@@ -114,17 +127,35 @@ impl fmt::Debug for Tokenizer {
     }
 }
 
+const TIKTOKEN: &str = "tiktoken.model";
+
 /// Returns the file that a path means: itself, or the one in the folder that it names.
 fn in_folder(path: &Path) -> PathBuf {
-    let is_file = path
+    let is_json = path
         .extension()
-        .is_some_and(|extension| extension == "json")
-        && !path.is_dir();
-    if is_file {
-        path.to_owned()
-    } else {
-        path.join("tokenizer.json")
+        .is_some_and(|extension| extension == "json");
+    if !path.is_dir() && (is_json || is_gguf(path) || is_tiktoken(path)) {
+        return path.to_owned();
     }
+    let file = path.join("tokenizer.json");
+    let tiktoken = path.join(TIKTOKEN);
+    if !file.exists() && tiktoken.exists() {
+        return tiktoken;
+    }
+    file
+}
+
+/// Returns whether a path is that of a GGUF file.
+pub(crate) fn is_gguf(path: &Path) -> bool {
+    let extension = path.extension();
+    extension.is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+}
+
+fn is_tiktoken(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == TIKTOKEN)
+        || path
+            .extension()
+            .is_some_and(|extension| extension == "tiktoken")
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 
 use super::{Format, RenderOptions};
 use crate::json;
+use crate::tokenizer::{Embedded, is_gguf};
 use crate::{
     BoxError, Control, Conversation, Error, Json, Message, Response, Role, Script, Vocabulary,
 };
@@ -68,13 +69,16 @@ impl ChatTemplate {
         })
     }
 
-    /// Reads the template of a model's folder: `chat_template.jinja`, else the one in
-    /// `tokenizer_config.json`, where the begin and end tokens are too.
+    /// Reads the template of a model: the one inside a GGUF file; in a folder `chat_template.jinja`,
+    /// else the one in `tokenizer_config.json`, where the begin and end tokens are too.
     ///
     /// # Errors
     /// If there is none, or it cannot be used.
-    pub fn from_path(folder: impl AsRef<Path>) -> Result<Self, Error> {
-        let folder = folder.as_ref();
+    pub fn from_path(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let folder = path.as_ref();
+        if is_gguf(folder) {
+            return Self::from_gguf(folder);
+        }
         let path = folder.join("tokenizer_config.json");
         let text = std::fs::read_to_string(&path).map_err(Error::file(&path))?;
         let config = Json::parse(&text).map_err(failed)?;
@@ -87,6 +91,17 @@ impl ChatTemplate {
         let mut template = Self::new(source)?;
         template.begin = token(config.get("bos_token"));
         template.end = token(config.get("eos_token"));
+        Ok(template)
+    }
+
+    fn from_gguf(path: &Path) -> Result<Self, Error> {
+        let file = Embedded::open(path)?;
+        let source = file
+            .chat_template()
+            .ok_or_else(|| failed(format!("{} has no chat template", path.display())))?;
+        let mut template = Self::new(source)?;
+        template.begin = file.named("bos").map(|(_, spelling)| spelling);
+        template.end = file.named("eos").map(|(_, spelling)| spelling);
         Ok(template)
     }
 

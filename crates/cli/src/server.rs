@@ -6,8 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use serde::Deserialize;
 use tinkrs::auth::Secret;
+use tinkrs_wire::endpoint::{self, Endpoint};
+use tinkrs_wire::header;
 use tinkrs_wire::op::get_api_key::ApiKey;
-use tinkrs_wire::{header, route};
 
 /// Where the SDK finds the server unless it is told.
 const HOSTED: &str = "https://tinker.thinkingmachines.dev/services/tinker-prod";
@@ -61,7 +62,7 @@ pub(crate) fn http(url: &str, timeout: Duration) -> anyhow::Result<reqwest::Clie
 
 /// Asks whose key this is.
 pub(crate) async fn describe_key(key: &Secret) -> anyhow::Result<ApiKey> {
-    let answer = key_call(reqwest::Method::GET, key).await?;
+    let answer = key_call(&endpoint::GET_API_KEY, key).await?;
     answer
         .json()
         .await
@@ -70,16 +71,16 @@ pub(crate) async fn describe_key(key: &Secret) -> anyhow::Result<ApiKey> {
 
 /// Deletes a key on the server.
 pub(crate) async fn revoke_key(key: &Secret) -> anyhow::Result<()> {
-    key_call(reqwest::Method::DELETE, key).await.map(drop)
+    key_call(&endpoint::DELETE_API_KEY, key).await.map(drop)
 }
 
-async fn key_call(method: reqwest::Method, key: &Secret) -> anyhow::Result<reqwest::Response> {
+async fn key_call(endpoint: &Endpoint, key: &Secret) -> anyhow::Result<reqwest::Response> {
     let url = base_url();
     let mut value = reqwest::header::HeaderValue::from_str(key.expose())
         .map_err(|_| anyhow!("the key contains characters that no key has"))?;
     value.set_sensitive(true);
     let answer = http(&url, Duration::from_secs(30))?
-        .request(method, format!("{url}{}", route::API_KEY_ME))
+        .request(endpoint.method.clone(), format!("{url}{}", endpoint.path))
         .header(header::API_KEY, value)
         .send()
         .await

@@ -5,7 +5,7 @@ use crate::rest::RestClient;
 use crate::{Error, ServiceClient};
 use std::borrow::Cow;
 use tinkrs_types::{InvalidInput, ProjectId, Timestamp};
-use tinkrs_wire::route;
+use tinkrs_wire::endpoint;
 
 /// A day of the calendar.
 pub use jiff::civil::Date;
@@ -49,7 +49,7 @@ impl AdminClient {
             .into_iter()
             .chain(day);
         self.rest
-            .json(Call::get("get_audit_log", route::AUDIT).query(query))
+            .json(Call::new(&endpoint::GET_AUDIT_LOG).query(query))
             .await
     }
 
@@ -81,7 +81,7 @@ impl AdminClient {
             ("ending_before", Cow::from(ending_before.to_string())),
         ];
         self.rest
-            .json(Call::get("get_billing_usage", route::BILLING_USAGE).query(query))
+            .json(Call::new(&endpoint::GET_BILLING_USAGE).query(query))
             .await
     }
 
@@ -94,8 +94,7 @@ impl AdminClient {
         project: Option<&ProjectId>,
     ) -> Result<StorageUsage, Error> {
         let query = project.map(|project| ("project_id", Cow::from(project.as_str())));
-        let call =
-            Call::get("get_current_checkpoint_storage_usage", route::STORAGE_USAGE).query(query);
+        let call = Call::new(&endpoint::GET_CURRENT_CHECKPOINT_STORAGE_USAGE).query(query);
         self.rest.json(call).await
     }
 }

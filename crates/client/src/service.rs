@@ -16,7 +16,7 @@ use std::time::Duration;
 use tinkrs_types::service::{ServerCapabilities, WhoAmI};
 use tinkrs_types::session::FinishReason;
 use tinkrs_types::{ProjectId, SessionId, UserMetadata};
-use tinkrs_wire::route;
+use tinkrs_wire::endpoint;
 use tokio::sync::OnceCell;
 
 /// The entry point. It connects when it is first used, not when it is made.
@@ -180,7 +180,7 @@ impl ServiceClient {
     /// # Errors
     /// If the server cannot be asked.
     pub async fn get_server_capabilities(&self) -> Result<ServerCapabilities, Error> {
-        let call = Call::get("get_server_capabilities", route::GET_SERVER_CAPABILITIES);
+        let call = Call::new(&endpoint::GET_SERVER_CAPABILITIES);
         let connection = self.connection(call.operation).await?;
         connection.lifecycle.reporting(connection.json(call)).await
     }
@@ -192,8 +192,9 @@ impl ServiceClient {
     /// If it cannot; a billing block comes as status 402.
     pub async fn check_access(&self) -> Result<(), Error> {
         let connection = self.connection("check_access").await?;
-        let call =
-            Call::get("check_access", route::GET_SERVER_CAPABILITIES).policy(Policy::TEN_TIMES);
+        let call = Call::new(&endpoint::GET_SERVER_CAPABILITIES)
+            .named("check_access")
+            .policy(Policy::TEN_TIMES);
         let answer = connection.lifecycle.reporting(connection.call(&call)).await;
         answer.map(drop)
     }
@@ -375,7 +376,7 @@ mod tests {
     async fn a_billing_block_reaches_the_caller_where_nothing_runs_yet() {
         let server = ScriptedServer::start().await;
         let refused = |error: Error| assert_eq!(error.status(), Some(402), "{error}");
-        server.on("dynamic_config").reply(status(402));
+        server.on("client_dynamic_config").reply(status(402));
         refused(service(&server).check_access().await.unwrap_err());
 
         let service = service(&server);
@@ -394,7 +395,10 @@ mod tests {
     async fn requests_say_how_long_an_answer_is_waited_for() {
         let server = ScriptedServer::start().await;
         service(&server).check_access().await.unwrap();
-        for (endpoint, seconds) in [("get_server_capabilities", "60"), ("dynamic_config", "10")] {
+        for (endpoint, seconds) in [
+            ("get_server_capabilities", "60"),
+            ("client_dynamic_config", "10"),
+        ] {
             let requests = server.requests_to(endpoint);
             let header = requests[0].header("x-stainless-read-timeout");
             assert_eq!(header, Some(seconds), "{endpoint}");

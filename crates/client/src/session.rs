@@ -2,9 +2,9 @@
 //! keep it alive.
 
 use crate::Error;
+use crate::connection::Connection;
 use crate::connection::call::Call;
 use crate::connection::policy::Policy;
-use crate::connection::{Connection, FINISH};
 use crate::options::Options;
 use crate::sampling::cancel::CancelQueue;
 use crate::training::json_fallback::BodyFormat;
@@ -16,7 +16,7 @@ use tinkrs_types::session::FinishReason;
 use tinkrs_wire::op::create_session::{CreateSessionRequest, CreateSessionResponse};
 use tinkrs_wire::op::finish_session::FinishSessionRequest;
 use tinkrs_wire::op::session_heartbeat::SessionHeartbeatRequest;
-use tinkrs_wire::{SDK_VERSION, route};
+use tinkrs_wire::{SDK_VERSION, endpoint};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 #[cfg(feature = "autodiff")]
@@ -66,8 +66,9 @@ impl Session {
             project_id: options.project_id(),
             display_name: options.display_name.clone(),
         };
-        let call =
-            Call::post("create_session", route::CREATE_SESSION, &request).policy(Policy::TEN_TIMES);
+        let call = Call::new(&endpoint::CREATE_SESSION)
+            .json(&request)
+            .policy(Policy::TEN_TIMES);
         let created: CreateSessionResponse = connection.json(call).await?;
         for (message, level) in [
             (&created.info_message, tracing::Level::INFO),
@@ -139,7 +140,7 @@ impl Session {
         detail: Option<String>,
     ) -> Result<(), Error> {
         let request = FinishSessionRequest { reason, detail };
-        let call = Call::post(FINISH, route::finish_session(&self.id), &request);
+        let call = Call::at(&endpoint::FINISH_SESSION, &self.id).json(&request);
         let finished = self.connection.call(&call).await;
         self.stop();
         self.connection.lifecycle.end();
@@ -171,7 +172,8 @@ async fn heartbeat(connection: Arc<Connection>, session_id: SessionId) {
     let mut heard = Instant::now();
     loop {
         tokio::time::sleep(HEARTBEAT_EVERY).await;
-        let call = Call::post("session_heartbeat", route::SESSION_HEARTBEAT, &request)
+        let call = Call::new(&endpoint::SESSION_HEARTBEAT)
+            .json(&request)
             .policy(Policy::ONCE)
             .timeout(HEARTBEAT_EVERY);
         match connection.call(&call).await {

@@ -1,7 +1,7 @@
 //! What handlers are given: checked credentials and decoded bodies.
 
 use axum::body::Body as HttpBody;
-use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Query, Request, State};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request, State};
 use axum::http::header;
 use axum::http::request::Parts;
 use axum::middleware::Next;
@@ -24,7 +24,7 @@ const BODY_BYTES: usize = 64 << 20;
 /// The largest body after decompression.
 const PLAIN_BYTES: usize = 256 << 20;
 
-/// Whoever sent a request.
+/// The owner of the key that a request was sent with.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller(pub(crate) Owner);
 
@@ -153,20 +153,14 @@ async fn read(body: HttpBody) -> Result<Bytes, ApiError> {
         })
 }
 
-/// Refuses a query on routes that read none, as its parameters would be ignored.
-pub(crate) async fn refuse_unread_query(
-    State(routes_with_query): State<&'static [&'static str]>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let route = request.extensions().get::<MatchedPath>();
-    let is_unread = route.is_some_and(|route| !routes_with_query.contains(&route.as_str()));
+/// Refuses a query where none is read, as its parameters would be ignored.
+pub(crate) async fn refuse_query(request: Request, next: Next) -> Response {
     let query = request.uri().query().unwrap_or_default();
-    if is_unread && !query.is_empty() {
-        let name = query.split(['=', '&']).next().unwrap_or_default();
-        return ApiError::unknown(name).into_response();
+    if query.is_empty() {
+        return next.run(request).await;
     }
-    next.run(request).await
+    let name = query.split(['=', '&']).next().unwrap_or_default();
+    ApiError::unknown(name).into_response()
 }
 
 /// Lets requests with a credential pass, and notes whose they are.
@@ -187,14 +181,15 @@ pub(crate) async fn require_key(
     }
 }
 
-/// Lets everybody pass where every key is taken anyway, and otherwise those who have one of the keys.
+/// Lets every request pass where the server accepts any key, and otherwise those with one of its keys.
 pub(crate) async fn require_listed_key(
     server: State<Server>,
     request: Request,
     next: Next,
 ) -> Response {
-    match server.is_restricted() {
-        true => require_key(server, request, next).await,
-        false => next.run(request).await,
+    if server.is_restricted() {
+        require_key(server, request, next).await
+    } else {
+        next.run(request).await
     }
 }

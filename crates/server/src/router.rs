@@ -1,10 +1,11 @@
-//! Every route of the server.
+//! Every handler of the server, attached to its endpoint.
 
 use axum::Router;
 use axum::extract::Request;
+use axum::handler::Handler;
 use axum::middleware;
-use axum::routing::{delete, get, post, put};
-use tinkrs_wire::route;
+use axum::routing::{MethodFilter, MethodRouter};
+use tinkrs_wire::endpoint::{self, Auth, Endpoint};
 
 use crate::api::{
     admin, checkpoints, console, copies, downloads, futures, imports, keys, listings, losses,
@@ -13,117 +14,179 @@ use crate::api::{
 use crate::error::ApiError;
 use crate::{Server, extract, faults, metrics};
 
-/// The routes that read a query. Others refuse one.
-const WITH_QUERY: &[&str] = &[
-    route::TRAINING_RUNS,
-    route::TRAINING_RUN,
-    route::CHECKPOINTS,
-    route::SESSIONS,
-    route::SESSION,
-    route::AUDIT,
-    route::BILLING_USAGE,
-    route::STORAGE_USAGE,
-    route::IMPORT_WEIGHTS,
-];
-
 /// Returns the routes of the server.
 ///
 /// Endpoints of the API that are not here are answered by 404 with a sentence that names them. It
 /// is not 501, because the official client repeats that for minutes.
 pub fn router(server: Server) -> Router {
-    let keyed = Router::new()
-        .route(route::CLIENT_CONFIG, post(service::client_config))
-        .route(route::DYNAMIC_CONFIG, post(service::dynamic_config))
-        .route(route::GET_SERVER_CAPABILITIES, get(service::capabilities))
-        .route(route::TELEMETRY, post(service::telemetry))
-        .route(route::AUTH_TOKEN, post(keys::token))
-        .route(route::API_KEY_ME, get(keys::describe).delete(keys::revoke))
-        .route(route::CREATE_SESSION, post(sessions::create))
-        .route(route::SESSION_HEARTBEAT, post(sessions::heartbeat))
-        .route(route::FINISH_SESSION, post(sessions::finish))
-        .route(route::CREATE_MODEL, post(models::create))
-        .route(route::GET_INFO, post(models::info))
-        .route(route::UNLOAD_MODEL, post(models::unload))
-        .route(route::CREATE_CUSTOM_LOSS, post(losses::create))
-        .route(route::FORWARD_BACKWARD, post(training::forward_backward))
-        .route(route::FORWARD, post(training::forward))
-        .route(route::OPTIM_STEP, post(training::optim_step))
-        .route(route::SAVE_WEIGHTS, post(weights::save))
-        .route(
-            route::SAVE_WEIGHTS_FOR_SAMPLER,
-            post(weights::save_for_sampler),
-        )
-        .route(route::SAVE_WEIGHTS_EXTERNAL, post(weights::save_external))
-        .route(route::LOAD_WEIGHTS, post(weights::load))
-        .route(route::WEIGHTS_INFO, post(weights::info))
-        .route(
-            route::CREATE_SAMPLING_SESSION,
-            post(sampling::create_session),
-        )
-        .route(route::JOIN_SAMPLING_SESSION, post(sampling::join_session))
-        .route(route::SAMPLER, get(sampling::info))
-        .route(route::ASAMPLE, post(sampling::asample))
-        .route(route::RETRIEVE_FUTURE, post(futures::retrieve))
-        .route(route::RETRIEVE_FUTURES, post(futures::retrieve_many))
-        .route(route::CANCEL_FUTURE, post(futures::cancel))
-        .route(route::TRAINING_RUNS, get(listings::training_runs))
-        .route(route::TRAINING_RUN, get(listings::training_run))
-        .route(route::RUN_CHECKPOINTS, get(listings::run_checkpoints))
-        .route(route::MODEL_CHECKPOINTS, get(listings::run_checkpoints))
-        .route(route::CHECKPOINTS, get(listings::checkpoints))
-        .route(route::CHECKPOINT, delete(checkpoints::delete))
-        .route(
-            route::CHECKPOINT_PUBLISH,
-            post(checkpoints::publish).delete(checkpoints::unpublish),
-        )
-        .route(route::CHECKPOINT_TTL, put(checkpoints::set_ttl))
-        .route(route::CHECKPOINT_ARCHIVE, get(downloads::archive))
-        .route(route::EXTERNAL_WEIGHTS_URLS, get(downloads::external_urls))
-        .route(route::COPY_WEIGHTS, post(copies::copy))
-        .route(route::IMPORT_WEIGHTS, post(imports::import))
-        .route(route::SESSIONS, get(session_listings::list))
-        .route(route::SESSION, get(session_listings::describe))
-        .route(route::SEARCH_SESSIONS, post(session_listings::search))
-        .route(
-            route::SESSION_PROJECT,
-            put(session_listings::assign_project),
-        )
-        .route(route::TRACE_EXPORT, get(traces::export))
-        .route(route::AUDIT, get(admin::audit))
-        .route(route::BILLING_USAGE, get(admin::usage))
-        .route(route::STORAGE_USAGE, get(admin::storage))
+    let Routes {
+        open, keyed, admin, ..
+    } = routes();
+    let keyed = keyed
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
-        .layer(middleware::from_fn_with_state(
-            WITH_QUERY,
-            extract::refuse_unread_query,
-        ))
         .layer(middleware::from_fn_with_state(
             server.clone(),
             extract::require_key,
         ));
-    let (faults, metrics) = (server.faults().clone(), server.shared().metrics.clone());
-    let admin = faults::admin(faults.clone()).layer(middleware::from_fn_with_state(
+    let admin = faults::for_local_callers(admin).layer(middleware::from_fn_with_state(
         server.clone(),
         extract::require_listed_key,
     ));
-    Router::new()
-        .route(route::HEALTHZ, get(service::healthz))
-        .route("/metrics", get(service::metrics))
-        .route(downloads::FILE, get(downloads::file))
-        .route(traces::FILE, get(traces::file))
-        .route(console::SESSIONS, get(console::sessions))
-        .route(console::SESSION, get(console::session))
-        .route(console::RUN, get(console::run))
-        .route(console::CHECKPOINT, get(console::checkpoint))
-        .merge(keyed)
-        .with_state(server)
+    let (faults, metrics) = (server.faults().clone(), server.shared().metrics.clone());
+    open.merge(keyed)
         .merge(admin)
+        .with_state(server)
         .layer(middleware::from_fn_with_state(faults, faults::inject))
         .layer(middleware::from_fn_with_state(metrics, metrics::observe))
+}
+
+/// Attaches a handler to each endpoint.
+fn routes() -> Routes {
+    Routes::default()
+        // Service
+        .on(&endpoint::CLIENT_CONFIG, service::client_config)
+        .on(&endpoint::CLIENT_DYNAMIC_CONFIG, service::dynamic_config)
+        .on(&endpoint::AUTH_TOKEN, keys::token)
+        .on(&endpoint::GET_API_KEY, keys::describe)
+        .on(&endpoint::DELETE_API_KEY, keys::revoke)
+        .on(&endpoint::HEALTHZ, service::healthz)
+        .on(&endpoint::GET_SERVER_CAPABILITIES, service::capabilities)
+        .on(&endpoint::TELEMETRY, service::telemetry)
+        // Sessions
+        .on(&endpoint::CREATE_SESSION, sessions::create)
+        .on(&endpoint::SESSION_HEARTBEAT, sessions::heartbeat)
+        .on(&endpoint::FINISH_SESSION, sessions::finish)
+        .on(&endpoint::LIST_SESSIONS, session_listings::list)
+        .on(&endpoint::GET_SESSION, session_listings::describe)
+        .on(&endpoint::SEARCH_SESSIONS, session_listings::search)
+        .on(
+            &endpoint::ASSIGN_SESSION_PROJECT,
+            session_listings::assign_project,
+        )
+        .on(&endpoint::EXPORT_SESSION_TRACE, traces::export)
+        // Models
+        .on(&endpoint::CREATE_MODEL, models::create)
+        .on(&endpoint::GET_INFO, models::info)
+        .on(&endpoint::UNLOAD_MODEL, models::unload)
+        .on(&endpoint::CREATE_CUSTOM_LOSS, losses::create)
+        .on(&endpoint::FORWARD_BACKWARD, training::forward_backward)
+        .on(&endpoint::FORWARD, training::forward)
+        .on(&endpoint::OPTIM_STEP, training::optim_step)
+        // Weights
+        .on(&endpoint::SAVE_WEIGHTS, weights::save)
+        .on(
+            &endpoint::SAVE_WEIGHTS_FOR_SAMPLER,
+            weights::save_for_sampler,
+        )
+        .on(&endpoint::SAVE_WEIGHTS_EXTERNAL, weights::save_external)
+        .on(&endpoint::LOAD_WEIGHTS, weights::load)
+        .on(&endpoint::WEIGHTS_INFO, weights::info)
+        .on(&endpoint::COPY_WEIGHTS, copies::copy)
+        .on(&endpoint::IMPORT_WEIGHTS, imports::import)
+        // Sampling
+        .on(&endpoint::CREATE_SAMPLING_SESSION, sampling::create_session)
+        .on(&endpoint::JOIN_SAMPLING_SESSION, sampling::join_session)
+        .on(&endpoint::GET_SAMPLER, sampling::info)
+        .on(&endpoint::ASAMPLE, sampling::asample)
+        // Results
+        .on(&endpoint::RETRIEVE_FUTURE, futures::retrieve)
+        .on(&endpoint::RETRIEVE_FUTURES, futures::retrieve_many)
+        .on(&endpoint::CANCEL_FUTURE, futures::cancel)
+        // Training runs and checkpoints
+        .on(&endpoint::LIST_TRAINING_RUNS, listings::training_runs)
+        .on(&endpoint::GET_TRAINING_RUN, listings::training_run)
+        .on(&endpoint::LIST_CHECKPOINTS, listings::run_checkpoints)
+        .on(&endpoint::LIST_MODEL_CHECKPOINTS, listings::run_checkpoints)
+        .on(&endpoint::LIST_USER_CHECKPOINTS, listings::checkpoints)
+        .on(&endpoint::DELETE_CHECKPOINT, checkpoints::delete)
+        .on(&endpoint::PUBLISH_CHECKPOINT, checkpoints::publish)
+        .on(&endpoint::UNPUBLISH_CHECKPOINT, checkpoints::unpublish)
+        .on(&endpoint::SET_CHECKPOINT_TTL, checkpoints::set_ttl)
+        .on(&endpoint::GET_CHECKPOINT_ARCHIVE, downloads::archive)
+        .on(
+            &endpoint::GET_EXTERNAL_WEIGHTS_URLS,
+            downloads::external_urls,
+        )
+        // Accounts
+        .on(&endpoint::GET_AUDIT_LOG, admin::audit)
+        .on(&endpoint::GET_BILLING_USAGE, admin::usage)
+        .on(
+            &endpoint::GET_CURRENT_CHECKPOINT_STORAGE_USAGE,
+            admin::storage,
+        )
+        // Outside of the API
+        .on(&endpoint::DOWNLOAD_FILE, downloads::file)
+        .on(&endpoint::DOWNLOAD_TRACE, traces::file)
+        .on(&endpoint::GET_METRICS, service::metrics)
+        .on(&endpoint::GET_FAULTS, faults::show)
+        .on(&endpoint::REPLACE_FAULTS, faults::replace)
+        .on(&endpoint::CLEAR_FAULTS, faults::clear)
+        .on(&endpoint::SESSIONS_PAGE, console::sessions)
+        .on(&endpoint::SESSION_PAGE, console::session)
+        .on(&endpoint::TRAINING_RUN_PAGE, console::run)
+        .on(&endpoint::CHECKPOINT_PAGE, console::checkpoint)
+}
+
+/// Routes by what is checked before their handlers run.
+#[derive(Default)]
+struct Routes {
+    /// Public, or checked by the handler itself.
+    open: Router<Server>,
+    /// For callers with a key.
+    keyed: Router<Server>,
+    /// For callers on this machine.
+    admin: Router<Server>,
+    /// What has a handler, in the order in which they were attached.
+    attached: Vec<&'static Endpoint>,
+}
+
+impl Routes {
+    fn on<H, T>(self, endpoint: &'static Endpoint, handler: H) -> Self
+    where
+        H: Handler<T, Server>,
+        T: 'static,
+    {
+        let method = MethodFilter::try_from(endpoint.method.clone());
+        let method = method.expect("endpoints have methods that routes can have");
+        self.attach(endpoint, MethodRouter::new().on(method, handler))
+    }
+
+    fn attach(mut self, endpoint: &'static Endpoint, handler: MethodRouter<Server>) -> Self {
+        self.attached.push(endpoint);
+        let (routes, is_strict) = match endpoint.auth {
+            Auth::Key => (&mut self.keyed, true),
+            Auth::Admin => (&mut self.admin, true),
+            // Browsers and monitoring may add parameters of their own.
+            Auth::Public | Auth::SignedLink | Auth::Login => (&mut self.open, false),
+        };
+        let handler = if is_strict && endpoint.query.is_none() {
+            handler.route_layer(middleware::from_fn(extract::refuse_query))
+        } else {
+            handler
+        };
+        *routes = std::mem::take(routes).route(endpoint.path, handler);
+        self
+    }
 }
 
 async fn not_found(request: Request) -> ApiError {
     let (method, path) = (request.method(), request.uri().path());
     ApiError::not_found(format!("{method} {path} is not implemented by this server"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_endpoint_has_one_handler() {
+        let sorted = |endpoints: &[&'static Endpoint]| {
+            let mut names: Vec<_> = endpoints.iter().map(|endpoint| endpoint.name).collect();
+            names.sort_unstable();
+            names
+        };
+        // Two handlers for one method and path also make axum panic.
+        assert_eq!(sorted(&routes().attached), sorted(endpoint::ALL));
+    }
 }

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use tinkrs_types::sampling::{SampledSequence, StopReason};
 use tinkrs_types::training::{BatchedTensor, OutputRecord};
 use tinkrs_types::{ForwardBackwardOutput, SampleOutput};
+use tinkrs_wire::endpoint::{self, Endpoint};
 use tinkrs_wire::op::{asample, forward_backward};
-use tinkrs_wire::route;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
 
@@ -93,13 +93,15 @@ impl NullServer {
         let (head, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         let path = head.uri.path();
-        let (content_type, body) = match path {
-            route::ASAMPLE => (JSON, self.promise_sample(&body)),
-            route::RETRIEVE_FUTURE => self.retrieve(&body).await,
-            route::FORWARD_BACKWARD => (JSON, self.promise_pass(&body)),
-            route::OPTIM_STEP => (JSON, self.promise('o')),
-            route::CREATE_MODEL => (JSON, self.promise('m')),
-            _ => (JSON, fixed(path)),
+        let is_at = |endpoint: &&&Endpoint| endpoint.path == path;
+        let operation = endpoint::ALL.iter().find(is_at).map(|found| found.name);
+        let (content_type, body) = match operation.unwrap_or(path) {
+            "asample" => (JSON, self.promise_sample(&body)),
+            "retrieve_future" => self.retrieve(&body).await,
+            "forward_backward" => (JSON, self.promise_pass(&body)),
+            "optim_step" => (JSON, self.promise('o')),
+            "create_model" => (JSON, self.promise('m')),
+            other => (JSON, fixed(other)),
         };
         let status = if body.is_empty() { 404 } else { 200 };
         let mut response = Response::new(Full::new(body));
@@ -197,18 +199,16 @@ impl NullServer {
 }
 
 /// Answers what has one answer; an empty one is a 404.
-fn fixed(path: &str) -> Bytes {
-    Bytes::from_static(match path {
-        route::CLIENT_CONFIG | route::DYNAMIC_CONFIG => b"{}",
-        route::CREATE_SESSION => br#"{"session_id":"null"}"#,
-        route::SESSION_HEARTBEAT => br#"{"type":"session_heartbeat"}"#,
-        route::TELEMETRY => br#"{"status":"accepted"}"#,
-        route::HEALTHZ => br#"{"status":"ok"}"#,
-        route::GET_SERVER_CAPABILITIES => br#"{"supported_models":[{"model_name":"null/model"}]}"#,
-        route::CREATE_SAMPLING_SESSION => br#"{"sampling_session_id":"null:sample:0"}"#,
-        route::GET_INFO => {
-            br#"{"model_id":"null:train:0","model_data":{"model_name":"null/model"}}"#
-        }
+fn fixed(operation: &str) -> Bytes {
+    Bytes::from_static(match operation {
+        "client_config" | "client_dynamic_config" => b"{}",
+        "create_session" => br#"{"session_id":"null"}"#,
+        "session_heartbeat" => br#"{"type":"session_heartbeat"}"#,
+        "telemetry" => br#"{"status":"accepted"}"#,
+        "healthz" => br#"{"status":"ok"}"#,
+        "get_server_capabilities" => br#"{"supported_models":[{"model_name":"null/model"}]}"#,
+        "create_sampling_session" => br#"{"sampling_session_id":"null:sample:0"}"#,
+        "get_info" => br#"{"model_id":"null:train:0","model_data":{"model_name":"null/model"}}"#,
         "/api/v1/sessions/null/finish" => b"{}",
         _ => b"",
     })

@@ -46,3 +46,9 @@ pub const PROTOBUF: &str = "application/x-protobuf";
 pub const TAR: &str = "application/x-tar";
 /// The content type of JSON.
 pub const JSON: &str = "application/json";
+/// The content type of files of any kind.
+pub const BYTES: &str = "application/octet-stream";
+/// The content type of pages.
+pub const HTML: &str = "text/html; charset=utf-8";
+/// The content type of metrics, in the text format of Prometheus.
+pub const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -40,6 +40,10 @@ pub trait Body: Serialize + DeserializeOwned {
     }
 }
 
+/// A JSON object without members, as the answer of requests whose success is all there is to say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Empty {}
+
 /// Reads JSON in which a null means that a member was not given.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
     match serde_json::from_slice(bytes) {

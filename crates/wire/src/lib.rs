@@ -1,8 +1,9 @@
 //! The wire form of the Tinker API, for clients and servers alike.
 //!
 //! [`op`] has one module for each operation, named like the endpoint, with its request body and
-//! its result. [`route`] lists the paths, [`header`] the header names, [`error`] the error
-//! bodies. Data types come from `tinkrs-types`; here they get their bytes.
+//! its result. [`endpoint`] is the table of all endpoints: their methods, paths, callers and bodies;
+//! [`query`] has their queries, [`header`] the names of headers, [`error`] the error bodies. Data types
+//! come from `tinkrs-types`; here they get their bytes.
 //!
 //! Two formats are in use. Passes and their results are protobuf ([`proto`], generated from
 //! `proto/tinker_public.proto`), everything else is JSON ([`json`]): requests carry every
@@ -25,9 +26,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod endpoint;
 pub mod error;
 pub mod header;
-pub mod route;
+pub mod query;
 
 pub mod compress;
 pub mod json;

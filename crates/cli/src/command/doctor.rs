@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
 use serde::Serialize;
 use tinkrs::auth::{CredentialPolicy, CredentialSource, resolve_from_env};
-use tinkrs_wire::{SDK_VERSION, route};
+use tinkrs_wire::{SDK_VERSION, endpoint};
 
 use crate::context::Context;
 use crate::human::{counted, size};
@@ -133,7 +133,7 @@ async fn reach() -> [Check; 2] {
     let started = Instant::now();
     let answer = async {
         let http = server::http(&url, PATIENCE)?;
-        let request = http.get(format!("{url}{}", route::HEALTHZ)).send();
+        let request = http.get(format!("{url}{}", endpoint::HEALTHZ.path)).send();
         Ok::<_, anyhow::Error>(tokio::time::timeout(PATIENCE, request).await??)
     };
     let answer = match answer.await {

@@ -229,7 +229,7 @@ async fn an_account_without_rights_is_told_what_to_do() {
     let server = ScriptedServer::start().await;
     let user = User::of(server.url());
     server
-        .on("billing_usage")
+        .on("get_billing_usage")
         .always()
         .reply(refuse(403, "administrators only"));
     let usage = [

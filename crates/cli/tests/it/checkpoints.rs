@@ -315,7 +315,7 @@ async fn a_failed_download_leaves_nothing_behind() {
     let server = ScriptedServer::start().await;
     let user = User::of(server.url());
     server
-        .on("external_weights_urls")
+        .on("get_external_weights_urls")
         .always()
         .reply(refuse(404, "no such checkpoint"));
     let path = "tinker://r:train:0/external_weights/x";
@@ -383,7 +383,7 @@ async fn an_interrupted_download_leaves_nothing_behind() {
     let user = User::of(server.url());
     let never = Gate::closed();
     server
-        .on("external_weights_urls")
+        .on("get_external_weights_urls")
         .always()
         .stall_until(&never);
     let download = [
@@ -391,7 +391,7 @@ async fn an_interrupted_download_leaves_nothing_behind() {
         "download",
         "tinker://r:train:0/external_weights/x",
     ];
-    let asked = server.received("external_weights_urls", 1);
+    let asked = server.received("get_external_weights_urls", 1);
     let stderr = user.interrupt(&download, asked).await.failed(1);
     assert!(stderr.contains("error: aborted"), "{stderr}");
     assert!(files(user.home()).is_empty());

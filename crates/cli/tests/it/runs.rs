@@ -97,7 +97,7 @@ async fn long_listings_come_in_pages() {
         .await
         .json();
     assert_eq!(all["runs"].as_array().unwrap().len(), 250);
-    assert_eq!(server.requests_to("training_runs").len(), 3);
+    assert_eq!(server.requests_to("list_training_runs").len(), 3);
     let some = user
         .run(&["--json", "run", "list", "--limit", "120"])
         .await
@@ -168,7 +168,7 @@ async fn a_trace_is_downloaded_or_its_link_is_printed() {
     let url = serve_file("trace.bin", b"perfetto").await;
     let ready = json!({"status": "ready", "url": url, "error": null});
     server
-        .on("trace_export")
+        .on("export_session_trace")
         .always()
         .reply(Reply::json(&ready));
     let user = User::of(server.url());
@@ -206,7 +206,10 @@ async fn a_trace_is_downloaded_or_its_link_is_printed() {
 
     let gone = json!({"status": "ready", "url": format!("{url}.gone"), "error": null});
     let server = ScriptedServer::start().await;
-    server.on("trace_export").always().reply(Reply::json(&gone));
+    server
+        .on("export_session_trace")
+        .always()
+        .reply(Reply::json(&gone));
     let ran = User::of(server.url())
         .run(&["session", "export-trace", "s-1"])
         .await;

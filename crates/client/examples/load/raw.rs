@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use tinkrs::{ModelInput, SamplingParams};
 use tinkrs_wire::op::asample::SampleRequest;
-use tinkrs_wire::{Body, SDK_VERSION, header as names, route};
+use tinkrs_wire::{Body, SDK_VERSION, endpoint, header as names};
 use tokio::net::TcpStream;
 use tokio::task::LocalSet;
 
@@ -123,7 +123,7 @@ impl Template {
     fn submit(&self, address: &str, seq_id: usize) -> Result<Request<Full<Bytes>>> {
         let number = seq_id.to_string();
         let body = [&self.before[..], number.as_bytes(), &self.after[..]].concat();
-        let request = common(Request::post(route::ASAMPLE), address)
+        let request = common(Request::post(endpoint::ASAMPLE.path), address)
             .header(header::ACCEPT, names::JSON)
             .header(names::IDEMPOTENCY_KEY, IDEMPOTENCY_KEY)
             .header(names::READ_TIMEOUT, "60")
@@ -137,7 +137,7 @@ const IDEMPOTENCY_KEY: &str = "tinkrs-retry-00000000-0000-4000-8000-000000000000
 
 fn poll(address: &str, request_id: &str) -> Result<Request<Full<Bytes>>> {
     let body = format!(r#"{{"request_id":"{request_id}","allow_metadata_only":true}}"#);
-    let request = common(Request::post(route::RETRIEVE_FUTURE), address)
+    let request = common(Request::post(endpoint::RETRIEVE_FUTURE.path), address)
         .header(header::ACCEPT, names::PROTOBUF)
         .header(names::READ_TIMEOUT, "45")
         .header(names::REQUEST_ITERATION, "0")

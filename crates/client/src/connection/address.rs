@@ -64,7 +64,7 @@ impl Address {
         retries: u32,
     ) -> Result<Request<Full<Bytes>>, Error> {
         let mut request = Request::new(Full::new(call.payload.body().clone()));
-        *request.method_mut() = call.method.clone();
+        *request.method_mut() = call.method().clone();
         *request.uri_mut() = self.uri(path)?;
         let headers = request.headers_mut();
         headers.reserve(HEADERS);
@@ -77,7 +77,7 @@ impl Address {
         );
         headers.extend(call.headers.iter().cloned());
         let content_type = match &call.payload {
-            Payload::None if call.method == Method::GET => return Ok(request),
+            Payload::None if *call.method() == Method::GET => return Ok(request),
             Payload::None | Payload::Json(_) => header::JSON,
             Payload::Archive(_) => header::TAR,
             Payload::Message { zstd, .. } => {

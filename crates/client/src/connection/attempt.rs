@@ -74,7 +74,7 @@ impl Connection {
         let mut path = path.into_owned();
         for _ in 0..MAX_REDIRECTS {
             let url = self.address.url(&path).map_err(AttemptError::Unsent)?;
-            match redirect(&call.method, &url, reply.status, &reply.headers) {
+            match redirect(call.method(), &url, reply.status, &reply.headers) {
                 None => return Ok(reply),
                 Some(Redirect::External(url)) => {
                     return self.transport.read_external(url, self.timeout(call)).await;

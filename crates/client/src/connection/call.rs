@@ -10,6 +10,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
 use std::time::Duration;
+use tinkrs_wire::endpoint::{Endpoint, JsonType, PathIds};
 use tinkrs_wire::{Body, header};
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
@@ -36,8 +37,10 @@ impl Payload {
 /// A call that has been described but not made.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
+    /// What the caller knows the call as, usually the endpoint's name.
     pub(crate) operation: &'static str,
-    pub(crate) method: Method,
+    pub(crate) endpoint: &'static Endpoint,
+    /// The endpoint's path, with ids and a query.
     pub(crate) path: Cow<'static, str>,
     pub(crate) payload: Payload,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
@@ -50,14 +53,21 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    pub(crate) fn new(
-        operation: &'static str,
-        method: Method,
-        path: impl Into<Cow<'static, str>>,
-    ) -> Self {
+    /// Describes a call of an endpoint whose path holds no ids.
+    pub(crate) fn new(endpoint: &'static Endpoint) -> Self {
+        debug_assert_eq!(endpoint.parameters().next(), None, "{}", endpoint.name);
+        Self::to(endpoint, endpoint.path)
+    }
+
+    /// Describes a call of an endpoint with these ids in its path.
+    pub(crate) fn at(endpoint: &'static Endpoint, ids: &impl PathIds) -> Self {
+        Self::to(endpoint, endpoint.at(ids))
+    }
+
+    fn to(endpoint: &'static Endpoint, path: impl Into<Cow<'static, str>>) -> Self {
         Self {
-            operation,
-            method,
+            operation: endpoint.name,
+            endpoint,
             path: path.into(),
             payload: Payload::None,
             headers: Vec::new(),
@@ -69,19 +79,24 @@ impl Call {
         }
     }
 
-    pub(crate) fn get(operation: &'static str, path: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(operation, Method::GET, path)
+    pub(crate) fn method(&self) -> &Method {
+        &self.endpoint.method
     }
 
-    pub(crate) fn post(
-        operation: &'static str,
-        path: impl Into<Cow<'static, str>>,
-        body: &impl Body,
-    ) -> Self {
-        Self::new(operation, Method::POST, path).json(body)
+    /// Names the call as the user knows it, where that is not the endpoint's name.
+    pub(crate) fn named(mut self, operation: &'static str) -> Self {
+        self.operation = operation;
+        self
     }
 
-    pub(crate) fn json(mut self, body: &impl Body) -> Self {
+    /// Sets the body, which is of the type that the endpoint takes.
+    pub(crate) fn json<B: Body>(mut self, body: &B) -> Self {
+        let declared = self.endpoint.request.json_type();
+        debug_assert!(
+            declared.is_some_and(JsonType::is::<B>),
+            "{}",
+            self.endpoint.name
+        );
         self.payload = Payload::Json(body.encode().into());
         self
     }
@@ -106,7 +121,10 @@ impl Call {
         mut self,
         pairs: impl IntoIterator<Item = (&'a str, Cow<'a, str>)>,
     ) -> Self {
-        let mut encoded = form(pairs);
+        let declared = self.endpoint.query.map_or(&[][..], |query| query.names());
+        let mut encoded = form(pairs.into_iter().inspect(|(name, _)| {
+            debug_assert!(declared.contains(name), "{}: {name}", self.endpoint.name);
+        }));
         if !encoded.is_empty() {
             encoded.insert(0, '?');
             self.path.to_mut().push_str(&encoded);
@@ -163,11 +181,13 @@ impl Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tinkrs_wire::endpoint;
 
     #[test]
     fn a_query_is_encoded_like_a_form() {
         let pairs = [("day", "2026-01-02".into()), ("q", "a b&c:d/é".into())];
         assert_eq!(form(pairs), "day=2026-01-02&q=a+b%26c%3Ad%2F%C3%A9");
-        assert_eq!(Call::get("x", "/p").query([]).path, "/p");
+        let call = Call::new(&endpoint::LIST_SESSIONS);
+        assert_eq!(call.query([]).path, endpoint::LIST_SESSIONS.path);
     }
 }

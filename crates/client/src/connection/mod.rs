@@ -35,7 +35,7 @@ use tinkrs_types::protocol::{ClientConfig, DynamicConfig, TelemetryBatch};
 use tinkrs_types::service::WhoAmI;
 use tinkrs_wire::op::auth_token::{AuthTokenRequest, AuthTokenResponse};
 use tinkrs_wire::op::client_config::ClientConfigRequest;
-use tinkrs_wire::{SDK_VERSION, route};
+use tinkrs_wire::{SDK_VERSION, endpoint};
 use tokio::runtime::Handle;
 use transport::Transport;
 
@@ -68,7 +68,7 @@ impl Connection {
         let request = ClientConfigRequest {
             sdk_version: SDK_VERSION.to_owned(),
         };
-        let call = Call::post("client_config", route::CLIENT_CONFIG, &request);
+        let call = Call::new(&endpoint::CLIENT_CONFIG).json(&request);
         let config = connection.json(call).await?;
         connection.configure(options, config, DynamicConfig::default())?;
         let dynamic = connection
@@ -143,7 +143,8 @@ impl Connection {
 
     /// Exchanges this connection's credential for a token.
     async fn token(&self) -> Result<Secret, Error> {
-        let call = Call::post("auth_token", route::AUTH_TOKEN, &AuthTokenRequest {})
+        let call = Call::new(&endpoint::AUTH_TOKEN)
+            .json(&AuthTokenRequest {})
             .policy(Policy::TEN_TIMES);
         let token: AuthTokenResponse = self.json(call).await?;
         Ok(token.jwt.into())
@@ -163,7 +164,8 @@ impl Connection {
         let request = ClientConfigRequest {
             sdk_version: SDK_VERSION.to_owned(),
         };
-        let call = Call::post("client_dynamic_config", route::DYNAMIC_CONFIG, &request)
+        let call = Call::new(&endpoint::CLIENT_DYNAMIC_CONFIG)
+            .json(&request)
             .policy(policy)
             .timeout(Duration::from_secs(10));
         match self.json(call).await {
@@ -181,7 +183,9 @@ impl Connection {
             async move {
                 let operation = TELEMETRY;
                 let connection = connection.ok_or(Error::Closed { operation })?;
-                let call = Call::post(operation, route::TELEMETRY, &batch)
+                let call = Call::new(&endpoint::TELEMETRY)
+                    .named(operation)
+                    .json(&batch)
                     .policy(Policy::ONCE)
                     .timeout(Duration::from_secs(5));
                 connection.call(&call).await.map(drop)

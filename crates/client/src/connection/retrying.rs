@@ -122,7 +122,7 @@ impl Connection {
 /// call.
 fn idempotency_key(call: &Call) -> Option<HeaderValue> {
     let own = |(name, _): &(HeaderName, _)| *name == header::IDEMPOTENCY_KEY;
-    if call.method == Method::GET || call.headers.iter().any(own) {
+    if *call.method() == Method::GET || call.headers.iter().any(own) {
         return None;
     }
     HeaderValue::try_from(format!("tinkrs-retry-{}", crate::uuid::v4())).ok()

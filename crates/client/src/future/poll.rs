@@ -25,7 +25,7 @@ use std::time::Duration;
 use tinkrs_types::RequestId;
 use tinkrs_types::protocol::RequestType;
 use tinkrs_wire::op::retrieve_future::{Reply, RetrieveFutureRequest};
-use tinkrs_wire::{header, route};
+use tinkrs_wire::{endpoint, header};
 use tokio::time::Instant;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(45);
@@ -256,7 +256,9 @@ fn poll_call(target: &PollTarget<'_>, iteration: u64, allow_metadata_only: bool)
         request_id: target.request_id.clone(),
         allow_metadata_only,
     };
-    let mut call = Call::post(target.operation, route::RETRIEVE_FUTURE, &request)
+    let mut call = Call::new(&endpoint::RETRIEVE_FUTURE)
+        .named(target.operation)
+        .json(&request)
         .policy(Policy::ONCE)
         .timeout(TIMEOUT)
         .header(header::REQUEST_ITERATION, iteration.into())

@@ -4,13 +4,12 @@ use crate::Error;
 use crate::connection::call::Call;
 use crate::connection::policy::Policy;
 use crate::training::BoxFuture;
-use http::Method;
 use tinkrs_types::protocol::check_ttl;
 use tinkrs_types::rest::{Checkpoint, CheckpointPage, ExternalWeightsUrls, WeightsInfo};
 use tinkrs_types::{CheckpointKind, ModelId, TinkerPath};
+use tinkrs_wire::endpoint;
 use tinkrs_wire::op::set_checkpoint_ttl::SetCheckpointTtlRequest;
 use tinkrs_wire::op::weights_info::WeightsInfoRequest;
-use tinkrs_wire::route;
 
 const PAGE: u64 = 100;
 
@@ -20,7 +19,7 @@ impl RestClient {
     /// # Errors
     /// If there is no such run or the server cannot be asked.
     pub async fn list_checkpoints(&self, run: &ModelId) -> Result<Vec<Checkpoint>, Error> {
-        let call = Call::get("list_checkpoints", route::run_checkpoints(run));
+        let call = Call::at(&endpoint::LIST_CHECKPOINTS, run);
         let page: CheckpointPage = self.json(call).await?;
         Ok(page.checkpoints)
     }
@@ -34,7 +33,7 @@ impl RestClient {
         limit: u64,
         offset: u64,
     ) -> Result<CheckpointPage, Error> {
-        let call = Call::get("list_user_checkpoints", route::CHECKPOINTS).query([
+        let call = Call::new(&endpoint::LIST_USER_CHECKPOINTS).query([
             ("limit", limit.to_string().into()),
             ("offset", offset.to_string().into()),
         ]);
@@ -68,11 +67,11 @@ impl RestClient {
         let request = WeightsInfoRequest {
             tinker_path: path.to_string(),
         };
-        self.json(Call::post(
-            "get_weights_info_by_tinker_path",
-            route::WEIGHTS_INFO,
-            &request,
-        ))
+        self.json(
+            Call::new(&endpoint::WEIGHTS_INFO)
+                .named("get_weights_info_by_tinker_path")
+                .json(&request),
+        )
         .await
     }
 
@@ -81,11 +80,8 @@ impl RestClient {
     /// # Errors
     /// If there is no such checkpoint or the server cannot be asked.
     pub async fn delete_checkpoint(&self, path: &TinkerPath) -> Result<(), Error> {
-        let call = Call::new(
-            "delete_checkpoint_from_tinker_path",
-            Method::DELETE,
-            route::checkpoint(path),
-        );
+        let call = Call::at(&endpoint::DELETE_CHECKPOINT, path)
+            .named("delete_checkpoint_from_tinker_path");
         self.done(call).await
     }
 
@@ -95,8 +91,10 @@ impl RestClient {
     /// If it is public already (status 409, which is not retried), if there is no such
     /// checkpoint, or if the server cannot be asked.
     pub async fn publish_checkpoint(&self, path: &TinkerPath) -> Result<(), Error> {
-        self.set_public("publish_checkpoint_from_tinker_path", Method::POST, path)
-            .await
+        let call = Call::at(&endpoint::PUBLISH_CHECKPOINT, path)
+            .named("publish_checkpoint_from_tinker_path")
+            .policy(Policy::FIVE_MINUTES.conflict_is_final());
+        self.done(call).await
     }
 
     /// Takes back that everybody may read a checkpoint.
@@ -105,21 +103,8 @@ impl RestClient {
     /// If it is not public (status 409, which is not retried), if there is no such checkpoint,
     /// or if the server cannot be asked.
     pub async fn unpublish_checkpoint(&self, path: &TinkerPath) -> Result<(), Error> {
-        self.set_public(
-            "unpublish_checkpoint_from_tinker_path",
-            Method::DELETE,
-            path,
-        )
-        .await
-    }
-
-    async fn set_public(
-        &self,
-        operation: &'static str,
-        method: Method,
-        path: &TinkerPath,
-    ) -> Result<(), Error> {
-        let call = Call::new(operation, method, route::checkpoint_publish(path))
+        let call = Call::at(&endpoint::UNPUBLISH_CHECKPOINT, path)
+            .named("unpublish_checkpoint_from_tinker_path")
             .policy(Policy::FIVE_MINUTES.conflict_is_final());
         self.done(call).await
     }
@@ -135,8 +120,8 @@ impl RestClient {
         ttl_seconds: Option<u64>,
     ) -> Result<(), Error> {
         ttl_seconds.map_or(Ok(()), check_ttl)?;
-        let path = route::checkpoint_ttl(path);
-        let call = Call::new("set_checkpoint_ttl_from_tinker_path", Method::PUT, path)
+        let call = Call::at(&endpoint::SET_CHECKPOINT_TTL, path)
+            .named("set_checkpoint_ttl_from_tinker_path")
             .json(&SetCheckpointTtlRequest { ttl_seconds });
         self.done(call).await
     }
@@ -150,10 +135,7 @@ impl RestClient {
         path: &TinkerPath,
     ) -> Result<ExternalWeightsUrls, Error> {
         path.require(CheckpointKind::External)?;
-        self.json(Call::get(
-            "get_external_weights_urls",
-            route::external_weights_urls(path),
-        ))
-        .await
+        self.json(Call::at(&endpoint::GET_EXTERNAL_WEIGHTS_URLS, path))
+            .await
     }
 }

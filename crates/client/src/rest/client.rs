@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use tinkrs_types::SamplingSessionId;
 use tinkrs_types::rest::SamplerInfo;
 use tinkrs_types::service::WhoAmI;
-use tinkrs_wire::{SDK_VERSION, header, route};
+use tinkrs_wire::{SDK_VERSION, endpoint, header};
 
 /// Reads and manages training runs, checkpoints and sessions. It starts no session.
 ///
@@ -41,8 +41,7 @@ impl RestClient {
     /// # Errors
     /// If there is no such sampler or the server cannot be asked.
     pub async fn get_sampler(&self, id: &SamplingSessionId) -> Result<SamplerInfo, Error> {
-        self.json(Call::get("get_sampler", route::sampler(id)))
-            .await
+        self.json(Call::at(&endpoint::GET_SAMPLER, id)).await
     }
 
     /// Reads who the credential belongs to.

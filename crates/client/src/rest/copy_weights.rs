@@ -9,9 +9,7 @@ use tinkrs_types::protocol::check_ttl;
 use tinkrs_types::rest::CopiedWeights;
 use tinkrs_types::{InvalidInput, ProjectId, TinkerPath};
 use tinkrs_wire::op::copy_weights::CopyWeightsRequest;
-use tinkrs_wire::{header, route};
-
-const NAME: &str = "copy_weights";
+use tinkrs_wire::{endpoint, header};
 
 /// A copy that has been described but not made. Await it to make it.
 #[derive(Clone, Debug)]
@@ -75,8 +73,9 @@ impl CopyWeights {
             weights_access_token: None,
         };
         let key = HeaderValue::from_str(&crate::uuid::v4()).expect("a UUID is plain text");
-        let mut call =
-            Call::post(NAME, route::COPY_WEIGHTS, &request).header(header::IDEMPOTENCY_KEY, key);
+        let mut call = Call::new(&endpoint::COPY_WEIGHTS)
+            .json(&request)
+            .header(header::IDEMPOTENCY_KEY, key);
         if let Some(token) = self.access_token {
             call = call.header(header::WEIGHTS_ACCESS_TOKEN, token.to_header()?);
         }

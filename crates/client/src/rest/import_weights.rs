@@ -2,10 +2,9 @@ use super::client::RestClient;
 use crate::Error;
 use crate::connection::call::{Call, Payload};
 use bytes::Bytes;
-use http::Method;
 use std::time::Duration;
 use tinkrs_types::rest::ImportedWeights;
-use tinkrs_wire::route;
+use tinkrs_wire::endpoint;
 
 /// How long a server may take to read an adapter.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -28,7 +27,7 @@ impl RestClient {
     ) -> Result<ImportedWeights, Error> {
         let name = name.map(|name| ("name", name.into()));
         let query = [("base_model", base_model.into())].into_iter().chain(name);
-        let mut call = Call::new("import_weights", Method::POST, route::IMPORT_WEIGHTS);
+        let mut call = Call::new(&endpoint::IMPORT_WEIGHTS);
         call.payload = Payload::Archive(archive);
         self.json(call.query(query).timeout(TIMEOUT)).await
     }

@@ -4,16 +4,15 @@ use super::training_runs::scope;
 use crate::Error;
 use crate::connection::call::Call;
 use crate::training::BoxFuture;
-use http::Method;
 use std::time::Duration;
 use tinkrs_types::session::{
     AccessScope, SessionInfo, SessionSearch, SessionSearchPage, SessionSummary, TraceExport,
     TraceStatus,
 };
 use tinkrs_types::{InvalidInput, ProjectId, SessionId};
+use tinkrs_wire::endpoint;
 use tinkrs_wire::op::assign_session_project::AssignSessionProjectRequest;
 use tinkrs_wire::op::list_sessions::ListSessionsResponse;
-use tinkrs_wire::route;
 
 const PAGE: u64 = 100;
 const TRACE_POLL: Duration = Duration::from_secs(5);
@@ -24,7 +23,7 @@ impl RestClient {
     /// # Errors
     /// If there is no such session or the server cannot be asked.
     pub async fn get_session(&self, id: &SessionId) -> Result<SessionInfo, Error> {
-        self.json(Call::get("get_session", route::session(id)).query(scope(AccessScope::Owned)))
+        self.json(Call::at(&endpoint::GET_SESSION, id).query(scope(AccessScope::Owned)))
             .await
     }
 
@@ -37,7 +36,7 @@ impl RestClient {
             ("limit", limit.to_string().into()),
             ("offset", offset.to_string().into()),
         ];
-        let call = Call::get("list_sessions", route::SESSIONS)
+        let call = Call::new(&endpoint::LIST_SESSIONS)
             .query(page.into_iter().chain(scope(AccessScope::Owned)));
         let listed: ListSessionsResponse = self.json(call).await?;
         Ok(listed.sessions)
@@ -69,12 +68,8 @@ impl RestClient {
         if !(1..=200).contains(&search.limit) {
             return Err(InvalidInput::new("limit", search.limit, "1 to 200").into());
         }
-        self.json(Call::post(
-            "search_sessions",
-            route::SEARCH_SESSIONS,
-            search,
-        ))
-        .await
+        self.json(Call::new(&endpoint::SEARCH_SESSIONS).json(search))
+            .await
     }
 
     /// Finds all sessions, fetching pages as they are needed.
@@ -109,14 +104,10 @@ impl RestClient {
         id: &SessionId,
         project: ProjectId,
     ) -> Result<(), Error> {
-        let call = Call::new(
-            "assign_session_project",
-            Method::PUT,
-            route::session_project(id),
-        )
-        .json(&AssignSessionProjectRequest {
-            project_id: project,
-        });
+        let call =
+            Call::at(&endpoint::ASSIGN_SESSION_PROJECT, id).json(&AssignSessionProjectRequest {
+                project_id: project,
+            });
         self.done(call).await
     }
 
@@ -127,7 +118,9 @@ impl RestClient {
     pub async fn export_session_trace(&self, id: &SessionId) -> Result<String, Error> {
         const NAME: &str = "export_session_trace";
         loop {
-            let export: TraceExport = self.json(Call::get(NAME, route::trace_export(id))).await?;
+            let export: TraceExport = self
+                .json(Call::at(&endpoint::EXPORT_SESSION_TRACE, id))
+                .await?;
             match export.status {
                 TraceStatus::Pending => tokio::time::sleep(TRACE_POLL).await,
                 TraceStatus::Ready => {

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use tinkrs_types::rest::{TrainingRun, TrainingRunPage};
 use tinkrs_types::session::AccessScope;
 use tinkrs_types::{ModelId, TinkerPath};
-use tinkrs_wire::route;
+use tinkrs_wire::endpoint;
 
 const PAGE: u64 = 100;
 
@@ -17,8 +17,7 @@ impl RestClient {
     /// # Errors
     /// If there is no such run or the server cannot be asked.
     pub async fn get_training_run(&self, id: &ModelId) -> Result<TrainingRun, Error> {
-        let call =
-            Call::get("get_training_run", route::training_run(id)).query(scope(AccessScope::Owned));
+        let call = Call::at(&endpoint::GET_TRAINING_RUN, id).query(scope(AccessScope::Owned));
         self.json(call).await
     }
 
@@ -30,9 +29,9 @@ impl RestClient {
         &self,
         path: &TinkerPath,
     ) -> Result<TrainingRun, Error> {
-        let path = route::training_run(path.run());
-        let call =
-            Call::get("get_training_run_by_tinker_path", path).query(scope(AccessScope::Owned));
+        let call = Call::at(&endpoint::GET_TRAINING_RUN, path.run())
+            .named("get_training_run_by_tinker_path")
+            .query(scope(AccessScope::Owned));
         self.json(call).await
     }
 
@@ -63,8 +62,8 @@ impl RestClient {
             ("limit", limit.to_string().into()),
             ("offset", offset.to_string().into()),
         ];
-        let call = Call::get("list_training_runs", route::TRAINING_RUNS)
-            .query(page.into_iter().chain(scope(access)));
+        let call =
+            Call::new(&endpoint::LIST_TRAINING_RUNS).query(page.into_iter().chain(scope(access)));
         self.json(call).await
     }
 

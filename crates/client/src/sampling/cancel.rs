@@ -6,8 +6,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tinkrs_types::RequestId;
+use tinkrs_wire::endpoint;
 use tinkrs_wire::op::cancel_future::CancelFutureRequest;
-use tinkrs_wire::route;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -60,8 +60,9 @@ async fn drain(connection: Arc<Connection>, mut receiver: mpsc::UnboundedReceive
             let connection = Arc::clone(&connection);
             cancels.spawn(async move {
                 let request = CancelFutureRequest { request_id };
-                let call =
-                    Call::post("cancel_future", route::CANCEL_FUTURE, &request).timeout(TIMEOUT);
+                let call = Call::new(&endpoint::CANCEL_FUTURE)
+                    .json(&request)
+                    .timeout(TIMEOUT);
                 if let Err(error) = connection.call(&call).await {
                     tracing::debug!(request.id = %request.request_id, %error, "could not cancel");
                 }

@@ -11,10 +11,10 @@ use std::sync::{Arc, OnceLock};
 use tinkrs_types::protocol::SAMPLE_SEQ_BLOCK;
 use tinkrs_types::rest::SamplerInfo;
 use tinkrs_types::{SamplingSessionId, SessionId};
+use tinkrs_wire::endpoint;
 use tinkrs_wire::op::join_sampling_session::{
     JoinSamplingSessionRequest, JoinSamplingSessionResponse,
 };
-use tinkrs_wire::route;
 use tokio::sync::{OnceCell, Semaphore};
 
 /// Samples from a model or a checkpoint.
@@ -142,7 +142,7 @@ impl SamplingClient {
     /// # Errors
     /// If the server cannot be asked.
     pub async fn get_info(&self) -> Result<SamplerInfo, Error> {
-        let call = Call::get("get_sampler", route::sampler(&self.inner.id));
+        let call = Call::at(&endpoint::GET_SAMPLER, &self.inner.id);
         let connection = &self.inner.session.connection;
         connection.lifecycle.reporting(connection.json(call)).await
     }
@@ -171,11 +171,7 @@ impl Inner {
             let request = JoinSamplingSessionRequest {
                 sampling_session_id: self.id.clone(),
             };
-            let call = Call::post(
-                "join_sampling_session",
-                route::JOIN_SAMPLING_SESSION,
-                &request,
-            );
+            let call = Call::new(&endpoint::JOIN_SAMPLING_SESSION).json(&request);
             let joined: JoinSamplingSessionResponse = connection.json(call).await?;
             Ok(joined.client_counter)
         };

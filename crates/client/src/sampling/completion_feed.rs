@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 use tinkrs_types::protocol::Completion;
 use tinkrs_types::{RequestId, SamplingSessionId};
+use tinkrs_wire::endpoint;
 use tinkrs_wire::op::retrieve_futures::{
     FuturesTarget, RetrieveFuturesRequest, RetrieveFuturesResponse,
 };
-use tinkrs_wire::route;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
@@ -217,7 +217,8 @@ async fn poll_feed(
             something_to_ask.notified().await;
             continue;
         };
-        let call = Call::post(OPERATION, route::RETRIEVE_FUTURES, &request)
+        let call = Call::new(&endpoint::RETRIEVE_FUTURES)
+            .json(&request)
             .policy(Policy::ONCE)
             .timeout(poll::TIMEOUT);
         match connection.json(call).await {

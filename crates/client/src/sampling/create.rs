@@ -9,10 +9,10 @@ use crate::{Error, ServiceClient, TrainingClient};
 use std::future::IntoFuture;
 use std::sync::Arc;
 use tinkrs_types::{CheckpointKind, InvalidInput, TinkerPath};
+use tinkrs_wire::endpoint;
 use tinkrs_wire::op::create_sampling_session::{
     CreateSamplingSessionRequest, CreateSamplingSessionResponse,
 };
-use tinkrs_wire::route;
 
 const NAME: &str = "create_sampling_client";
 
@@ -118,8 +118,10 @@ impl CreateSamplingClient {
             base_model,
             model_path: model_path.map(|path| path.to_string()),
         };
-        let call =
-            Call::post(NAME, route::CREATE_SAMPLING_SESSION, &request).policy(Policy::TEN_TIMES);
+        let call = Call::new(&endpoint::CREATE_SAMPLING_SESSION)
+            .named(NAME)
+            .json(&request)
+            .policy(Policy::TEN_TIMES);
         let connection = &session.connection;
         let created: CreateSamplingSessionResponse = connection
             .lifecycle

@@ -13,7 +13,6 @@ use crate::retry::FailureKind;
 use crate::telemetry::error_type;
 use crate::telemetry::named::SampleFailed;
 use crate::training::{BoxFuture, chunk};
-use http::Method;
 use http::header::HeaderValue;
 use std::future::IntoFuture;
 use std::pin::pin;
@@ -26,7 +25,7 @@ use tinkrs_types::{
     Timestamp,
 };
 use tinkrs_wire::op::asample::{SampleRequest, decode_result, encode_apart};
-use tinkrs_wire::{header, route};
+use tinkrs_wire::{endpoint, header};
 use tokio::time::Instant;
 
 const NAME: &str = "sample";
@@ -327,7 +326,8 @@ async fn send(connection: &Connection, job: &Job, seq_id: u64) -> Result<Promise
             .wait_while_paused(&connection.counters)
     };
     hold_back().await;
-    let mut call = Call::new(NAME, Method::POST, route::ASAMPLE)
+    let mut call = Call::new(&endpoint::ASAMPLE)
+        .named(NAME)
         .policy(
             Policy::FIVE_MINUTES
                 .rate_limit_is_final()

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use tinkrs_types::protocol::{Promise, RequestType};
 use tinkrs_types::training::ModelInfo;
 use tinkrs_types::{ModelId, SessionId};
+use tinkrs_wire::endpoint;
 use tinkrs_wire::op::get_info::GetInfoRequest;
-use tinkrs_wire::route;
 use tokio::time::Instant;
 
 /// Trains one model.
@@ -81,7 +81,7 @@ impl TrainingClient {
         let request = GetInfoRequest {
             model_id: self.inner.model_id.clone(),
         };
-        let call = Call::post("get_info", route::GET_INFO, &request);
+        let call = Call::new(&endpoint::GET_INFO).json(&request);
         let connection = &self.inner.session.connection;
         connection.lifecycle.reporting(connection.json(call)).await
     }

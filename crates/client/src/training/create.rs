@@ -16,10 +16,10 @@ use tinkrs_types::protocol::{Promise, RequestType};
 use tinkrs_types::rest::WeightsInfo;
 use tinkrs_types::training::OptimizerConfig;
 use tinkrs_types::{CheckpointKind, LoraConfig, ModelId, TinkerPath, UserMetadata};
+use tinkrs_wire::endpoint;
 use tinkrs_wire::op::create_model::{CreateModelRequest, CreateModelResult};
 use tinkrs_wire::op::load_weights::LoadWeightsRequest;
 use tinkrs_wire::op::weights_info::WeightsInfoRequest;
-use tinkrs_wire::route;
 use tokio::time::Instant;
 
 const CREATE: &str = "create_model";
@@ -241,7 +241,7 @@ impl CreateTrainingClientFromState {
         let request = WeightsInfoRequest {
             tinker_path: self.path.to_string(),
         };
-        let call = Call::post("weights_info", route::WEIGHTS_INFO, &request);
+        let call = Call::new(&endpoint::WEIGHTS_INFO).json(&request);
         service.connection(RESUME).await?.json(call).await
     }
 
@@ -267,7 +267,9 @@ impl CreateTrainingClientFromState {
                 .weights_access_token
                 .map(|token| token.expose().to_owned()),
         };
-        let call = Call::post(RESUME, route::LOAD_WEIGHTS, &request);
+        let call = Call::new(&endpoint::LOAD_WEIGHTS)
+            .named(RESUME)
+            .json(&request);
         let observer = QueueObserver::training(model_id.as_str());
         let fetch = fetch(&session, call, RESUME, RequestType::LoadWeights, &observer);
         session.connection.lifecycle.reporting(fetch).await?;
@@ -288,7 +290,9 @@ async fn create_model(
     session: Arc<Session>,
     request: CreateModelRequest,
 ) -> Result<TrainingClient, Error> {
-    let call = Call::post(CREATE, route::CREATE_MODEL, &request).policy(Policy::TEN_TIMES);
+    let call = Call::new(&endpoint::CREATE_MODEL)
+        .json(&request)
+        .policy(Policy::TEN_TIMES);
     let observer = QueueObserver::training(request.base_model.as_str());
     let fetch = fetch(&session, call, CREATE, RequestType::CreateModel, &observer);
     let fetched = session.connection.lifecycle.reporting(fetch).await?;

@@ -15,8 +15,8 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use tinkrs_types::protocol::{Promise, RequestType};
 use tinkrs_types::{Datum, ForwardBackwardOutput, InvalidInput, LossFn, LossId, SessionId};
+use tinkrs_wire::endpoint;
 use tinkrs_wire::op::create_custom_loss::{CreateCustomLossRequest, CreateCustomLossResult};
-use tinkrs_wire::route;
 use tokio::time::Instant;
 
 const CREATE: &str = "create_custom_loss";
@@ -92,7 +92,7 @@ async fn upload(session: &Session, loss: TracedLoss) -> Result<CustomLossHandle,
             inputs: loss.inputs().to_vec(),
             graph: loss.graph().clone(),
         };
-        let call = Call::post(CREATE, route::CREATE_CUSTOM_LOSS, &request);
+        let call = Call::new(&endpoint::CREATE_CUSTOM_LOSS).json(&request);
         let promise: Promise = connection.json(call).await?;
         let target = PollTarget {
             operation: CREATE,

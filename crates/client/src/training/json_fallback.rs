@@ -14,12 +14,12 @@ use crate::connection::call::{Call, Payload};
 use crate::connection::errors::{AttemptError, SubmitError};
 use crate::connection::policy::Policy;
 use crate::connection::transport::Traffic;
+use http::StatusCode;
 use http::header::CONTENT_TYPE;
-use http::{Method, StatusCode};
 use serde_json::Value;
 use std::sync::atomic::{AtomicU8, Ordering};
 use tinkrs_wire::op::forward_backward::ForwardBackwardRequest;
-use tinkrs_wire::{compress, route};
+use tinkrs_wire::{compress, endpoint};
 
 /// How often a connection may break while JSON is tried after a status 500.
 const TRIES: u32 = 4;
@@ -127,7 +127,7 @@ fn protobuf_call(
         body = compress::compress(&body);
     }
     let body = body.into();
-    let mut call = Call::new(operation, Method::POST, route::FORWARD_BACKWARD);
+    let mut call = Call::new(&endpoint::FORWARD_BACKWARD).named(operation);
     call.payload = Payload::Message { body, zstd };
     call.traffic = Traffic::Upload;
     Ok(call)
@@ -137,13 +137,13 @@ fn json_call(
     operation: &'static str,
     request: ForwardBackwardRequest,
 ) -> Result<Call, SubmitError> {
-    let path = if request.forward_only {
-        route::FORWARD
+    let endpoint = if request.forward_only {
+        &endpoint::FORWARD
     } else {
-        route::FORWARD_BACKWARD
+        &endpoint::FORWARD_BACKWARD
     };
     let body = request.encode_json().map_err(SubmitError::unsent)?;
-    let mut call = Call::new(operation, Method::POST, path);
+    let mut call = Call::new(endpoint).named(operation);
     call.payload = Payload::Json(body.into());
     call.traffic = Traffic::Upload;
     Ok(call)

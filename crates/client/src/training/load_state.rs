@@ -5,8 +5,8 @@ use crate::connection::call::Call;
 use crate::future::Pending;
 use tinkrs_types::protocol::RequestType;
 use tinkrs_types::{CheckpointKind, TinkerPath};
+use tinkrs_wire::endpoint;
 use tinkrs_wire::op::load_weights::LoadWeightsRequest;
-use tinkrs_wire::route;
 
 const NAME: &str = "load_state";
 
@@ -73,7 +73,9 @@ impl Operation for LoadState {
                         .weights_access_token
                         .map(|token| token.expose().to_owned()),
                 };
-                Call::post(NAME, route::LOAD_WEIGHTS, &request)
+                Call::new(&endpoint::LOAD_WEIGHTS)
+                    .named(NAME)
+                    .json(&request)
             },
             |_| Ok(()),
         )

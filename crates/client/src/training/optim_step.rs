@@ -4,8 +4,8 @@ use crate::future::Pending;
 use crate::{Error, TrainingClient};
 use tinkrs_types::protocol::RequestType;
 use tinkrs_types::training::{OptimStepOutput, OptimizerParams};
+use tinkrs_wire::endpoint;
 use tinkrs_wire::op::optim_step::OptimStepRequest;
-use tinkrs_wire::route;
 
 const NAME: &str = "optim_step";
 
@@ -44,7 +44,7 @@ impl Operation for OptimStep {
                     seq_id: Some(seq_id),
                     params: self.params,
                 };
-                Call::post(NAME, route::OPTIM_STEP, &request)
+                Call::new(&endpoint::OPTIM_STEP).json(&request)
             },
             |fetched| {
                 serde_json::from_slice(&fetched.body).map_err(|error| Error::answer(NAME, error))

@@ -4,8 +4,8 @@ use crate::future::Pending;
 use crate::{Error, TrainingClient};
 use tinkrs_types::protocol::{RequestType, check_ttl};
 use tinkrs_types::{TinkerPath, UserMetadata};
+use tinkrs_wire::endpoint;
 use tinkrs_wire::op::save_weights::{SaveWeightsRequest, SaveWeightsResult};
-use tinkrs_wire::route;
 
 const NAME: &str = "save_state";
 
@@ -72,7 +72,9 @@ impl Operation for SaveState {
                     overwrite: self.overwrite,
                     user_metadata: self.user_metadata,
                 };
-                Call::post(NAME, route::SAVE_WEIGHTS, &request)
+                Call::new(&endpoint::SAVE_WEIGHTS)
+                    .named(NAME)
+                    .json(&request)
             },
             |fetched| {
                 let saved: SaveWeightsResult = serde_json::from_slice(&fetched.body)

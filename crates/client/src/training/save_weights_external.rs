@@ -5,8 +5,8 @@ use crate::{Error, TrainingClient};
 use tinkrs_types::InvalidInput;
 use tinkrs_types::protocol::{RequestType, check_ttl};
 use tinkrs_types::training::ExternalSave;
+use tinkrs_wire::endpoint;
 use tinkrs_wire::op::save_weights_external::SaveWeightsExternalRequest;
-use tinkrs_wire::route;
 
 const NAME: &str = "save_weights_external";
 const MAX_RECIPIENTS: usize = 10;
@@ -79,7 +79,7 @@ impl Operation for SaveWeightsExternal {
                     ttl_seconds: self.ttl_seconds,
                     age_encryption_recipients: self.recipients,
                 };
-                Call::post(NAME, route::SAVE_WEIGHTS_EXTERNAL, &request)
+                Call::new(&endpoint::SAVE_WEIGHTS_EXTERNAL).json(&request)
             },
             |fetched| {
                 serde_json::from_slice(&fetched.body).map_err(|error| Error::answer(NAME, error))

@@ -8,10 +8,10 @@ use crate::{Error, TrainingClient};
 use std::sync::Arc;
 use tinkrs_types::protocol::{RequestType, check_ttl};
 use tinkrs_types::{TinkerPath, UserMetadata};
+use tinkrs_wire::endpoint;
 use tinkrs_wire::op::save_weights_for_sampler::{
     SaveWeightsForSamplerRequest, SaveWeightsForSamplerResult,
 };
-use tinkrs_wire::route;
 
 const NAME: &str = "save_weights_for_sampler";
 
@@ -139,7 +139,7 @@ fn save<T: Send + 'static>(
                 seq_id: Some(seq_id),
                 ..request
             };
-            Call::post(NAME, route::SAVE_WEIGHTS_FOR_SAMPLER, &request)
+            Call::new(&endpoint::SAVE_WEIGHTS_FOR_SAMPLER).json(&request)
         },
         move |fetched: RawResult| {
             read(

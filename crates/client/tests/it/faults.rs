@@ -39,7 +39,7 @@ const FAULTS: [Fault; 10] = [
 /// A step: the operation, and for polls the type of result.
 const STEPS: [(&str, Option<&str>); 16] = [
     ("client_config", None),
-    ("dynamic_config", None),
+    ("client_dynamic_config", None),
     ("create_session", None),
     ("create_model", None),
     ("retrieve_future", Some("CreateModel")),

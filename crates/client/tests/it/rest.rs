@@ -23,16 +23,16 @@ async fn pages_stream_lazily() -> Result<()> {
     for _ in 0..100 {
         runs.next().await.unwrap()?;
     }
-    assert_eq!(server.requests_to("training_runs").len(), 1);
+    assert_eq!(server.requests_to("list_training_runs").len(), 1);
     runs.next().await.unwrap()?;
-    assert_eq!(server.requests_to("training_runs").len(), 2);
+    assert_eq!(server.requests_to("list_training_runs").len(), 2);
     let mut count = 101;
     while let Some(run) = runs.next().await {
         run?;
         count += 1;
     }
     assert_eq!(count, 250);
-    assert_eq!(server.requests_to("training_runs").len(), 3);
+    assert_eq!(server.requests_to("list_training_runs").len(), 3);
     Ok(())
 }
 
@@ -70,7 +70,7 @@ async fn all_listings_stream_to_their_end() -> Result<()> {
 async fn an_error_ends_a_stream() -> Result<()> {
     let server = ScriptedServer::start().await;
     server.add_runs(150, 0);
-    server.on("training_runs").nth(2).reply(status(403));
+    server.on("list_training_runs").nth(2).reply(status(403));
     let mut runs = rest(&server).all_training_runs();
     for _ in 0..100 {
         runs.next().await.unwrap()?;
@@ -152,14 +152,16 @@ async fn sessions_are_found_moved_and_exported() -> Result<()> {
     assert_eq!(rest.search_sessions(&search).await?.sessions.len(), 1);
     let pending = json!({"status": "pending"});
     server
-        .on("trace_export")
+        .on("export_session_trace")
         .times(2)
         .reply(Reply::json(&pending));
     let url = clock.advance_until(rest.export_session_trace(&id)).await?;
     assert!(url.contains("/files/"), "{url}");
-    assert_eq!(server.requests_to("trace_export").len(), 3);
+    assert_eq!(server.requests_to("export_session_trace").len(), 3);
     let failed = json!({"status": "failed", "error": "too large"});
-    server.on("trace_export").reply(Reply::json(&failed));
+    server
+        .on("export_session_trace")
+        .reply(Reply::json(&failed));
     assert!(rest.export_session_trace(&id).await.is_err());
     service.close(FinishReason::Success, None).await?;
     Ok(())
@@ -227,7 +229,7 @@ async fn administrators_read_logs_bills_and_storage() -> Result<()> {
     assert!(matches!(error, Error::InvalidInput(_)), "{error}");
     let storage = admin.get_current_checkpoint_storage_usage(None).await?;
     assert_eq!(storage.data[0].checkpoint_count, 4);
-    let query = server.requests_to("audit")[0].query();
+    let query = server.requests_to("get_audit_log")[0].query();
     assert_eq!(query["event_type"], "all");
     Ok(())
 }

@@ -32,7 +32,7 @@ async fn a_client_connects_when_it_is_first_used() -> Result<()> {
         names,
         [
             "client_config",
-            "dynamic_config",
+            "client_dynamic_config",
             "create_session",
             "create_sampling_session"
         ]
@@ -161,11 +161,11 @@ async fn settings_are_read_again_and_old_ones_kept_if_that_fails() -> Result<()>
     let server = ScriptedServer::start().await;
     server.dynamic_config(|config| config.refresh_interval_sec = 1);
     let client = sampling(&server).await?;
-    server.on("dynamic_config").reply(status(500));
+    server.on("client_dynamic_config").reply(status(500));
     server.dynamic_config(|config| config.sample_cancel_enabled = true);
     for reads in 2..=3 {
         clock.advance(10 * SECOND).await; // ten seconds are the least
-        server.received("dynamic_config", reads).await;
+        server.received("client_dynamic_config", reads).await;
         settle().await;
     }
     server
@@ -181,7 +181,10 @@ async fn settings_are_read_again_and_old_ones_kept_if_that_fails() -> Result<()>
 #[tokio::test]
 async fn a_server_without_dynamic_settings_will_do() -> Result<()> {
     let server = ScriptedServer::start().await;
-    server.on("dynamic_config").always().reply(status(404));
+    server
+        .on("client_dynamic_config")
+        .always()
+        .reply(status(404));
     sample(&sampling(&server).await?).await?;
     Ok(())
 }

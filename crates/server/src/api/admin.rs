@@ -6,12 +6,12 @@ use axum::extract::State;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
-use serde::Deserialize;
 use tinkrs_types::SessionId;
 use tinkrs_types::admin::{
     AuditEntry, AuditEventType, AuditLog, BillingEvent, BillingEventInfo, BillingSession,
     BillingUsage, StorageUsage, StorageUsageRow,
 };
+use tinkrs_wire::query::{AuditQuery, StorageQuery, UsageQuery};
 
 use super::{PROJECT, Plain, check_project};
 use crate::Server;
@@ -22,26 +22,6 @@ use crate::store::{Change, UsageKind, UsageRow};
 
 /// The longest time that a report of usage covers, in hours.
 const USAGE_HOURS: i64 = 14 * 24;
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct AuditQuery {
-    event_type: Option<AuditEventType>,
-    day: Option<Date>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct UsageQuery {
-    starting_on: Timestamp,
-    ending_before: Timestamp,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct StorageQuery {
-    project_id: Option<String>,
-}
 
 pub(crate) async fn audit(
     State(server): State<Server>,

@@ -22,11 +22,6 @@ use crate::auth::Owner;
 use crate::error::ApiError;
 use crate::extract::InPath;
 
-pub(crate) const SESSIONS: &str = "/sessions";
-pub(crate) const SESSION: &str = "/sessions/{session_id}";
-pub(crate) const RUN: &str = "/training_runs/{run_id}";
-pub(crate) const CHECKPOINT: &str = "/checkpoints/{run_id}/{checkpoint_id}";
-
 /// How many sessions the page of all of them shows.
 const NEWEST: usize = 200;
 

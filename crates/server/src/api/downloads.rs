@@ -25,8 +25,6 @@ use crate::extract::{Caller, InPath};
 use crate::record::SavedCheckpoint;
 use crate::store::files::remove;
 
-/// Where links lead to.
-pub(crate) const FILE: &str = "/downloads/{folder}/{file}";
 /// How long a link lasts.
 const LINK_TIME: Duration = Duration::from_secs(15 * 60);
 /// The name of the archive among the files of a checkpoint.

@@ -16,11 +16,11 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use http_body_util::BodyExt;
-use serde::Deserialize;
 use tinkrs_engine::{Error, TrainingRun, peft};
 use tinkrs_types::rest::{ImportedWeights, WeightsInfo};
 use tinkrs_types::{CheckpointKind, LoraConfig, ModelId, SessionId, TinkerPath};
 use tinkrs_wire::header as names;
+use tinkrs_wire::query::ImportQuery;
 use tokio::io::AsyncWriteExt;
 
 use super::copies::session_of_key;
@@ -51,18 +51,10 @@ const SETTINGS: &str = "adapter_config.json";
 /// What a checkpoint is called that was given no name.
 const NAME: &str = "imported";
 
-/// What an adapter belongs to.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Import {
-    base_model: String,
-    name: Option<String>,
-}
-
 pub(crate) async fn import(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Parameters(import): Parameters<Import>,
+    Parameters(import): Parameters<ImportQuery>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Plain<ImportedWeights>, ApiError> {
@@ -120,7 +112,7 @@ impl Server {
         &self,
         owner: Owner,
         session: SessionId,
-        import: Import,
+        import: ImportQuery,
         body: Body,
     ) -> Result<ImportedWeights, ApiError> {
         let base = Arc::clone(self.base(&import.base_model)?);

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 
 use axum::extract::State;
 use jiff::Timestamp;
-use serde::Deserialize;
 use tinkrs_types::rest::{CheckpointPage, Cursor, TrainingRun, TrainingRunPage};
-use tinkrs_types::session::AccessScope;
 use tinkrs_types::{CheckpointKind, ModelId};
+use tinkrs_wire::query::{PageQuery, ScopeQuery};
 
 use super::{Plain, check_project};
 use crate::Server;
@@ -16,52 +15,31 @@ use crate::error::ApiError;
 use crate::extract::{Caller, InPath, Parameters};
 use crate::record::RunRecord;
 
-/// Which part of a list to show.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Page {
-    limit: Option<u64>,
-    offset: Option<u64>,
-    project_id: Option<String>,
-    /// Owners see nothing of each other in a list, so both scopes are the same.
-    #[serde(rename = "access_scope")]
-    _access_scope: Option<AccessScope>,
-}
-
-impl Page {
-    /// Cuts the page out of a list.
-    pub(super) fn cut<T>(
-        &self,
-        items: Vec<T>,
-        default_limit: u64,
-    ) -> Result<(Vec<T>, Cursor), ApiError> {
-        self.project_id.as_deref().map(check_project).transpose()?;
-        let cursor = Cursor::new(
-            self.offset.unwrap_or(0),
-            self.limit.unwrap_or(default_limit),
-            items.len() as u64,
-        );
-        let count = |number| usize::try_from(number).unwrap_or(usize::MAX);
-        let items = items.into_iter();
-        let items = items.skip(count(cursor.offset)).take(count(cursor.limit));
-        Ok((items.collect(), cursor))
-    }
-}
-
-/// Whose things to show.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Scope {
-    #[serde(rename = "access_scope")]
-    _access_scope: Option<AccessScope>,
+/// Cuts a page out of a list. Owners see nothing of each other in a list, so that both access scopes
+/// are the same.
+pub(super) fn cut<T>(
+    page: &PageQuery,
+    items: Vec<T>,
+    default_limit: u64,
+) -> Result<(Vec<T>, Cursor), ApiError> {
+    page.project_id.as_deref().map(check_project).transpose()?;
+    let cursor = Cursor::new(
+        page.offset.unwrap_or(0),
+        page.limit.unwrap_or(default_limit),
+        items.len() as u64,
+    );
+    let count = |number| usize::try_from(number).unwrap_or(usize::MAX);
+    let items = items.into_iter();
+    let items = items.skip(count(cursor.offset)).take(count(cursor.limit));
+    Ok((items.collect(), cursor))
 }
 
 pub(crate) async fn training_runs(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Parameters(page): Parameters<Page>,
+    Parameters(page): Parameters<PageQuery>,
 ) -> Result<Plain<TrainingRunPage>, ApiError> {
-    let (runs, cursor) = page.cut(server.runs(owner)?, 20)?;
+    let (runs, cursor) = cut(&page, server.runs(owner)?, 20)?;
     let describe = |(record, time): (RunRecord, Timestamp)| server.describe(&record, time);
     let training_runs = runs.into_iter().map(describe).collect();
     Ok(Plain(TrainingRunPage::new(training_runs, cursor)))
@@ -71,7 +49,7 @@ pub(crate) async fn training_run(
     State(server): State<Server>,
     Caller(owner): Caller,
     InPath(run_id): InPath<String>,
-    _: Parameters<Scope>,
+    _: Parameters<ScopeQuery>,
 ) -> Result<Plain<TrainingRun>, ApiError> {
     let id = ModelId::new(run_id);
     let mut registry = server.registry();
@@ -95,9 +73,9 @@ pub(crate) async fn run_checkpoints(
 pub(crate) async fn checkpoints(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Parameters(page): Parameters<Page>,
+    Parameters(page): Parameters<PageQuery>,
 ) -> Result<Plain<CheckpointPage>, ApiError> {
-    let (checkpoints, cursor) = page.cut(server.shared().checkpoints.list(owner, None), 100)?;
+    let (checkpoints, cursor) = cut(&page, server.shared().checkpoints.list(owner, None), 100)?;
     Ok(Plain(CheckpointPage::new(checkpoints, Some(cursor))))
 }
 

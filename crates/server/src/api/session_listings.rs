@@ -12,8 +12,9 @@ use tinkrs_types::session::{
 };
 use tinkrs_wire::op::assign_session_project::AssignSessionProjectRequest;
 use tinkrs_wire::op::list_sessions::ListSessionsResponse;
+use tinkrs_wire::query::{PageQuery, ScopeQuery};
 
-use super::listings::{Page, Scope};
+use super::listings::cut;
 use super::{PROJECT, Plain, check_project};
 use crate::Server;
 use crate::auth::Owner;
@@ -24,11 +25,11 @@ use crate::record::SessionRecord;
 pub(crate) async fn list(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Parameters(page): Parameters<Page>,
+    Parameters(page): Parameters<PageQuery>,
 ) -> Result<Plain<ListSessionsResponse>, ApiError> {
     let sessions = server.sessions(owner)?;
     let sessions = sessions.into_iter().map(|session| session.id).collect();
-    let (sessions, _) = page.cut(sessions, 20)?;
+    let (sessions, _) = cut(&page, sessions, 20)?;
     Ok(Plain(ListSessionsResponse { sessions }))
 }
 
@@ -36,7 +37,7 @@ pub(crate) async fn describe(
     State(server): State<Server>,
     Caller(owner): Caller,
     InPath(id): InPath<String>,
-    _: Parameters<Scope>,
+    _: Parameters<ScopeQuery>,
 ) -> Result<Plain<SessionInfo>, ApiError> {
     server.session_info(owner, &id.into()).map(Plain)
 }

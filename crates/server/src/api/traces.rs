@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use tinkrs_types::SessionId;
 use tinkrs_types::session::TraceExport;
+use tinkrs_wire::endpoint;
 
 use super::Plain;
 use crate::Server;
@@ -15,8 +16,6 @@ use crate::error::ApiError;
 use crate::extract::{Caller, InPath};
 use crate::trace;
 
-/// Where links lead to.
-pub(crate) const FILE: &str = "/traces/{session_id}";
 /// How long a link lasts.
 const LINK_TIME: Duration = Duration::from_secs(3600);
 
@@ -31,7 +30,7 @@ pub(crate) async fn export(
     server.registry().session(owner, &id)?;
     let expires = Timestamp::now().checked_add(LINK_TIME);
     let expires = expires.map_err(|error| ApiError::unavailable(error.to_string()))?;
-    let url = server.signed_link(&headers, &format!("/traces/{id}"), expires)?;
+    let url = server.signed_link(&headers, &endpoint::DOWNLOAD_TRACE.at(&id), expires)?;
     Ok(Plain(TraceExport::ready(url)))
 }
 

@@ -1,47 +1,52 @@
-//! The route that shows and changes the rules of a running server.
+//! The endpoint that shows and changes the rules of a running server.
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRef, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use tinkrs_wire::ErrorBody;
 
 use super::{DOCUMENT_BYTES, Faults, Peer};
+use crate::Server;
 use crate::error::{ApiError, chain};
 
-/// Where the rules are.
-pub(super) const PATH: &str = "/admin/faults";
-
-/// Returns the route: `GET` shows the rules and their counts, `PUT` replaces them, `DELETE` ends them.
-///
-/// It answers callers on this machine only. The router adds the check of keys where there is a list
-/// of them.
-pub(crate) fn admin(faults: Faults) -> Router {
-    Router::new()
-        .route(PATH, get(show).put(replace).delete(clear))
+/// Lets only callers on this machine use the routes that show and change the rules, and reads no more
+/// than a document of rules may have. The router adds the check of keys where there is a list of them.
+pub(crate) fn for_local_callers<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<S> {
+    routes
         .layer(DefaultBodyLimit::max(DOCUMENT_BYTES))
         .layer(middleware::from_fn(only_local))
-        .with_state(faults)
 }
 
-async fn show(State(faults): State<Faults>) -> Response {
+/// Shows the rules and their counts.
+pub(crate) async fn show(State(faults): State<Faults>) -> Response {
     let body = faults.document().to_string();
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-async fn replace(State(faults): State<Faults>, body: Bytes) -> Result<Response, ApiError> {
+/// Replaces the rules.
+pub(crate) async fn replace(
+    State(faults): State<Faults>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
     match faults.replace(&body) {
         Ok(()) => Ok(show(State(faults)).await),
         Err(error) => Err(ApiError::bad_request(chain(&error))),
     }
 }
 
-async fn clear(State(faults): State<Faults>) -> Response {
+/// Ends all rules.
+pub(crate) async fn clear(State(faults): State<Faults>) -> Response {
     faults.clear();
     show(State(faults)).await
+}
+
+impl FromRef<Server> for Faults {
+    fn from_ref(server: &Server) -> Self {
+        server.faults().clone()
+    }
 }
 
 async fn only_local(request: Request, next: Next) -> Response {

@@ -12,7 +12,9 @@ use bytes::Bytes;
 use futures_core::Stream;
 use http_body_util::BodyExt;
 
-use super::admin::{PATH, refuse};
+use tinkrs_wire::endpoint;
+
+use super::admin::refuse;
 use super::rules::Fault;
 use super::{Faults, Peer, Strike};
 
@@ -22,9 +24,10 @@ use super::{Faults, Peer, Strike};
 pub(crate) async fn inject(State(faults): State<Faults>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     // The way to end all faults has none.
-    let strike = match path {
-        PATH => None,
-        path => faults.decide(request.method(), path),
+    let strike = if path == endpoint::CLEAR_FAULTS.path {
+        None
+    } else {
+        faults.decide(request.method(), path)
     };
     let Some(mut strike) = strike else {
         return next.run(request).await;

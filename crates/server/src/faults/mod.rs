@@ -44,7 +44,7 @@ use serde_json::{Value, json};
 use tinkrs_types::InvalidInput;
 use tokio::sync::watch;
 
-pub(crate) use admin::admin;
+pub(crate) use admin::{clear, for_local_callers, replace, show};
 pub(crate) use connection::{Connections, Peer};
 pub(crate) use inject::inject;
 

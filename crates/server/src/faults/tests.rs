@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Router, middleware};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -14,9 +14,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::{Connections, Faults, Peer, admin, inject};
+use super::{Connections, Faults, Peer, clear, for_local_callers, inject, replace, show};
 
 const ANSWER: &str = "0123456789";
+
+/// The routes that show and change the rules.
+fn admin(faults: Faults) -> Router {
+    let routes = Router::new().route("/admin/faults", get(show).put(replace).delete(clear));
+    for_local_callers(routes).with_state(faults)
+}
 
 /// A server with one endpoint, `/api/v1/echo`, which counts how often it was handled.
 struct Faulty {

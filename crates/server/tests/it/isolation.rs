@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use http::Method;
 use serde_json::{Value, json};
-use tinkrs_wire::route;
+use tinkrs_wire::endpoint::{self, Endpoint};
 
 use crate::caller::{Owner, TestServer, address, pass, step};
 use crate::endpoints::assert_covers;
@@ -13,21 +13,9 @@ use crate::losses::{custom_pass, upload};
 
 /// A request for something that somebody else has.
 struct Case {
-    endpoint: &'static str,
-    method: Method,
+    endpoint: &'static Endpoint,
     path: String,
     body: Value,
-}
-
-macro_rules! case {
-    ($things:expr, $method:ident $route:ident, $body:expr) => {
-        Case {
-            endpoint: concat!(stringify!($method), " ", stringify!($route)),
-            method: Method::$method,
-            path: $things.fill(route::$route),
-            body: $body,
-        }
-    };
 }
 
 /// What one owner has.
@@ -71,16 +59,25 @@ impl Things {
         }
     }
 
-    fn fill(&self, route: &str) -> String {
-        let route = route
-            .strip_prefix(route::PREFIX)
-            .expect("all routes have it");
-        let kind = match route.contains("external") {
-            true => "external_weights",
-            false => "weights",
+    fn case(&self, endpoint: &'static Endpoint, body: Value) -> Case {
+        let path = self.at(endpoint);
+        Case {
+            endpoint,
+            path,
+            body,
+        }
+    }
+
+    /// Returns an endpoint's path behind the prefix, with this owner's ids in it.
+    fn at(&self, endpoint: &Endpoint) -> String {
+        let path = endpoint.path.strip_prefix(endpoint::PREFIX);
+        let path = path.expect("these are endpoints of the API");
+        let kind = if path.contains("external") {
+            "external_weights"
+        } else {
+            "weights"
         };
-        route
-            .replace("{session_id}", &self.session)
+        path.replace("{session_id}", &self.session)
             .replace("{run_id}", &self.model)
             .replace("{sampler_id}", &self.sampler)
             .replace("{kind}", kind)
@@ -121,58 +118,58 @@ impl Things {
         });
         let none = Value::Null;
         vec![
-            case!(self, POST SESSION_HEARTBEAT, json!({"session_id": session})),
-            case!(self, POST FINISH_SESSION, finish),
-            case!(self, POST CREATE_MODEL, json!({
+            self.case(&endpoint::SESSION_HEARTBEAT, json!({"session_id": session})),
+            self.case(&endpoint::FINISH_SESSION, finish),
+            self.case(&endpoint::CREATE_MODEL, json!({
                 "session_id": session, "model_seq_id": 9, "base_model": "tiny", "lora_config": lora,
             })),
-            case!(self, POST CREATE_CUSTOM_LOSS, upload(session)),
-            case!(self, POST GET_INFO, json!({"model_id": model})),
-            case!(self, POST UNLOAD_MODEL, json!({"model_id": model})),
-            case!(self, POST FORWARD_BACKWARD, pass(model, 5)),
+            self.case(&endpoint::CREATE_CUSTOM_LOSS, upload(session)),
+            self.case(&endpoint::GET_INFO, json!({"model_id": model})),
+            self.case(&endpoint::UNLOAD_MODEL, json!({"model_id": model})),
+            self.case(&endpoint::FORWARD_BACKWARD, pass(model, 5)),
             // A repetition of a request that was accepted.
-            case!(self, POST FORWARD_BACKWARD, pass(model, 1)),
-            case!(self, POST FORWARD, forward),
-            case!(self, POST OPTIM_STEP, step(model, 5)),
-            case!(self, POST SAVE_WEIGHTS, save.clone()),
-            case!(self, POST SAVE_WEIGHTS_FOR_SAMPLER, save.clone()),
-            case!(self, POST SAVE_WEIGHTS_EXTERNAL, save),
-            case!(self, POST LOAD_WEIGHTS, load),
-            case!(self, POST LOAD_WEIGHTS, create),
-            case!(self, POST LOAD_WEIGHTS, create_here),
-            case!(self, POST WEIGHTS_INFO, json!({"tinker_path": self.weights})),
-            case!(self, POST CREATE_SAMPLING_SESSION, json!({
+            self.case(&endpoint::FORWARD_BACKWARD, pass(model, 1)),
+            self.case(&endpoint::FORWARD, forward),
+            self.case(&endpoint::OPTIM_STEP, step(model, 5)),
+            self.case(&endpoint::SAVE_WEIGHTS, save.clone()),
+            self.case(&endpoint::SAVE_WEIGHTS_FOR_SAMPLER, save.clone()),
+            self.case(&endpoint::SAVE_WEIGHTS_EXTERNAL, save),
+            self.case(&endpoint::LOAD_WEIGHTS, load),
+            self.case(&endpoint::LOAD_WEIGHTS, create),
+            self.case(&endpoint::LOAD_WEIGHTS, create_here),
+            self.case(&endpoint::WEIGHTS_INFO, json!({"tinker_path": self.weights})),
+            self.case(&endpoint::CREATE_SAMPLING_SESSION, json!({
                 "session_id": session, "sampling_session_seq_id": 9, "base_model": "tiny",
             })),
             // A repetition of one that was made.
-            case!(self, POST CREATE_SAMPLING_SESSION, json!({
+            self.case(&endpoint::CREATE_SAMPLING_SESSION, json!({
                 "session_id": session, "sampling_session_seq_id": 0, "base_model": "tiny",
             })),
-            case!(self, POST CREATE_SAMPLING_SESSION, json!({
+            self.case(&endpoint::CREATE_SAMPLING_SESSION, json!({
                 "session_id": their_session, "sampling_session_seq_id": 9,
                 "model_path": self.sampler_weights,
             })),
-            case!(self, POST JOIN_SAMPLING_SESSION, json!({"sampling_session_id": sampler})),
-            case!(self, GET SAMPLER, none.clone()),
-            case!(self, POST ASAMPLE,
+            self.case(&endpoint::JOIN_SAMPLING_SESSION, json!({"sampling_session_id": sampler})),
+            self.case(&endpoint::GET_SAMPLER, none.clone()),
+            self.case(&endpoint::ASAMPLE,
                 sampling(json!({"sampling_session_id": sampler, "seq_id": 0}))),
-            case!(self, POST ASAMPLE, sampling(json!({"model_path": self.sampler_weights}))),
-            case!(self, POST RETRIEVE_FUTURE, json!({"request_id": self.done})),
-            case!(self, POST RETRIEVE_FUTURE, json!({"request_id": self.waiting})),
-            case!(self, POST RETRIEVE_FUTURES, news),
-            case!(self, GET TRAINING_RUN, none.clone()),
-            case!(self, GET RUN_CHECKPOINTS, none.clone()),
-            case!(self, GET MODEL_CHECKPOINTS, none.clone()),
-            case!(self, DELETE CHECKPOINT, none.clone()),
-            case!(self, POST CHECKPOINT_PUBLISH, none.clone()),
-            case!(self, DELETE CHECKPOINT_PUBLISH, none.clone()),
-            case!(self, PUT CHECKPOINT_TTL, json!({"ttl_seconds": 3600})),
-            case!(self, GET CHECKPOINT_ARCHIVE, none.clone()),
-            case!(self, GET EXTERNAL_WEIGHTS_URLS, none.clone()),
-            case!(self, POST COPY_WEIGHTS, json!({"source_path": self.weights})),
-            case!(self, GET SESSION, none.clone()),
-            case!(self, PUT SESSION_PROJECT, json!({"project_id": "local"})),
-            case!(self, GET TRACE_EXPORT, none),
+            self.case(&endpoint::ASAMPLE, sampling(json!({"model_path": self.sampler_weights}))),
+            self.case(&endpoint::RETRIEVE_FUTURE, json!({"request_id": self.done})),
+            self.case(&endpoint::RETRIEVE_FUTURE, json!({"request_id": self.waiting})),
+            self.case(&endpoint::RETRIEVE_FUTURES, news),
+            self.case(&endpoint::GET_TRAINING_RUN, none.clone()),
+            self.case(&endpoint::LIST_CHECKPOINTS, none.clone()),
+            self.case(&endpoint::LIST_MODEL_CHECKPOINTS, none.clone()),
+            self.case(&endpoint::DELETE_CHECKPOINT, none.clone()),
+            self.case(&endpoint::PUBLISH_CHECKPOINT, none.clone()),
+            self.case(&endpoint::UNPUBLISH_CHECKPOINT, none.clone()),
+            self.case(&endpoint::SET_CHECKPOINT_TTL, json!({"ttl_seconds": 3600})),
+            self.case(&endpoint::GET_CHECKPOINT_ARCHIVE, none.clone()),
+            self.case(&endpoint::GET_EXTERNAL_WEIGHTS_URLS, none.clone()),
+            self.case(&endpoint::COPY_WEIGHTS, json!({"source_path": self.weights})),
+            self.case(&endpoint::GET_SESSION, none.clone()),
+            self.case(&endpoint::ASSIGN_SESSION_PROJECT, json!({"project_id": "local"})),
+            self.case(&endpoint::EXPORT_SESSION_TRACE, none),
         ]
     }
 
@@ -184,8 +181,8 @@ impl Things {
             "/checkpoints".to_owned(),
             "/sessions".to_owned(),
             "/billing/usage/checkpoints/current".to_owned(),
-            self.fill(route::SESSION),
-            self.fill(route::SAMPLER),
+            self.at(&endpoint::GET_SESSION),
+            self.at(&endpoint::GET_SAMPLER),
         ] {
             view.push(owner.get(&path).await);
         }
@@ -197,55 +194,63 @@ impl Things {
 }
 
 /// Lists of the asker's own things, as the path to ask and the member that is empty.
-const LISTS: [(&str, &str, &str); 5] = [
-    ("GET TRAINING_RUNS", "/training_runs", "training_runs"),
+static LISTS: [(&Endpoint, &str, &str); 5] = [
     (
-        "GET TRAINING_RUNS",
+        &endpoint::LIST_TRAINING_RUNS,
+        "/training_runs",
+        "training_runs",
+    ),
+    (
+        &endpoint::LIST_TRAINING_RUNS,
         "/training_runs?access_scope=accessible",
         "training_runs",
     ),
-    ("GET CHECKPOINTS", "/checkpoints", "checkpoints"),
-    ("GET AUDIT", "/audit", "entries"),
     (
-        "GET BILLING_USAGE",
+        &endpoint::LIST_USER_CHECKPOINTS,
+        "/checkpoints",
+        "checkpoints",
+    ),
+    (&endpoint::GET_AUDIT_LOG, "/audit", "entries"),
+    (
+        &endpoint::GET_BILLING_USAGE,
         "/billing/usage/events?starting_on=2024-01-01T00:00:00Z&ending_before=2024-01-02T00:00:00Z",
         "data",
     ),
 ];
 
-/// Endpoints whose requests name nothing that anybody has, and those of the next test.
-const NAMELESS: [&str; 24] = [
-    "POST CLIENT_CONFIG",
-    "POST DYNAMIC_CONFIG",
-    "POST AUTH_TOKEN",
-    "POST TELEMETRY",
-    "POST CREATE_SESSION",
+/// Endpoints whose requests name nothing that an owner has, and those of the next test.
+static NAMELESS: [&Endpoint; 24] = [
+    &endpoint::CLIENT_CONFIG,
+    &endpoint::CLIENT_DYNAMIC_CONFIG,
+    &endpoint::AUTH_TOKEN,
+    &endpoint::TELEMETRY,
+    &endpoint::CREATE_SESSION,
     // What it makes is the sender's own; an id of another's cannot be named.
-    "POST IMPORT_WEIGHTS",
-    "GET API_KEY_ME",
-    "DELETE API_KEY_ME",
-    "GET GET_SERVER_CAPABILITIES",
-    "GET HEALTHZ",
+    &endpoint::IMPORT_WEIGHTS,
+    &endpoint::GET_API_KEY,
+    &endpoint::DELETE_API_KEY,
+    &endpoint::GET_SERVER_CAPABILITIES,
+    &endpoint::HEALTHZ,
     // Counts of all owners together.
-    "GET \"/metrics\"",
+    &endpoint::GET_METRICS,
     // Answers any id in the same way, and harms nothing of others.
-    "POST CANCEL_FUTURE",
+    &endpoint::CANCEL_FUTURE,
     // Of the asker's own; looked at by itself.
-    "GET SESSIONS",
-    "POST SEARCH_SESSIONS",
-    "GET STORAGE_USAGE",
-    // The signature of a link is what lets in, whoever follows it.
-    "GET downloads::FILE",
-    "GET traces::FILE",
+    &endpoint::LIST_SESSIONS,
+    &endpoint::SEARCH_SESSIONS,
+    &endpoint::GET_CURRENT_CHECKPOINT_STORAGE_USAGE,
+    // The signature of a link is the permission.
+    &endpoint::DOWNLOAD_FILE,
+    &endpoint::DOWNLOAD_TRACE,
     // Pages, with a test of their own.
-    "GET console::SESSIONS",
-    "GET console::SESSION",
-    "GET console::RUN",
-    "GET console::CHECKPOINT",
-    // Of whoever runs the server.
-    "GET faults::PATH",
-    "PUT faults::PATH",
-    "DELETE faults::PATH",
+    &endpoint::SESSIONS_PAGE,
+    &endpoint::SESSION_PAGE,
+    &endpoint::TRAINING_RUN_PAGE,
+    &endpoint::CHECKPOINT_PAGE,
+    // Of the server's operator.
+    &endpoint::GET_FAULTS,
+    &endpoint::REPLACE_FAULTS,
+    &endpoint::CLEAR_FAULTS,
 ];
 
 fn files_in(folder: &Path) -> BTreeSet<PathBuf> {
@@ -280,9 +285,9 @@ async fn what_somebody_else_has_does_not_exist() {
         let stranger = server.owner("tml-stranger");
         for case in things.cases(&their_session) {
             let answer = stranger
-                .call(case.method.clone(), &case.path, &case.body)
+                .call(case.endpoint.method.clone(), &case.path, &case.body)
                 .await;
-            let what = format!("{} {} {}", case.method, case.path, case.body);
+            let what = format!("{} {} {}", case.endpoint.name, case.path, case.body);
             assert_eq!(answer.status, 404, "{what}: {:?}", answer.body);
             assert!(!answer.detail().is_empty(), "{what}");
         }
@@ -448,30 +453,27 @@ async fn a_published_checkpoint_is_read_by_all_and_changed_by_its_owner_only() {
     assert!(stranger.result("/asample", sample).await["sequences"].is_array());
     let copy = json!({"source_path": things.weights});
     let copied = stranger.ok("/copy_weights", copy).await["tinker_path"].clone();
-    let archive = things.fill(route::CHECKPOINT_ARCHIVE);
+    let archive = things.at(&endpoint::GET_CHECKPOINT_ARCHIVE);
     let answer = stranger.call(Method::GET, &archive, &Value::Null).await;
     assert_eq!(answer.status, 302);
     let links = stranger
-        .get(&things.fill(route::EXTERNAL_WEIGHTS_URLS))
+        .get(&things.at(&endpoint::GET_EXTERNAL_WEIGHTS_URLS))
         .await;
     assert!(links["urls"].is_object());
 
     let before = things.view(server.me()).await;
-    for (method, route, body) in [
-        (Method::DELETE, route::CHECKPOINT, Value::Null),
-        (Method::POST, route::CHECKPOINT_PUBLISH, Value::Null),
-        (Method::DELETE, route::CHECKPOINT_PUBLISH, Value::Null),
-        (
-            Method::PUT,
-            route::CHECKPOINT_TTL,
-            json!({"ttl_seconds": 3600}),
-        ),
-        (Method::GET, route::TRAINING_RUN, Value::Null),
-        (Method::GET, route::RUN_CHECKPOINTS, Value::Null),
+    let ttl = json!({"ttl_seconds": 3600});
+    for case in [
+        things.case(&endpoint::DELETE_CHECKPOINT, Value::Null),
+        things.case(&endpoint::PUBLISH_CHECKPOINT, Value::Null),
+        things.case(&endpoint::UNPUBLISH_CHECKPOINT, Value::Null),
+        things.case(&endpoint::SET_CHECKPOINT_TTL, ttl),
+        things.case(&endpoint::GET_TRAINING_RUN, Value::Null),
+        things.case(&endpoint::LIST_CHECKPOINTS, Value::Null),
     ] {
-        let path = things.fill(route);
-        let answer = stranger.call(method.clone(), &path, &body).await;
-        assert_eq!(answer.status, 404, "{method} {path}");
+        let method = case.endpoint.method.clone();
+        let answer = stranger.call(method, &case.path, &case.body).await;
+        assert_eq!(answer.status, 404, "{} {}", case.endpoint.name, case.path);
     }
     assert_eq!(things.view(server.me()).await, before);
     let listed = stranger.get("/checkpoints").await["checkpoints"].clone();
@@ -512,10 +514,7 @@ fn every_endpoint_is_covered() {
     };
     let cases = things.cases("").into_iter().map(|case| case.endpoint);
     let lists = LISTS.iter().map(|(endpoint, ..)| *endpoint);
-    let covered = cases
-        .chain(lists)
-        .chain(NAMELESS)
-        .map(str::to_owned)
-        .collect();
+    let covered = cases.chain(lists).chain(NAMELESS);
+    let covered = covered.map(|endpoint| endpoint.name).collect();
     assert_covers(&covered, |_| true);
 }

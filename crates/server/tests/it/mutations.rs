@@ -17,6 +17,7 @@ use futures_util::StreamExt;
 use http::{Method, Request};
 use http_body_util::Full;
 use serde_json::{Value, json};
+use tinkrs_wire::endpoint::{self, Auth};
 
 use crate::caller::{Answer, KEY, Local, TestServer};
 use crate::endpoints::assert_covers;
@@ -123,20 +124,17 @@ async fn thousands_of_mutated_requests_are_answered_and_harm_nothing() {
     let server = impatient().await;
     let local = server.local();
     let valid = valid_requests(&server).await;
-    let covered = valid
-        .iter()
-        .map(|valid| valid.endpoint.to_owned())
-        .collect();
-    assert_covers(&covered, |name| {
-        let changes = name.starts_with("POST") || name.starts_with("PUT");
-        // It is for callers with an address, and has a test of its own.
-        changes && name != "PUT faults::PATH"
+    let covered = valid.iter().map(|valid| valid.endpoint.name).collect();
+    assert_covers(&covered, |endpoint| {
+        let has_body = [Method::POST, Method::PUT].contains(&endpoint.method);
+        // The rules of faults are for callers with an address, and have a test of their own.
+        has_body && endpoint.auth != Auth::Admin
     });
     let mut promised = Vec::new();
     for valid in &valid {
         let id = survive(
             &local,
-            format!("the valid {}", valid.endpoint),
+            format!("the valid {}", valid.endpoint.name),
             valid.request(),
         )
         .await;
@@ -250,7 +248,7 @@ async fn truncated_messages_are_refused_at_every_length() {
         }
         for length in 0..valid.body.len() {
             let body = valid.body.slice(..length);
-            let what = format!("{length} bytes of {}", valid.endpoint);
+            let what = format!("{length} bytes of {}", valid.endpoint.name);
             let cut = Valid {
                 body,
                 ..valid.clone()
@@ -322,7 +320,7 @@ async fn rules_of_faults_that_make_no_sense_are_refused() {
         {"endpoint": "nowhere/**", "method": "GET", "fault": "hang", "delay_ms": 1},
         {"endpoint": "nowhere", "fault": "cut", "every": 3, "after": true},
     ]});
-    let valid = Valid::json("PUT faults::PATH", Method::PUT, "/x", rules);
+    let valid = Valid::json(&endpoint::REPLACE_FAULTS, rules);
     let mut mutator = Mutator::new(11);
     let headers = [("content-type", "application/json")];
     let mut taken = 0;

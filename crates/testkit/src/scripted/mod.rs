@@ -24,8 +24,8 @@
 //! # }
 //! ```
 //!
-//! Operations are named like their path: `forward_backward`, `retrieve_future`; where a path
-//! holds ids, as in [`route`](tinkrs_wire::route): `finish_session`, `checkpoint_publish`.
+//! Operations have the names of their [endpoints](tinkrs_wire::endpoint): `forward_backward`,
+//! `retrieve_future`, `publish_checkpoint`.
 //!
 //! A server that has reason to complain about its client (a body that it cannot read, two
 //! payloads under one sequence number) or that panics makes the test fail when it is dropped.

@@ -1,7 +1,7 @@
 //! One module for each operation: its request, its result, and their bytes.
 //!
 //! Operations whose request has no body and whose result is a type of `tinkrs-types` need no
-//! module: their path in [`route`](crate::route) says it all.
+//! module: their declaration in [`endpoint`](crate::endpoint) says it all.
 
 pub mod asample;
 pub mod assign_session_project;

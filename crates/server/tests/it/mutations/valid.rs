@@ -1,12 +1,12 @@
 //! A valid request for every endpoint that takes a body.
 
 use bytes::Bytes;
-use http::{Method, Request};
+use http::Request;
 use http_body_util::Full;
 use serde_json::{Value, json};
 use tinkrs_types::{Datum, LossFn};
+use tinkrs_wire::endpoint::{self, Endpoint};
 use tinkrs_wire::op::forward_backward::ForwardBackwardRequest;
-use tinkrs_wire::route;
 
 use crate::caller::{KEY, TestServer, pass, step};
 use crate::imports;
@@ -14,9 +14,7 @@ use crate::losses::{custom_pass, upload};
 
 #[derive(Clone, Debug)]
 pub(super) struct Valid {
-    /// Its method and the name of its path.
-    pub(super) endpoint: &'static str,
-    pub(super) method: Method,
+    pub(super) endpoint: &'static Endpoint,
     pub(super) path: String,
     pub(super) content_type: String,
     pub(super) encoding: &'static str,
@@ -26,16 +24,15 @@ pub(super) struct Valid {
 }
 
 impl Valid {
-    pub(super) fn json(
-        endpoint: &'static str,
-        method: Method,
-        path: impl Into<String>,
-        json: Value,
-    ) -> Self {
+    /// A request with a JSON body, at a path that holds no ids.
+    pub(super) fn json(endpoint: &'static Endpoint, json: Value) -> Self {
+        Self::at(endpoint, endpoint.path.to_owned(), json)
+    }
+
+    fn at(endpoint: &'static Endpoint, path: String, json: Value) -> Self {
         Self {
             endpoint,
-            method,
-            path: path.into(),
+            path,
             content_type: "application/json".to_owned(),
             encoding: "identity",
             body: json.to_string().into(),
@@ -49,18 +46,13 @@ impl Valid {
             encoding,
             body: body.into(),
             json: None,
-            ..Self::json(
-                "POST FORWARD_BACKWARD",
-                Method::POST,
-                route::FORWARD_BACKWARD,
-                Value::Null,
-            )
+            ..Self::json(&endpoint::FORWARD_BACKWARD, Value::Null)
         }
     }
 
     pub(super) fn request(&self) -> Request<Full<Bytes>> {
         Request::builder()
-            .method(self.method.clone())
+            .method(self.endpoint.method.clone())
             .uri(&self.path)
             .header("host", "localhost")
             .header("x-api-key", KEY)
@@ -69,20 +61,6 @@ impl Valid {
             .body(Full::new(self.body.clone()))
             .expect("the path is an address")
     }
-}
-
-macro_rules! valid {
-    ($method:ident $route:ident, $path:expr, $body:expr) => {
-        Valid::json(
-            concat!(stringify!($method), " ", stringify!($route)),
-            Method::$method,
-            $path,
-            $body,
-        )
-    };
-    ($method:ident $route:ident, $body:expr) => {
-        valid!($method $route, route::$route, $body)
-    };
 }
 
 /// Makes what the requests are about, and then the requests.
@@ -154,80 +132,138 @@ pub(super) async fn valid_requests(server: &TestServer) -> Vec<Valid> {
     }
     let version = json!({"sdk_version": "0.36.0"});
     vec![
-        valid!(POST CLIENT_CONFIG, version.clone()),
-        valid!(POST DYNAMIC_CONFIG, version),
-        valid!(POST AUTH_TOKEN, json!({})),
-        valid!(POST TELEMETRY, json!({
-            "events": [{"event": "SESSION_START", "event_id": "x", "event_data": {"a": [1]}}],
-            "platform": "Linux", "sdk_version": "1", "session_id": session,
-        })),
-        valid!(POST CREATE_SESSION, json!({
-            "tags": ["a"], "user_metadata": {"a": "b"}, "sdk_version": "0.36.0",
-            "project_id": "local", "display_name": "x", "type": "create_session",
-        })),
-        valid!(POST SESSION_HEARTBEAT, json!({"session_id": session})),
-        valid!(POST FINISH_SESSION, format!("/api/v1/sessions/{finished}/finish"), json!({
-            "reason": {"type": "success"}, "detail": null,
-        })),
-        valid!(POST CREATE_MODEL, json!({
-            "session_id": session, "model_seq_id": 0, "base_model": "tiny",
-            "user_metadata": {"a": "b"},
-            "lora_config": {"rank": 4, "seed": 1, "train_unembed": true, "train_mlp": false,
-                "train_attn": true},
-            "optimizer_config": {"type": "adamw"}, "type": "create_model",
-        })),
-        valid!(POST CREATE_CUSTOM_LOSS, upload(&session)),
-        valid!(POST FORWARD_BACKWARD, unnumbered(custom_pass(&model, 0, &loss["loss_id"]))),
-        valid!(POST GET_INFO, json!({"model_id": model})),
-        valid!(POST UNLOAD_MODEL, json!({"model_id": unloaded})),
-        valid!(POST FORWARD_BACKWARD, pass),
+        Valid::json(&endpoint::CLIENT_CONFIG, version.clone()),
+        Valid::json(&endpoint::CLIENT_DYNAMIC_CONFIG, version),
+        Valid::json(&endpoint::AUTH_TOKEN, json!({})),
+        Valid::json(
+            &endpoint::TELEMETRY,
+            json!({
+                "events": [{"event": "SESSION_START", "event_id": "x", "event_data": {"a": [1]}}],
+                "platform": "Linux", "sdk_version": "1", "session_id": session,
+            }),
+        ),
+        Valid::json(
+            &endpoint::CREATE_SESSION,
+            json!({
+                "tags": ["a"], "user_metadata": {"a": "b"}, "sdk_version": "0.36.0",
+                "project_id": "local", "display_name": "x", "type": "create_session",
+            }),
+        ),
+        Valid::json(&endpoint::SESSION_HEARTBEAT, json!({"session_id": session})),
+        Valid::at(
+            &endpoint::FINISH_SESSION,
+            format!("/api/v1/sessions/{finished}/finish"),
+            json!({
+                "reason": {"type": "success"}, "detail": null,
+            }),
+        ),
+        Valid::json(
+            &endpoint::CREATE_MODEL,
+            json!({
+                "session_id": session, "model_seq_id": 0, "base_model": "tiny",
+                "user_metadata": {"a": "b"},
+                "lora_config": {"rank": 4, "seed": 1, "train_unembed": true, "train_mlp": false,
+                    "train_attn": true},
+                "optimizer_config": {"type": "adamw"}, "type": "create_model",
+            }),
+        ),
+        Valid::json(&endpoint::CREATE_CUSTOM_LOSS, upload(&session)),
+        Valid::json(
+            &endpoint::FORWARD_BACKWARD,
+            unnumbered(custom_pass(&model, 0, &loss["loss_id"])),
+        ),
+        Valid::json(&endpoint::GET_INFO, json!({"model_id": model})),
+        Valid::json(&endpoint::UNLOAD_MODEL, json!({"model_id": unloaded})),
+        Valid::json(&endpoint::FORWARD_BACKWARD, pass),
         Valid::message(message.clone(), "identity"),
         Valid::message(message, "identity"),
         Valid::message(zipped, "zstd"),
-        valid!(POST FORWARD, forward),
-        valid!(POST OPTIM_STEP, {
+        Valid::json(&endpoint::FORWARD, forward),
+        Valid::json(&endpoint::OPTIM_STEP, {
             let mut body = unnumbered(step(&model, 0));
             body["adam_params"] = json!({"learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.95,
                 "eps": 1e-12, "weight_decay": 0.0, "grad_clip_norm": 1.0});
             body
         }),
-        valid!(POST SAVE_WEIGHTS, save),
-        valid!(POST SAVE_WEIGHTS_FOR_SAMPLER, json!({
-            "model_id": model, "path": "b", "ttl_seconds": 3600,
-        })),
-        valid!(POST SAVE_WEIGHTS_EXTERNAL, json!({"model_id": model, "path": "b"})),
-        valid!(POST LOAD_WEIGHTS, json!({
-            "session_id": session, "model_seq_id": 1, "path": weights, "optimizer": true,
-        })),
-        valid!(POST LOAD_WEIGHTS, json!({"model_id": model, "path": weights, "optimizer": true})),
-        valid!(POST WEIGHTS_INFO, json!({"tinker_path": weights})),
-        valid!(POST CREATE_SAMPLING_SESSION, body),
-        valid!(POST JOIN_SAMPLING_SESSION, json!({"sampling_session_id": sampler})),
-        valid!(POST ASAMPLE, sample),
-        valid!(POST ASAMPLE, from_checkpoint),
-        valid!(POST RETRIEVE_FUTURE, json!({"request_id": done, "allow_metadata_only": true})),
-        valid!(POST RETRIEVE_FUTURES, json!({
-            "target": target, "prev_cursor": 0, "retrieved_request_ids": ["x"], "timeout": 0.0,
-        })),
-        valid!(POST CANCEL_FUTURE, json!({"request_id": "x"})),
-        valid!(POST CHECKPOINT_PUBLISH, checkpoint("publish"), Value::Null),
-        valid!(PUT CHECKPOINT_TTL, checkpoint("ttl"), json!({"ttl_seconds": 7200})),
-        valid!(POST COPY_WEIGHTS, json!({
-            "source_path": weights, "destination_project_id": "local", "ttl_seconds": 3600,
-        })),
+        Valid::json(&endpoint::SAVE_WEIGHTS, save),
+        Valid::json(
+            &endpoint::SAVE_WEIGHTS_FOR_SAMPLER,
+            json!({
+                "model_id": model, "path": "b", "ttl_seconds": 3600,
+            }),
+        ),
+        Valid::json(
+            &endpoint::SAVE_WEIGHTS_EXTERNAL,
+            json!({"model_id": model, "path": "b"}),
+        ),
+        Valid::json(
+            &endpoint::LOAD_WEIGHTS,
+            json!({
+                "session_id": session, "model_seq_id": 1, "path": weights, "optimizer": true,
+            }),
+        ),
+        Valid::json(
+            &endpoint::LOAD_WEIGHTS,
+            json!({"model_id": model, "path": weights, "optimizer": true}),
+        ),
+        Valid::json(&endpoint::WEIGHTS_INFO, json!({"tinker_path": weights})),
+        Valid::json(&endpoint::CREATE_SAMPLING_SESSION, body),
+        Valid::json(
+            &endpoint::JOIN_SAMPLING_SESSION,
+            json!({"sampling_session_id": sampler}),
+        ),
+        Valid::json(&endpoint::ASAMPLE, sample),
+        Valid::json(&endpoint::ASAMPLE, from_checkpoint),
+        Valid::json(
+            &endpoint::RETRIEVE_FUTURE,
+            json!({"request_id": done, "allow_metadata_only": true}),
+        ),
+        Valid::json(
+            &endpoint::RETRIEVE_FUTURES,
+            json!({
+                "target": target, "prev_cursor": 0, "retrieved_request_ids": ["x"], "timeout": 0.0,
+            }),
+        ),
+        Valid::json(&endpoint::CANCEL_FUTURE, json!({"request_id": "x"})),
+        Valid::at(
+            &endpoint::PUBLISH_CHECKPOINT,
+            checkpoint("publish"),
+            Value::Null,
+        ),
+        Valid::at(
+            &endpoint::SET_CHECKPOINT_TTL,
+            checkpoint("ttl"),
+            json!({"ttl_seconds": 7200}),
+        ),
+        Valid::json(
+            &endpoint::COPY_WEIGHTS,
+            json!({
+                "source_path": weights, "destination_project_id": "local", "ttl_seconds": 3600,
+            }),
+        ),
         Valid {
             content_type: "application/x-tar".to_owned(),
             body: imports::adapter(&imports::settings()).into(),
             json: None,
-            ..valid!(POST IMPORT_WEIGHTS,
-                format!("{}?base_model=tiny&name=x", route::IMPORT_WEIGHTS), Value::Null)
+            ..Valid::at(
+                &endpoint::IMPORT_WEIGHTS,
+                format!("{}?base_model=tiny&name=x", endpoint::IMPORT_WEIGHTS.path),
+                Value::Null,
+            )
         },
-        valid!(POST SEARCH_SESSIONS, json!({
-            "session_id": session, "project_ids": ["local"], "user_metadata": {"a": "b"},
-            "display_name": "x y", "owner": {"type": "user", "owner_urns": ["x"]},
-            "statuses": [{"type": "active"}, {"type": "client_finished", "reasons": ["success"]}],
-            "limit": 3, "cursor": {"last_created_at": "2024-01-01T00:00:00Z", "last_session_id": "x"},
-        })),
-        valid!(PUT SESSION_PROJECT, in_session("project"), json!({"project_id": "local"})),
+        Valid::json(
+            &endpoint::SEARCH_SESSIONS,
+            json!({
+                "session_id": session, "project_ids": ["local"], "user_metadata": {"a": "b"},
+                "display_name": "x y", "owner": {"type": "user", "owner_urns": ["x"]},
+                "statuses": [{"type": "active"}, {"type": "client_finished", "reasons": ["success"]}],
+                "limit": 3, "cursor": {"last_created_at": "2024-01-01T00:00:00Z", "last_session_id": "x"},
+            }),
+        ),
+        Valid::at(
+            &endpoint::ASSIGN_SESSION_PROJECT,
+            in_session("project"),
+            json!({"project_id": "local"}),
+        ),
     ]
 }

@@ -1,4 +1,4 @@
-//! Request lines and headers: our routes, header names and content types are the SDK's.
+//! Request lines and headers: our endpoints, header names and content types are the SDK's.
 
 use super::{folder, routes};
 use serde_json::Value;
@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use tinkrs_types::admin::AuditEventType;
 use tinkrs_types::protocol::RequestType;
 use tinkrs_types::session::AccessScope;
+use tinkrs_wire::endpoint::{Clients, Content};
 use tinkrs_wire::{SDK_VERSION, header};
 
 fn requests() -> (Value, Vec<Value>) {
@@ -23,18 +24,21 @@ fn text<'a>(request: &'a Value, member: &str) -> &'a str {
 }
 
 #[test]
-fn every_request_line_of_the_sdk_is_a_route() {
+fn every_request_line_of_the_sdk_is_that_of_an_endpoint() {
     for request in requests().1 {
         let (operation, variant) = (text(&request, "operation"), text(&request, "variant"));
         let target = text(&request, "target");
-        let path = target.split('?').next().unwrap();
-        let expected = routes::of(operation, variant);
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let (endpoint, expected) = routes::of(operation, variant);
         let found = (text(&request, "method"), path);
-        assert_eq!(
-            found,
-            (expected.0, expected.1.as_str()),
-            "{operation}.{variant}"
-        );
+        let expected = (endpoint.method.as_str(), expected.as_str());
+        assert_eq!(found, expected, "{operation}.{variant}");
+        let declared = endpoint.query.map_or(&[][..], |query| query.names());
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let name = pair.split('=').next().unwrap();
+            assert!(declared.contains(&name), "{operation}.{variant}: {name}");
+        }
+        assert_eq!(endpoint.clients, Clients::Official, "{operation}");
     }
 }
 
@@ -121,6 +125,12 @@ fn bodies_and_results_have_the_content_types_that_we_name() {
         if let Some(sent) = sent {
             assert_eq!(headers["content-type"], sent, "{name}");
         }
+        let declared = match routes::of(name, text(&request, "variant")).0.request {
+            Content::Message { .. } => Some(header::PROTOBUF),
+            Content::Json(_) => Some(header::JSON),
+            _ => None,
+        };
+        assert_eq!(sent, declared, "{name}");
         let is_message = ["Forward", "ForwardBackward", "Sample"];
         let kind = headers[header::REQUEST_TYPE].as_str();
         let wanted = match kind.is_some_and(|kind| is_message.contains(&kind)) {

@@ -35,9 +35,14 @@ fn of_versions(subfolder: &str) -> Vec<Vector> {
 #[test]
 fn every_old_request_goes_where_a_new_one_goes() {
     for vector in of_versions("") {
-        let (method, path) = routes::of(vector.text("operation"), vector.text("variant"));
+        let (endpoint, path) = routes::of(vector.text("operation"), vector.text("variant"));
         let found = (vector.text("method"), vector.text("path"));
-        assert_eq!(found, (method, path.as_str()), "{}", vector.name);
+        assert_eq!(
+            found,
+            (endpoint.method.as_str(), path.as_str()),
+            "{}",
+            vector.name
+        );
     }
 }
 

@@ -13,10 +13,10 @@ fn every_request_of_the_sdk_comes_out_as_it_came_in() {
         let written = write_again(operation, &vector.bytes("body"))
             .unwrap_or_else(|e| panic!("{}: {e}: {:?}", vector.name, e));
         assert_eq!(written, vector.json["body"], "{}", vector.name);
-        let (method, path) = routes::of(operation, variant);
+        let (endpoint, path) = routes::of(operation, variant);
         assert_eq!(
             (vector.text("method"), vector.text("path")),
-            (method, path.as_str()),
+            (endpoint.method.as_str(), path.as_str()),
             "{}",
             vector.name
         );

@@ -1,0 +1,441 @@
+//! The table of endpoints.
+//!
+//! Unless a declaration says otherwise, an endpoint needs an API key, reads no query, takes no body,
+//! answers with the result, and is part of the official API.
+
+use super::content::Documented;
+use super::{Auth, Clients, Content, Endpoint, Query};
+use crate::header;
+use crate::json::Empty;
+use crate::op::asample::SampleRequest;
+use crate::op::assign_session_project::AssignSessionProjectRequest;
+use crate::op::auth_token::{AuthTokenRequest, AuthTokenResponse};
+use crate::op::cancel_future::CancelFutureRequest;
+use crate::op::client_config::ClientConfigRequest;
+use crate::op::copy_weights::CopyWeightsRequest;
+use crate::op::create_custom_loss::{CreateCustomLossRequest, CreateCustomLossResult};
+use crate::op::create_model::{CreateModelRequest, CreateModelResult};
+use crate::op::create_sampling_session::{
+    CreateSamplingSessionRequest, CreateSamplingSessionResponse,
+};
+use crate::op::create_session::{CreateSessionRequest, CreateSessionResponse};
+use crate::op::finish_session::FinishSessionRequest;
+use crate::op::forward_backward::ForwardBackwardRequest;
+use crate::op::get_api_key::ApiKey;
+use crate::op::get_info::GetInfoRequest;
+use crate::op::healthz::Health;
+use crate::op::join_sampling_session::{JoinSamplingSessionRequest, JoinSamplingSessionResponse};
+use crate::op::list_sessions::ListSessionsResponse;
+use crate::op::load_weights::{LoadWeightsRequest, LoadWeightsResult};
+use crate::op::optim_step::OptimStepRequest;
+use crate::op::retrieve_future::RetrieveFutureRequest;
+use crate::op::retrieve_futures::{RetrieveFuturesRequest, RetrieveFuturesResponse};
+use crate::op::save_weights::{SaveWeightsRequest, SaveWeightsResult};
+use crate::op::save_weights_external::SaveWeightsExternalRequest;
+use crate::op::save_weights_for_sampler::{
+    SaveWeightsForSamplerRequest, SaveWeightsForSamplerResult,
+};
+use crate::op::session_heartbeat::{SessionHeartbeatRequest, SessionHeartbeatResponse};
+use crate::op::set_checkpoint_ttl::SetCheckpointTtlRequest;
+use crate::op::telemetry::TelemetryResponse;
+use crate::op::unload_model::{UnloadModelRequest, UnloadModelResult};
+use crate::op::weights_info::WeightsInfoRequest;
+use crate::query::{
+    AuditQuery, ImportQuery, LinkQuery, PageQuery, ScopeQuery, StorageQuery, UsageQuery,
+};
+use http::Method;
+use tinkrs_types::admin::{AuditLog, BillingUsage, StorageUsage};
+use tinkrs_types::protocol::{ClientConfig, DynamicConfig, TelemetryBatch};
+use tinkrs_types::rest::{
+    CheckpointPage, CopiedWeights, ExternalWeightsUrls, ImportedWeights, SamplerInfo, TrainingRun,
+    TrainingRunPage, WeightsInfo,
+};
+use tinkrs_types::service::ServerCapabilities;
+use tinkrs_types::session::{SessionInfo, SessionSearch, SessionSearchPage, TraceExport};
+use tinkrs_types::training::{ExternalSave, ModelInfo, OptimStepOutput};
+use tinkrs_types::{ForwardBackwardOutput, SampleOutput};
+
+/// Declares endpoints, each under its own name, and lists them all.
+macro_rules! endpoints {
+    ($($(#[doc = $doc:literal])+ $name:ident = $declared:expr;)+) => {
+        $(
+            $(#[doc = $doc])+
+            pub static $name: Endpoint = {
+                const NAME: [u8; stringify!($name).len()] = lower_case(stringify!($name));
+                $declared.named(text(&NAME), concat!($($doc),+).trim_ascii())
+            };
+        )+
+
+        /// Every endpoint, in the order of the declarations.
+        pub static ALL: &[&Endpoint] = &[$(&$name),+];
+    };
+}
+
+endpoints! {
+    // Service
+
+    /// Returns the settings that a client reads when it starts.
+    CLIENT_CONFIG = post("/api/v1/client/config")
+        .takes(json::<ClientConfigRequest>())
+        .returns(json::<ClientConfig>());
+
+    /// Returns the settings that a client reads again while it runs.
+    CLIENT_DYNAMIC_CONFIG = post("/api/v1/client/dynamic_config")
+        .takes(json::<ClientConfigRequest>())
+        .returns(json::<DynamicConfig>());
+
+    /// Exchanges an API key for a token that is valid for a short time.
+    AUTH_TOKEN = post("/api/v1/auth/token")
+        .takes(json::<AuthTokenRequest>())
+        .returns(json::<AuthTokenResponse>());
+
+    /// Describes the API key of the request.
+    GET_API_KEY = get("/api/v1/auth/apikey/me").returns(json::<ApiKey>());
+
+    /// Revokes the API key of the request.
+    DELETE_API_KEY = delete("/api/v1/auth/apikey/me").returns(json::<Empty>());
+
+    /// Reports that the server is up.
+    HEALTHZ = get("/api/v1/healthz").auth(Auth::Public).returns(json::<Health>());
+
+    /// Lists the models that the server can train and sample from.
+    GET_SERVER_CAPABILITIES = get("/api/v1/get_server_capabilities")
+        .returns(json::<ServerCapabilities>());
+
+    /// Takes a client's report about its own work.
+    TELEMETRY = post("/api/v1/telemetry")
+        .takes(json::<TelemetryBatch>())
+        .returns(json::<TelemetryResponse>());
+
+    // Sessions
+
+    /// Starts a session, which owns the models and samplers that are created in it.
+    CREATE_SESSION = post("/api/v1/create_session")
+        .takes(json::<CreateSessionRequest>())
+        .returns(json::<CreateSessionResponse>());
+
+    /// Keeps a session open.
+    SESSION_HEARTBEAT = post("/api/v1/session_heartbeat")
+        .takes(json::<SessionHeartbeatRequest>())
+        .returns(json::<SessionHeartbeatResponse>());
+
+    /// Ends a session.
+    FINISH_SESSION = post("/api/v1/sessions/{session_id}/finish")
+        .takes(json::<FinishSessionRequest>())
+        .returns(json::<Empty>());
+
+    /// Lists the caller's sessions, newest first.
+    LIST_SESSIONS = get("/api/v1/sessions")
+        .query(Query::of::<PageQuery>())
+        .returns(json::<ListSessionsResponse>());
+
+    /// Lists the training runs and samplers of a session.
+    GET_SESSION = get("/api/v1/sessions/{session_id}")
+        .query(Query::of::<ScopeQuery>())
+        .returns(json::<SessionInfo>());
+
+    /// Searches the caller's sessions.
+    SEARCH_SESSIONS = post("/api/v1/sessions/search")
+        .takes(json::<SessionSearch>())
+        .returns(json::<SessionSearchPage>());
+
+    /// Moves a session to a project.
+    ASSIGN_SESSION_PROJECT = put("/api/v1/sessions/{session_id}/project")
+        .takes(json::<AssignSessionProjectRequest>())
+        .returns(json::<Empty>());
+
+    /// Returns a link to a trace of what a session did, for Perfetto.
+    EXPORT_SESSION_TRACE = get("/api/v1/sessions/{session_id}/trace_export")
+        .returns(json::<TraceExport>());
+
+    // Models
+
+    /// Creates a model to train: a base model with a new LoRA adapter.
+    CREATE_MODEL = post("/api/v1/create_model")
+        .takes(json::<CreateModelRequest>())
+        .promises(json::<CreateModelResult>());
+
+    /// Describes a model.
+    GET_INFO = post("/api/v1/get_info")
+        .takes(json::<GetInfoRequest>())
+        .returns(json::<ModelInfo>());
+
+    /// Ends a model.
+    UNLOAD_MODEL = post("/api/v1/unload_model")
+        .takes(json::<UnloadModelRequest>())
+        .promises(json::<UnloadModelResult>())
+        .clients(Clients::Older);
+
+    /// Uploads a custom loss as a graph of operations.
+    CREATE_CUSTOM_LOSS = post("/api/v1/create_custom_loss")
+        .takes(json::<CreateCustomLossRequest>())
+        .promises(json::<CreateCustomLossResult>());
+
+    /// Computes a loss and adds its gradients to those of the model.
+    FORWARD_BACKWARD = post("/api/v1/forward_backward")
+        .takes(Content::message::<ForwardBackwardRequest>("ForwardBackwardRequest"))
+        .promises(Content::message::<ForwardBackwardOutput>("ForwardBackwardOutput"));
+
+    /// Computes a loss without gradients.
+    FORWARD = post("/api/v1/forward")
+        .takes(json::<ForwardBackwardRequest>())
+        .promises(Content::message::<ForwardBackwardOutput>("ForwardBackwardOutput"))
+        .clients(Clients::Older);
+
+    /// Updates the model's weights with the gradients that were added up.
+    OPTIM_STEP = post("/api/v1/optim_step")
+        .takes(json::<OptimStepRequest>())
+        .promises(json::<OptimStepOutput>());
+
+    // Weights
+
+    /// Saves the weights and the optimizer's state of a model, to continue its training later.
+    SAVE_WEIGHTS = post("/api/v1/save_weights")
+        .takes(json::<SaveWeightsRequest>())
+        .promises(json::<SaveWeightsResult>());
+
+    /// Saves the weights of a model, to sample from them.
+    SAVE_WEIGHTS_FOR_SAMPLER = post("/api/v1/save_weights_for_sampler")
+        .takes(json::<SaveWeightsForSamplerRequest>())
+        .promises(json::<SaveWeightsForSamplerResult>());
+
+    /// Saves the weights of a model as files to download.
+    SAVE_WEIGHTS_EXTERNAL = post("/api/v1/save_weights_external")
+        .takes(json::<SaveWeightsExternalRequest>())
+        .promises(json::<ExternalSave>());
+
+    /// Loads saved weights into a model, or creates a model from them.
+    LOAD_WEIGHTS = post("/api/v1/load_weights")
+        .takes(json::<LoadWeightsRequest>())
+        .promises(json::<LoadWeightsResult>());
+
+    /// Describes the model that a checkpoint was saved from.
+    WEIGHTS_INFO = post("/api/v1/weights_info")
+        .takes(json::<WeightsInfoRequest>())
+        .returns(json::<WeightsInfo>());
+
+    /// Copies a checkpoint, so that the copy is the caller's own.
+    COPY_WEIGHTS = post("/api/v1/copy_weights")
+        .takes(json::<CopyWeightsRequest>())
+        .returns(json::<CopiedWeights>());
+
+    /// Makes checkpoints of an adapter that was trained elsewhere, uploaded as a tar archive.
+    IMPORT_WEIGHTS = post("/api/v1/import_weights")
+        .query(Query::of::<ImportQuery>())
+        .takes(Content::Bytes(header::TAR))
+        .returns(json::<ImportedWeights>())
+        .clients(Clients::Ours);
+
+    // Sampling
+
+    /// Opens a sampler of a base model or of saved weights.
+    CREATE_SAMPLING_SESSION = post("/api/v1/create_sampling_session")
+        .takes(json::<CreateSamplingSessionRequest>())
+        .returns(json::<CreateSamplingSessionResponse>());
+
+    /// Joins a sampler that another client opened.
+    JOIN_SAMPLING_SESSION = post("/api/v1/join_sampling_session")
+        .takes(json::<JoinSamplingSessionRequest>())
+        .returns(json::<JoinSamplingSessionResponse>());
+
+    /// Describes a sampler.
+    GET_SAMPLER = get("/api/v1/samplers/{sampler_id}").returns(json::<SamplerInfo>());
+
+    /// Samples from a model.
+    ASAMPLE = post("/api/v1/asample")
+        .takes(json::<SampleRequest>())
+        .promises(Content::message::<SampleOutput>("SampleResponse"));
+
+    // Results
+
+    /// Waits for the result of a request, for a while.
+    RETRIEVE_FUTURE = post("/api/v1/retrieve_future")
+        .takes(json::<RetrieveFutureRequest>());
+
+    /// Waits until one of a sampler's requests completes, for a while.
+    RETRIEVE_FUTURES = post("/api/v1/retrieve_futures")
+        .takes(json::<RetrieveFuturesRequest>())
+        .returns(json::<RetrieveFuturesResponse>());
+
+    /// Cancels a request whose result is no longer needed.
+    CANCEL_FUTURE = post("/api/v1/cancel_future")
+        .takes(json::<CancelFutureRequest>())
+        .returns(json::<Empty>());
+
+    // Training runs and checkpoints
+
+    /// Lists the caller's training runs, the one used last first.
+    LIST_TRAINING_RUNS = get("/api/v1/training_runs")
+        .query(Query::of::<PageQuery>())
+        .returns(json::<TrainingRunPage>());
+
+    /// Describes a training run.
+    GET_TRAINING_RUN = get("/api/v1/training_runs/{run_id}")
+        .query(Query::of::<ScopeQuery>())
+        .returns(json::<TrainingRun>());
+
+    /// Lists the checkpoints of a training run.
+    LIST_CHECKPOINTS = get("/api/v1/training_runs/{run_id}/checkpoints")
+        .returns(json::<CheckpointPage>());
+
+    /// Lists the checkpoints of a training run, under the path that it had first.
+    LIST_MODEL_CHECKPOINTS = get("/api/v1/models/{run_id}/checkpoints")
+        .returns(json::<CheckpointPage>())
+        .clients(Clients::Older);
+
+    /// Lists the caller's checkpoints of all training runs.
+    LIST_USER_CHECKPOINTS = get("/api/v1/checkpoints")
+        .query(Query::of::<PageQuery>())
+        .returns(json::<CheckpointPage>());
+
+    /// Deletes a checkpoint.
+    DELETE_CHECKPOINT = delete("/api/v1/training_runs/{run_id}/checkpoints/{kind}/{name}")
+        .returns(json::<Empty>());
+
+    /// Lets everyone with an API key read a checkpoint.
+    PUBLISH_CHECKPOINT = post("/api/v1/training_runs/{run_id}/checkpoints/{kind}/{name}/publish")
+        .returns(json::<Empty>());
+
+    /// Makes a published checkpoint private again.
+    UNPUBLISH_CHECKPOINT =
+        delete("/api/v1/training_runs/{run_id}/checkpoints/{kind}/{name}/publish")
+        .returns(json::<Empty>());
+
+    /// Sets how long a checkpoint is kept.
+    SET_CHECKPOINT_TTL = put("/api/v1/training_runs/{run_id}/checkpoints/{kind}/{name}/ttl")
+        .takes(json::<SetCheckpointTtlRequest>())
+        .returns(json::<Empty>());
+
+    /// Redirects to a link to all files of a checkpoint, as a tar archive.
+    GET_CHECKPOINT_ARCHIVE =
+        get("/api/v1/training_runs/{run_id}/checkpoints/{kind}/{name}/archive")
+        .redirects(Content::Bytes(header::TAR))
+        .clients(Clients::Older);
+
+    /// Returns links to the files of a checkpoint that was saved for download.
+    GET_EXTERNAL_WEIGHTS_URLS =
+        get("/api/v1/training_runs/{run_id}/checkpoints/{kind}/{name}/external_weights_urls")
+        .returns(json::<ExternalWeightsUrls>());
+
+    // Accounts
+
+    /// Lists what the caller did on a day.
+    GET_AUDIT_LOG = get("/api/v1/audit")
+        .query(Query::of::<AuditQuery>())
+        .returns(json::<AuditLog>());
+
+    /// Reports the caller's usage by hour.
+    GET_BILLING_USAGE = get("/api/v1/billing/usage/events")
+        .query(Query::of::<UsageQuery>())
+        .returns(json::<BillingUsage>());
+
+    /// Reports how much storage the caller's checkpoints use.
+    GET_CURRENT_CHECKPOINT_STORAGE_USAGE = get("/api/v1/billing/usage/checkpoints/current")
+        .query(Query::of::<StorageQuery>())
+        .returns(json::<StorageUsage>());
+
+    // Outside of the API: links, monitoring, administration, pages
+
+    /// Downloads a file of a checkpoint.
+    DOWNLOAD_FILE = get("/downloads/{folder}/{file}")
+        .auth(Auth::SignedLink)
+        .query(Query::of::<LinkQuery>())
+        .returns(Content::Bytes(header::BYTES))
+        .clients(Clients::Ours);
+
+    /// Downloads the trace of a session, for Perfetto.
+    DOWNLOAD_TRACE = get("/traces/{session_id}")
+        .auth(Auth::SignedLink)
+        .query(Query::of::<LinkQuery>())
+        .returns(Content::Bytes(header::BYTES))
+        .clients(Clients::Ours);
+
+    /// Reports the server's metrics, for Prometheus.
+    GET_METRICS = get("/metrics")
+        .auth(Auth::Public)
+        .returns(Content::Text(header::METRICS))
+        .clients(Clients::Ours);
+
+    /// Shows the rules by which the server injects faults, and how often each was applied.
+    GET_FAULTS = get("/admin/faults")
+        .auth(Auth::Admin)
+        .returns(json::<Object>())
+        .clients(Clients::Ours);
+
+    /// Replaces the rules by which the server injects faults.
+    REPLACE_FAULTS = put("/admin/faults")
+        .auth(Auth::Admin)
+        .takes(json::<Object>())
+        .returns(json::<Object>())
+        .clients(Clients::Ours);
+
+    /// Removes all rules by which the server injects faults.
+    CLEAR_FAULTS = delete("/admin/faults")
+        .auth(Auth::Admin)
+        .returns(json::<Object>())
+        .clients(Clients::Ours);
+
+    /// Shows the caller's sessions as a page.
+    SESSIONS_PAGE = get("/sessions")
+        .auth(Auth::Login)
+        .returns(Content::Text(header::HTML))
+        .clients(Clients::Ours);
+
+    /// Shows a session as a page.
+    SESSION_PAGE = get("/sessions/{session_id}")
+        .auth(Auth::Login)
+        .returns(Content::Text(header::HTML))
+        .clients(Clients::Ours);
+
+    /// Shows a training run as a page.
+    TRAINING_RUN_PAGE = get("/training_runs/{run_id}")
+        .auth(Auth::Login)
+        .returns(Content::Text(header::HTML))
+        .clients(Clients::Ours);
+
+    /// Shows a checkpoint as a page.
+    CHECKPOINT_PAGE = get("/checkpoints/{run_id}/{checkpoint_id}")
+        .auth(Auth::Login)
+        .returns(Content::Text(header::HTML))
+        .clients(Clients::Ours);
+}
+
+/// Any JSON object.
+type Object = serde_json::Map<String, serde_json::Value>;
+
+const fn json<T: Documented>() -> Content {
+    Content::json::<T>()
+}
+
+const fn get(path: &'static str) -> Endpoint {
+    Endpoint::new(Method::GET, path)
+}
+
+const fn post(path: &'static str) -> Endpoint {
+    Endpoint::new(Method::POST, path)
+}
+
+const fn put(path: &'static str) -> Endpoint {
+    Endpoint::new(Method::PUT, path)
+}
+
+const fn delete(path: &'static str) -> Endpoint {
+    Endpoint::new(Method::DELETE, path)
+}
+
+const fn lower_case<const N: usize>(text: &str) -> [u8; N] {
+    let mut lower = [0; N];
+    let mut index = 0;
+    while index < N {
+        lower[index] = text.as_bytes()[index].to_ascii_lowercase();
+        index += 1;
+    }
+    lower
+}
+
+const fn text(bytes: &'static [u8]) -> &'static str {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(_) => panic!("the name of a constant is text"),
+    }
+}

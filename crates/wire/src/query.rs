@@ -1,0 +1,76 @@
+//! The queries of endpoints that read one. A parameter with another name is refused.
+
+use serde::{Deserialize, Serialize};
+use tinkrs_types::Timestamp;
+use tinkrs_types::admin::AuditEventType;
+use tinkrs_types::session::AccessScope;
+
+/// Which part of a list to show.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PageQuery {
+    /// How many items at most.
+    pub limit: Option<u64>,
+    /// How many items to skip.
+    pub offset: Option<u64>,
+    /// Only items of this project.
+    pub project_id: Option<String>,
+    /// Whose items.
+    pub access_scope: Option<AccessScope>,
+}
+
+/// Whose things to look for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScopeQuery {
+    /// Whose.
+    pub access_scope: Option<AccessScope>,
+}
+
+/// Which events of a log to show.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuditQuery {
+    /// Of which kind; all by default.
+    pub event_type: Option<AuditEventType>,
+    /// Of which day in UTC; today by default.
+    pub day: Option<jiff::civil::Date>,
+}
+
+/// Of which hours to report the usage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UsageQuery {
+    /// The start of the first hour.
+    pub starting_on: Timestamp,
+    /// The end of the last hour.
+    pub ending_before: Timestamp,
+}
+
+/// Of what to report the storage.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StorageQuery {
+    /// Only of this project.
+    pub project_id: Option<String>,
+}
+
+/// What an uploaded adapter belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ImportQuery {
+    /// The model that the adapter was trained on.
+    pub base_model: String,
+    /// The name of the checkpoints to make.
+    pub name: Option<String>,
+}
+
+/// The end of a signed link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkQuery {
+    /// When the link expires, in seconds since 1970.
+    pub expires: i64,
+    /// The server's signature of the path and of `expires`.
+    pub signature: String,
+}

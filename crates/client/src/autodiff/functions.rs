@@ -1,9 +1,10 @@
 //! What can be done with a variable, apart from arithmetic.
 
 use super::Var;
-use super::op::{Binary, NodeIndex, Op, Unary};
+use super::op::{NodeIndex, Op};
 use super::var::{Repr, align};
 use std::ops::{Bound, RangeBounds};
+use tinkrs_autodiff::{Binary, Unary};
 
 impl<'tape> Var<'tape> {
     /// Returns e to the power of each element.
@@ -39,7 +40,7 @@ impl<'tape> Var<'tape> {
     /// Returns each element to a power.
     #[track_caller]
     pub fn powf(self, exponent: f64) -> Self {
-        self.unary("powf", Unary::Powf(exponent))
+        self.unary("powf", Unary::Pow(exponent))
     }
 
     /// Returns each element without its sign. The gradient at 0 is 0.

@@ -4,9 +4,10 @@
 //! their qualified Python names, and tensor methods by theirs. Nodes are also named as PyTorch
 //! would name them, after what they call, so that a loss looks the same from either client.
 
-use super::op::{Arg, Binary, NodeIndex, Op, Unary};
+use super::op::{Arg, NodeIndex, Op};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
+use tinkrs_autodiff::{Binary, Unary};
 use tinkrs_types::custom_loss::{CustomLossGraph, CustomLossNode, NodeOp};
 
 /// Writes down operations with their result, the loss and its metrics.
@@ -101,8 +102,15 @@ impl Encoder {
             Unary::Powi(exponent) => {
                 return self.call("operator.pow", vec![x, json!(exponent)]);
             }
-            Unary::Powf(exponent) => {
+            Unary::Pow(exponent) => {
                 return self.call("operator.pow", vec![x, number(exponent)]);
+            }
+            Unary::ExpM1 => "torch.expm1",
+            Unary::Ln1p => "torch.log1p",
+            Unary::Sin => "torch.sin",
+            Unary::Cos => "torch.cos",
+            Unary::Scale(factor) => {
+                return self.call("operator.mul", vec![x, number(factor)]);
             }
             Unary::Clamp { min, max } => return self.clamp(x, min, max),
         };
@@ -183,6 +191,7 @@ fn binary_target(function: Binary) -> &'static str {
         Binary::Sub => "operator.sub",
         Binary::Mul => "operator.mul",
         Binary::Div => "operator.truediv",
+        Binary::Pow => "operator.pow",
         Binary::Minimum => "torch.minimum",
         Binary::Maximum => "torch.maximum",
     }

@@ -91,11 +91,10 @@ pub(super) fn differentiate(
     if let Some(error) = tape.error() {
         return Err(error.into());
     }
-    let mut slopes = match loss.repr {
-        Repr::Node(_, node) => tape.gradients(node),
+    let slopes = match loss.repr {
+        Repr::Node(_, node) => tape.gradients(node, inputs),
         Repr::Number(_) | Repr::Failed(_) => vec![None; inputs],
     };
-    slopes.truncate(inputs);
     let gradients = slopes.into_iter().enumerate().map(|(index, slope)| {
         let slope = slope.ok_or_else(|| {
             let allowed = "a loss that depends on them, if only times 0";

@@ -36,8 +36,7 @@ mod tensor;
 mod traced;
 mod var;
 
-mod backward;
-mod forward;
+mod compute;
 mod graph;
 mod op;
 

@@ -1,9 +1,9 @@
 //! Arithmetic between variables and numbers, by value or by reference.
 
 use super::Var;
-use super::op::{Binary, Unary};
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
+use tinkrs_autodiff::{Binary, Unary};
 
 macro_rules! operator {
     ($symbol:literal, $trait:ident::$method:ident, $assign_trait:ident::$assign_method:ident) => {

@@ -1,19 +1,20 @@
 //! The record of what an expression computed.
 //!
-//! Each operation is appended with its value, so gradients need no second evaluation. A tape that
-//! traces appends operations without values: it learns what a loss does, not what it gives.
+//! Each operation is computed as it is appended, on the numeric tape beside it, which takes the
+//! gradients. A tape that traces appends operations without values: it learns what a loss does, not
+//! what it gives.
 //!
 //! Operators cannot return a `Result` and still read like arithmetic, so a tape remembers its
 //! first [`ExpressionError`] and every later operation passes the failure on. Whoever evaluates
 //! the expression asks the tape for it.
 
-use super::backward;
-use super::forward::{evaluate, rank};
+use super::compute::{compute, rank, shape};
 use super::op::{NodeIndex, Op};
 use super::tensor::{Shape, Tensor};
 use std::cell::RefCell;
 use std::fmt;
 use std::panic::Location;
+use tinkrs_autodiff::Id;
 
 /// Why an expression has no value: the operation, where it was written, and what is wrong.
 ///
@@ -79,8 +80,8 @@ pub(super) type Caller = &'static Location<'static>;
 pub(super) struct Node {
     pub(super) op: Op,
     pub(super) rank: u8,
-    /// Absent on a tape that traces.
-    pub(super) value: Option<Tensor>,
+    /// Where its value stands on the numeric tape; absent on a tape that traces.
+    place: Option<Id>,
     /// Whether it depends on an input that gradients are taken by.
     pub(super) needs_gradient: bool,
 }
@@ -89,6 +90,7 @@ pub(super) struct Node {
 pub(super) struct Tape {
     traces: bool,
     nodes: RefCell<Vec<Node>>,
+    numeric: RefCell<tinkrs_autodiff::Tape>,
     error: RefCell<Option<ExpressionError>>,
 }
 
@@ -98,6 +100,7 @@ impl Tape {
         Self {
             traces: false,
             nodes: RefCell::default(),
+            numeric: RefCell::default(),
             error: RefCell::default(),
         }
     }
@@ -117,7 +120,7 @@ impl Tape {
     /// Appends an input that gradients are taken by.
     pub(super) fn input(&self, value: Tensor) -> NodeIndex {
         let op = Op::Input(self.nodes.borrow().len());
-        self.append(op, value.shape().rank(), Some(value), true)
+        self.append_value(op, value, true)
     }
 
     /// Appends an input of a trace.
@@ -128,7 +131,7 @@ impl Tape {
 
     /// Appends numbers that no gradient is taken by.
     pub(super) fn constant(&self, value: Tensor) -> NodeIndex {
-        self.append(Op::Constant, value.shape().rank(), Some(value), false)
+        self.append_value(Op::Constant, value, false)
     }
 
     /// Appends an operation on earlier ones.
@@ -138,19 +141,19 @@ impl Tape {
     pub(super) fn apply(&self, op: Op) -> Result<NodeIndex, String> {
         let nodes = self.nodes.borrow();
         let rank = rank(&op, |node| nodes[node].rank)?;
-        let value = if self.traces {
+        let place = if self.traces {
             None
         } else {
-            let value_of = |node: NodeIndex| {
-                let value = nodes[node].value.as_ref();
-                value.expect("a tape that computes has every value")
+            let place_of = |node: NodeIndex| {
+                let place = nodes[node].place;
+                place.expect("a tape that computes has every value")
             };
-            Some(evaluate(&op, value_of)?)
+            Some(compute(&op, &mut self.numeric.borrow_mut(), place_of)?)
         };
         let needs_gradient =
             op.arguments().any(|node| nodes[node].needs_gradient) && !matches!(op, Op::Detach(_));
         drop(nodes);
-        Ok(self.append(op, rank, value, needs_gradient))
+        Ok(self.append(op, rank, place, needs_gradient))
     }
 
     /// Records a failure, unless there was one before: later ones follow from the first.
@@ -168,30 +171,53 @@ impl Tape {
 
     /// Returns a shape, unless the tape only records.
     pub(super) fn shape(&self, node: NodeIndex) -> Option<Shape> {
-        let nodes = self.nodes.borrow();
-        nodes[node].value.as_ref().map(Tensor::shape)
+        let place = self.nodes.borrow()[node].place;
+        place.map(|place| shape(&self.numeric.borrow(), place))
     }
 
     /// Returns a value, unless the tape only records.
     pub(super) fn value(&self, node: NodeIndex) -> Option<Tensor> {
-        self.nodes.borrow()[node].value.clone()
+        let place = self.nodes.borrow()[node].place?;
+        let numeric = self.numeric.borrow();
+        let values = numeric.tensor(place).values.clone();
+        Some(Tensor::filled(shape(&numeric, place), values))
     }
 
-    /// Returns the derivatives of a scalar by each node that is an input.
-    pub(super) fn gradients(&self, loss: NodeIndex) -> Vec<Option<Vec<f64>>> {
-        backward::gradients(&self.nodes.borrow(), loss)
+    /// Returns the derivatives of a scalar by the first `inputs` nodes, where it depends on them.
+    pub(super) fn gradients(&self, loss: NodeIndex, inputs: usize) -> Vec<Option<Vec<f64>>> {
+        let nodes = self.nodes.borrow();
+        let Some(loss) = nodes[loss].place else {
+            return vec![None; inputs];
+        };
+        let mut slopes = self.numeric.borrow().gradients(loss);
+        let mut slope_of = |node: &Node| node.place.and_then(|place| slopes[place].take());
+        nodes.iter().take(inputs).map(&mut slope_of).collect()
     }
 
     pub(super) fn into_nodes(self) -> Vec<Node> {
         self.nodes.into_inner()
     }
 
-    fn append(&self, op: Op, rank: u8, value: Option<Tensor>, needs_gradient: bool) -> NodeIndex {
+    fn append_value(&self, op: Op, value: Tensor, needs_gradient: bool) -> NodeIndex {
+        let rank = value.shape().rank();
+        let mut numeric = self.numeric.borrow_mut();
+        let value = value.into_numeric();
+        let place = if needs_gradient {
+            numeric.variable(value)
+        } else {
+            numeric.constant(value)
+        };
+        let place = place.expect("a tape without a limit takes any tensor of two dimensions");
+        drop(numeric);
+        self.append(op, rank, Some(place), needs_gradient)
+    }
+
+    fn append(&self, op: Op, rank: u8, place: Option<Id>, needs_gradient: bool) -> NodeIndex {
         let mut nodes = self.nodes.borrow_mut();
         nodes.push(Node {
             op,
             rank,
-            value,
+            place,
             needs_gradient,
         });
         nodes.len() - 1

@@ -47,14 +47,6 @@ impl Shape {
         }
     }
 
-    /// Returns the shape without its last dimension.
-    pub(super) fn without_last(self) -> Self {
-        match self {
-            Self::Scalar | Self::Vector(_) => Self::Scalar,
-            Self::Matrix(rows, _) => Self::Vector(rows),
-        }
-    }
-
     fn from_dimensions(dimensions: &[usize]) -> Result<Self, InvalidInput> {
         match *dimensions {
             [] => Ok(Self::Scalar),
@@ -122,6 +114,16 @@ impl Tensor {
     pub(super) fn filled(shape: Shape, values: Vec<f64>) -> Self {
         debug_assert_eq!(shape.len(), values.len());
         Self { shape, values }
+    }
+
+    /// Hands the numbers to the numeric tape.
+    pub(super) fn into_numeric(self) -> tinkrs_autodiff::Tensor {
+        let sizes = match self.shape {
+            Shape::Scalar => Vec::new(),
+            Shape::Vector(length) => vec![length],
+            Shape::Matrix(rows, columns) => vec![rows, columns],
+        };
+        tinkrs_autodiff::Tensor::new(sizes, self.values, tinkrs_autodiff::Dtype::Float)
     }
 
     /// Returns the shape.

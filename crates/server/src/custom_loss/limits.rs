@@ -14,7 +14,5 @@ pub(super) const TEXT_BYTES: usize = 256;
 pub(super) const ITEMS: usize = 1024;
 /// How deep arguments may be nested.
 pub(super) const DEPTH: usize = 8;
-/// Dimensions of a tensor.
-pub(super) const RANK: usize = 6;
 /// Numbers that all tensors of one run may hold: 512 MiB.
 pub(super) const CELLS: usize = 1 << 26;

@@ -8,18 +8,16 @@
 //!
 //! 1. `program`: the graph, checked and decoded;
 //! 2. `functions`: what may be called, each with its parameters;
-//! 3. `value`, `tensor`, `element`: numbers, tensors and functions of single numbers;
-//! 4. `tape`: the record of a run, and its gradients.
+//! 3. `value`: what arguments and results are.
+//!
+//! The tape that it runs on is [`tinkrs_autodiff`]'s.
 //!
 //! Everything is computed in `f64`. The sizes of datums are not known when a loss is created, so
 //! that is tried with small ones: whatever would go wrong with datums of any size is refused then.
 
-mod element;
 mod functions;
 mod limits;
 mod program;
-mod tape;
-mod tensor;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -30,32 +28,9 @@ use tinkrs_types::protocol::key;
 use tinkrs_types::tensor::TensorValues;
 use tinkrs_types::{Datum, InvalidInput, TensorData};
 
+use tinkrs_autodiff::{Dtype, Error, Tensor, size};
+
 use program::{Output, Program};
-use tensor::{Dtype, Tensor};
-
-/// Why a node could not be computed.
-#[derive(Clone, Debug, PartialEq)]
-enum Failure {
-    /// It is wrong for datums of any size.
-    Kind(String),
-    /// It may be right for datums of other sizes.
-    Size(String),
-}
-
-impl Failure {
-    fn reason(self) -> String {
-        match self {
-            Self::Kind(reason) | Self::Size(reason) => reason,
-        }
-    }
-
-    fn at(self, place: &str) -> Self {
-        match self {
-            Self::Kind(reason) => Self::Kind(format!("{place}: {reason}")),
-            Self::Size(reason) => Self::Size(format!("{place}: {reason}")),
-        }
-    }
-}
 
 /// A loss that a client uploaded, ready to run.
 #[derive(Debug)]
@@ -96,33 +71,34 @@ impl CustomLoss {
     }
 
     /// Reads what the loss takes, the log-probabilities first.
-    fn tensors(&self, logprobs: &[f32], datum: &Datum) -> Result<Vec<Tensor>, Failure> {
+    fn tensors(&self, logprobs: &[f32], datum: &Datum) -> Result<Vec<Tensor>, Error> {
         let shape = datum.target_tokens().map(shape_of).unwrap_or_default();
-        if tensor::size(&shape) != logprobs.len() {
+        if size(&shape) != logprobs.len() {
             let count = logprobs.len();
             let reason = format!("{count} log-probabilities for targets of shape {shape:?}");
-            return Err(Failure::Size(reason));
+            return Err(Error::Size(reason));
         }
         let logprobs = logprobs.iter().copied().map(f64::from).collect();
         let mut inputs = vec![Tensor::new(shape, logprobs, Dtype::Float)];
         for (name, _) in self.keys().skip(1) {
             let found = datum.loss_fn_inputs().get(name);
-            let missing = || Failure::Size(format!("the datum has no `{name}`"));
+            let missing = || Error::Size(format!("the datum has no `{name}`"));
             inputs.push(read(found.ok_or_else(missing)?));
         }
         Ok(inputs)
     }
 
-    fn run(&self, inputs: Vec<Tensor>) -> Result<CustomOutput, Failure> {
+    fn run(&self, inputs: Vec<Tensor>) -> Result<CustomOutput, Error> {
         let Output {
             tape,
             logprobs,
             loss,
             metrics,
         } = self.program.run(inputs)?;
+        let gradient = tape.gradients(loss)[logprobs].take();
         Ok(CustomOutput {
             loss: tape.tensor(loss).values[0],
-            gradient: tape.gradient(loss, logprobs),
+            gradient: gradient.unwrap_or_else(|| vec![0.0; tape.tensor(logprobs).len()]),
             metrics,
         })
     }
@@ -144,15 +120,15 @@ impl CustomLoss {
     fn try_small(&self) -> Result<(), InvalidInput> {
         let small = |input: &CustomLossInput| {
             let shape = [5, 3][..usize::from(input.rank)].to_vec();
-            Tensor::new(shape.clone(), vec![0.5; tensor::size(&shape)], Dtype::Float)
+            Tensor::new(shape.clone(), vec![0.5; size(&shape)], Dtype::Float)
         };
         let refused = |reason: String| InvalidInput::new("graph", reason, "what can be computed");
         match self.program.run(self.inputs.iter().map(small).collect()) {
             Ok(output) if !output.tape.needs_gradient(output.loss) => Err(refused(
                 "a loss that does not depend on `logprobs`".to_owned(),
             )),
-            Ok(_) | Err(Failure::Size(_)) => Ok(()),
-            Err(Failure::Kind(reason)) => Err(refused(reason)),
+            Ok(_) | Err(Error::Size(_)) => Ok(()),
+            Err(Error::Kind(reason)) => Err(refused(reason)),
         }
     }
 }

@@ -8,10 +8,9 @@ use tinkrs_types::custom_loss::{CustomLossGraph, CustomLossInput, CustomLossNode
 use tinkrs_types::protocol::key;
 
 use super::functions::{self, Call, Function};
-use super::tape::{Id, Tape};
-use super::tensor::{Dtype, Tensor};
+use super::limits;
 use super::value::{Number, Value};
-use super::{Failure, limits};
+use tinkrs_autodiff::{Dtype, Error, Id, Tape, Tensor};
 
 /// The steps of a loss, in order. Operands name earlier results by their number.
 #[derive(Debug)]
@@ -126,8 +125,8 @@ impl Program {
     }
 
     /// Runs the steps on the inputs, `logprobs` first.
-    pub(super) fn run(&self, inputs: Vec<Tensor>) -> Result<Output, Failure> {
-        let mut tape = Tape::default();
+    pub(super) fn run(&self, inputs: Vec<Tensor>) -> Result<Output, Error> {
+        let mut tape = Tape::with_limit(limits::CELLS);
         let mut inputs = inputs.into_iter();
         let mut results: Vec<Value> = Vec::with_capacity(self.steps.len());
         for step in &self.steps {
@@ -135,7 +134,7 @@ impl Program {
                 Action::Input(position) => {
                     let tensor = inputs
                         .next()
-                        .ok_or_else(|| Failure::Size("the datum has too few inputs".to_owned()))?;
+                        .ok_or_else(|| Error::Size("the datum has too few inputs".to_owned()))?;
                     match position {
                         0 => tape.variable(tensor),
                         _ => tape.constant(tensor),
@@ -154,7 +153,7 @@ impl Program {
             // Lists of lists could otherwise double with every node.
             if result.items() > limits::ITEMS {
                 let reason = "makes a list of too many items".to_owned();
-                return Err(Failure::Kind(reason).at(&step.place));
+                return Err(Error::Kind(reason).at(&step.place));
             }
             results.push(result);
         }
@@ -162,7 +161,7 @@ impl Program {
         let metric = |(name, result): &(String, usize)| {
             let value = number(&tape, &results[*result]);
             let value = value
-                .ok_or_else(|| Failure::Kind(format!("metric `{name}` is not a single number")))?;
+                .ok_or_else(|| Error::Kind(format!("metric `{name}` is not a single number")))?;
             Ok((name.clone(), value))
         };
         let metrics = self.metrics.iter().map(metric).collect::<Result<_, _>>()?;
@@ -175,16 +174,16 @@ impl Program {
         })
     }
 
-    fn loss(&self, tape: &Tape, results: &[Value]) -> Result<Id, Failure> {
+    fn loss(&self, tape: &Tape, results: &[Value]) -> Result<Id, Error> {
         match results[self.loss] {
             Value::Tensor(id) if tape.shape(id).is_empty() && tape.dtype(id) == Dtype::Float => {
                 Ok(id)
             }
-            Value::Tensor(id) => Err(Failure::Kind(format!(
+            Value::Tensor(id) => Err(Error::Kind(format!(
                 "the loss has shape {:?}; it must be a scalar with a fraction",
                 tape.shape(id)
             ))),
-            ref other => Err(Failure::Kind(format!(
+            ref other => Err(Error::Kind(format!(
                 "the loss is {}; it must be a tensor",
                 other.kind()
             ))),

@@ -2,9 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::Failure;
-use super::tape::Id;
-use super::tensor::{Dtype, Tensor};
+use tinkrs_autodiff::{Dtype, Error, Id, Tensor};
 
 /// A number as Python has it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,12 +53,12 @@ pub(super) enum Arithmetic {
 }
 
 /// Applies an operator as Python does: whole numbers stay whole, except in a division.
-pub(super) fn calculate(operator: Arithmetic, a: Number, b: Number) -> Result<Number, Failure> {
+pub(super) fn calculate(operator: Arithmetic, a: Number, b: Number) -> Result<Number, Error> {
     use Arithmetic::{Add, FloorDiv, Mod, Mul, Pow, Sub, TrueDiv};
 
     let (x, y) = (a.float(), b.float());
     if y == 0.0 && matches!(operator, TrueDiv | FloorDiv | Mod) {
-        return Err(Failure::Size("divides by zero".to_owned()));
+        return Err(Error::Size("divides by zero".to_owned()));
     }
     if let (Some(a), Some(b)) = (a.int(), b.int()) {
         let whole = match operator {
@@ -81,7 +79,7 @@ pub(super) fn calculate(operator: Arithmetic, a: Number, b: Number) -> Result<Nu
             Pow if b >= 0 => u32::try_from(b).ok().and_then(|b| a.checked_pow(b)),
             Pow | TrueDiv => return Ok(Number::Float(fraction(operator, x, y))),
         };
-        let too_large = || Failure::Size("computes a whole number that is too large".to_owned());
+        let too_large = || Error::Size("computes a whole number that is too large".to_owned());
         return whole.map(Number::Int).ok_or_else(too_large);
     }
     Ok(Number::Float(fraction(operator, x, y)))

@@ -27,7 +27,7 @@ fn evaluate(
     let value = loss.value();
     assert_eq!(tape.error(), None);
     let gradients = match loss.repr {
-        super::var::Repr::Node(_, node) => tape.gradients(node),
+        super::var::Repr::Node(_, node) => tape.gradients(node, inputs.len()),
         _ => Vec::new(),
     };
     let gradient = |index: usize| match gradients.get(index) {

@@ -1,11 +1,9 @@
 //! Functions of two tensors, element by element, and the operators of Python.
 
 use super::{Call, Function, Result, function};
-use crate::custom_loss::element::{Binary, Unary};
-use crate::custom_loss::tape::Id;
-use crate::custom_loss::tensor::Dtype;
+use crate::custom_loss::value;
 use crate::custom_loss::value::{Arithmetic, Comparison, Number, Value, calculate, modulo};
-use crate::custom_loss::{Failure, value};
+use tinkrs_autodiff::{Binary, Dtype, Error, Id, Unary};
 
 /// An operator that makes `x += y` of `x + y`.
 const fn in_place(name: &'static str, run: fn(&mut Call<'_>) -> Result) -> Function {
@@ -245,7 +243,7 @@ impl Call<'_> {
         let id = self.operand(index)?;
         match self.tape.dtype(id) {
             Dtype::Bool => Ok(id),
-            _ => Err(Failure::Kind(
+            _ => Err(Error::Kind(
                 "a mask has to hold truth values: compare it, as in mask != 0, or call .bool()"
                     .to_owned(),
             )),
@@ -258,7 +256,7 @@ fn absolute(c: &mut Call<'_>) -> Result {
         Some(Value::Number(Number::Float(x))) => Ok(Value::Number(Number::Float(x.abs()))),
         Some(Value::Number(number)) => {
             let whole = number.int().and_then(i64::checked_abs);
-            let too_large = || Failure::Size("is too large".to_owned());
+            let too_large = || Error::Size("is too large".to_owned());
             whole
                 .map(Number::Int)
                 .map(Value::Number)

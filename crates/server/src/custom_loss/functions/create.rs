@@ -1,8 +1,8 @@
 //! New tensors.
 
 use super::{Call, Function, Result, function};
-use crate::custom_loss::tensor::{Dtype, Tensor, size};
 use crate::custom_loss::value::{Number, Value};
+use tinkrs_autodiff::{Dtype, Tensor, size};
 
 pub(super) const TABLE: &[Function] = &[
     function("t", "zeros_like", LIKE, |c| c.like(Some(0.0), 1)),

@@ -1,10 +1,8 @@
 //! Functions of each element.
 
 use super::{Call, Function, Result, function};
-use crate::custom_loss::element::{Binary, Unary};
-use crate::custom_loss::tape::Id;
-use crate::custom_loss::tensor::Dtype;
 use crate::custom_loss::value::Value;
+use tinkrs_autodiff::{Binary, Dtype, Id, Unary};
 
 pub(super) const TABLE: &[Function] = &[
     function("tm", "exp", "input out!", |c| c.unary(Unary::Exp)),
@@ -57,7 +55,7 @@ pub(super) const TABLE: &[Function] = &[
         c.where_positive(x, x, below)
     }),
     function("f", "hardtanh", "input min_val? max_val? inplace!", |c| {
-        let (min, max) = (c.number(1)?.unwrap_or(-1.0), c.number(2)?.unwrap_or(1.0));
+        let (min, max) = (c.number(1)?.or(Some(-1.0)), c.number(2)?.or(Some(1.0)));
         c.unary(Unary::Clamp { min, max })
     }),
     function("tm", "clamp clip", "input min? max? out!", clamp),
@@ -177,8 +175,7 @@ fn clamp(c: &mut Call<'_>) -> Result {
     let mut x = c.tensor(0)?;
     let is_tensor = |value: Option<&Value>| matches!(value, Some(Value::Tensor(_)));
     if !is_tensor(c.value(1)) && !is_tensor(c.value(2)) {
-        let min = c.number(1)?.unwrap_or(f64::NEG_INFINITY);
-        let max = c.number(2)?.unwrap_or(f64::INFINITY);
+        let (min, max) = (c.number(1)?, c.number(2)?);
         let is_whole = |value: Option<&Value>| match value {
             Some(Value::Number(number)) => number.int().is_some(),
             _ => true,

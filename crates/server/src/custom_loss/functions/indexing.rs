@@ -1,11 +1,9 @@
 //! Picking parts: `x[...]` and its relatives.
 
 use super::{Call, Function, Result, axis_of, function};
-use crate::custom_loss::element::Binary;
-use crate::custom_loss::tape::Id;
-use crate::custom_loss::tensor::{Cells, Dtype, Lines, size, strides, together};
+use crate::custom_loss::limits;
 use crate::custom_loss::value::{Number, Value};
-use crate::custom_loss::{Failure, limits};
+use tinkrs_autodiff::{Binary, Cells, Dtype, Error, Id, Lines, size, strides, together};
 
 pub(super) const TABLE: &[Function] = &[
     function("o", "getitem", "input index", getitem),
@@ -86,7 +84,7 @@ pub(super) const TABLE: &[Function] = &[
         let axis = c.axis(1, c.rank(x))?.unwrap_or(0);
         let length = c.tape.shape(x).get(axis).copied().unwrap_or(0);
         if length > limits::ITEMS {
-            return Err(Failure::Size(format!("{length} parts are too many")));
+            return Err(Error::Size(format!("{length} parts are too many")));
         }
         let rows = (0..length).map(|index| c.row(x, axis, index as i64).map(Value::Tensor));
         rows.collect::<Result<_>>().map(Value::List)
@@ -99,7 +97,7 @@ impl Call<'_> {
         let mut shape = self.tape.shape(x).to_vec();
         if shape.is_empty() {
             let reason = "a scalar has no parts".to_owned();
-            return Err(Failure::Kind(reason));
+            return Err(Error::Kind(reason));
         }
         let lines = Lines::new(&shape, axis);
         shape[axis] = places.len();
@@ -132,7 +130,7 @@ impl Call<'_> {
     fn split(&mut self, x: Id, axis: usize, each: usize) -> Result {
         let length = self.tape.shape(x).get(axis).copied().unwrap_or(1);
         if length.div_ceil(each) > limits::ITEMS {
-            return Err(Failure::Size("so many parts are too many".to_owned()));
+            return Err(Error::Size("so many parts are too many".to_owned()));
         }
         let places: Vec<usize> = (0..length).collect();
         let parts = places.chunks(each).map(|part| self.along(x, axis, part));
@@ -146,7 +144,7 @@ impl Call<'_> {
         let listed = self.tape.tensor(index);
         if listed.dtype != Dtype::Int {
             let reason = "an index has to hold whole numbers: call .long()".to_owned();
-            return Err(Failure::Kind(reason));
+            return Err(Error::Kind(reason));
         }
         let places = listed
             .values
@@ -164,7 +162,7 @@ impl Call<'_> {
     fn masked(&mut self, x: Id, mask: Id) -> Result<Id> {
         if self.tape.dtype(mask) != Dtype::Bool {
             let reason = "a mask has to hold truth values: compare it, as in mask != 0";
-            return Err(Failure::Kind(reason.to_owned()));
+            return Err(Error::Kind(reason.to_owned()));
         }
         let shape = together(self.tape.shape(x), self.tape.shape(mask))?;
         self.tape.check_size(size(&shape))?;
@@ -191,9 +189,9 @@ fn getitem(c: &mut Call<'_>) -> Result {
             let (mask, x) = (c.tape.shape(mask), c.tape.shape(x));
             let reason = format!("a mask of shape {mask:?} for a tensor of shape {x:?}");
             return Err(if mask.len() == x.len() {
-                Failure::Size(reason)
+                Error::Size(reason)
             } else {
-                Failure::Kind(format!("{reason}: they have to be the same"))
+                Error::Kind(format!("{reason}: they have to be the same"))
             });
         }
         return c.masked(x, mask).map(Value::Tensor);
@@ -209,7 +207,7 @@ fn getitem(c: &mut Call<'_>) -> Result {
     let rank = c.rank(x);
     if used > rank {
         let reason = format!("{used} indices for a tensor of rank {rank}");
-        return Err(Failure::Kind(reason));
+        return Err(Error::Kind(reason));
     }
     let (mut x, mut axis) = (x, 0);
     let mut tensors = 0;
@@ -234,7 +232,7 @@ fn getitem(c: &mut Call<'_>) -> Result {
                 tensors += 1;
                 if tensors > 1 {
                     let reason = "only one dimension can be indexed by a tensor";
-                    return Err(Failure::Kind(reason.to_owned()));
+                    return Err(Error::Kind(reason.to_owned()));
                 }
                 x = c.picked(x, axis, index)?;
                 axis += c.rank(index);
@@ -252,7 +250,7 @@ fn item(items: &[Value], index: &Value) -> Result {
             let index = number.int().unwrap_or_default();
             // How many items there are does not depend on sizes.
             let place = place(index, items.len());
-            let place = place.map_err(|failure| Failure::Kind(failure.reason()))?;
+            let place = place.map_err(|failure| Error::Kind(failure.reason()))?;
             Ok(items[place].clone())
         }
         Value::Slice(bounds) => {
@@ -264,7 +262,7 @@ fn item(items: &[Value], index: &Value) -> Result {
                     .collect(),
             ))
         }
-        _ => Err(Failure::Kind(
+        _ => Err(Error::Kind(
             "a tuple is indexed by a whole number or a slice".to_owned(),
         )),
     }
@@ -279,7 +277,7 @@ fn place(index: i64, length: usize) -> Result<usize> {
     let place = usize::try_from(from_start)
         .ok()
         .filter(|place| *place < length);
-    place.ok_or_else(|| Failure::Size(format!("there is no index {index} among {length}")))
+    place.ok_or_else(|| Error::Size(format!("there is no index {index} among {length}")))
 }
 
 /// The places that `start:stop:step` stands for.
@@ -292,7 +290,7 @@ fn slice_places(bounds: &[Value; 3], length: usize) -> Result<Vec<usize>> {
                 "a bound of a slice is {}, expected a whole number",
                 other.kind()
             );
-            Err(Failure::Kind(reason))
+            Err(Error::Kind(reason))
         }
     };
     let bound = |value: Option<i64>, missing: usize| match value {
@@ -306,7 +304,7 @@ fn slice_places(bounds: &[Value; 3], length: usize) -> Result<Vec<usize>> {
     let (start, stop) = (bound(number(start)?, 0), bound(number(stop)?, length));
     match number(step)?.map_or(Ok(1), usize::try_from) {
         Ok(step) if step > 0 => Ok((start..stop.max(start)).step_by(step).collect()),
-        _ => Err(Failure::Kind(
+        _ => Err(Error::Kind(
             "the step of a slice has to be above 0".to_owned(),
         )),
     }
@@ -320,12 +318,12 @@ fn gather(c: &mut Call<'_>) -> Result {
     let listed = c.tape.tensor(index).clone();
     if listed.dtype != Dtype::Int || listed.rank() != shape.len() || shape.is_empty() {
         let reason = "an index has to hold whole numbers and have the rank of the tensor";
-        return Err(Failure::Kind(reason.to_owned()));
+        return Err(Error::Kind(reason.to_owned()));
     }
     let fits = |(other, (index, size)): (usize, (&usize, &usize))| other == axis || index <= size;
     if !listed.shape.iter().zip(&shape).enumerate().all(fits) {
         let reason = format!("an index of shape {:?} for {shape:?}", listed.shape);
-        return Err(Failure::Size(reason));
+        return Err(Error::Size(reason));
     }
     let (of_index, of_x) = (strides(&listed.shape), strides(&shape));
     let cell = |(cell, index): (usize, &f64)| {

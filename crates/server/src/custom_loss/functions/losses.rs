@@ -1,9 +1,7 @@
 //! The losses of `torch.nn.functional` that compare two tensors element by element.
 
 use super::{Call, Function, Result, function};
-use crate::custom_loss::element::{Binary, Unary};
-use crate::custom_loss::tape::Id;
-use crate::custom_loss::tensor::Dtype;
+use tinkrs_autodiff::{Binary, Dtype, Id, Unary};
 
 pub(super) const TABLE: &[Function] = &[
     function(

@@ -24,14 +24,12 @@ mod shape;
 
 use tinkrs_types::InvalidInput;
 
-use super::Failure;
 use super::program::Operand;
-use super::tape::{Id, Tape};
-use super::tensor::{Dtype, Tensor};
 use super::value::{Number, Value};
+use tinkrs_autodiff::{Dtype, Error, Id, Tape, Tensor};
 
 /// The result of a call.
-type Result<T = Value> = std::result::Result<T, Failure>;
+type Result<T = Value> = std::result::Result<T, Error>;
 
 /// A function that graphs may call.
 pub(super) struct Function {
@@ -242,7 +240,7 @@ impl<'a> Call<'a> {
     fn wrong<T>(&self, index: usize, expected: &str) -> Result<T> {
         let name = self.function.parameters().nth(index).map(Parameter::name);
         let found = self.value(index).map_or("nothing", Value::kind);
-        Err(Failure::Kind(format!(
+        Err(Error::Kind(format!(
             "`{}` is {found}, expected {expected}",
             name.unwrap_or_default()
         )))
@@ -376,7 +374,7 @@ fn axis_of(axis: i64, rank: usize) -> Result<usize> {
     let from_start = if axis < 0 { axis + count } else { axis };
     match (0..count).contains(&from_start) {
         true => Ok(from_start as usize),
-        false => Err(Failure::Kind(format!(
+        false => Err(Error::Kind(format!(
             "there is no dimension {axis} in a tensor of rank {rank}"
         ))),
     }

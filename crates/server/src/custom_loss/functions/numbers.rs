@@ -3,8 +3,8 @@
 //! PyTorch would take a tensor here too, and lose its gradient without a word; here it is refused.
 
 use super::{Call, Function, Result, function};
-use crate::custom_loss::Failure;
 use crate::custom_loss::value::{Number, Value};
+use tinkrs_autodiff::Error;
 
 pub(super) const TABLE: &[Function] = &[
     function("n", "exp", "x", |c| c.calculated(f64::exp)),
@@ -41,7 +41,7 @@ impl Call<'_> {
         let x = self.scalar(0)?;
         let y = function(x);
         match y.is_nan() && !x.is_nan() {
-            true => Err(Failure::Size(format!("{x} is outside its domain"))),
+            true => Err(Error::Size(format!("{x} is outside its domain"))),
             false => Ok(Value::Number(Number::Float(y))),
         }
     }
@@ -50,7 +50,7 @@ impl Call<'_> {
         let rounded = function(self.scalar(0)?);
         match rounded.abs() < 2_f64.powi(53) {
             true => Ok(Value::Number(Number::Int(rounded as i64))),
-            false => Err(Failure::Size(format!("{rounded} is not a whole number"))),
+            false => Err(Error::Size(format!("{rounded} is not a whole number"))),
         }
     }
 }

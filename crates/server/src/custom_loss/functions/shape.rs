@@ -1,10 +1,8 @@
 //! Shapes: asking for them, changing them, joining tensors.
 
 use super::{Call, Function, Result, axis_of, function};
-use crate::custom_loss::Failure;
-use crate::custom_loss::tape::Id;
-use crate::custom_loss::tensor::{Cells, size, strides, together, walk};
 use crate::custom_loss::value::{Number, Value};
+use tinkrs_autodiff::{Cells, Error, Id, size, strides, together, walk};
 
 pub(super) const TABLE: &[Function] = &[
     function("b", "getattr", "input name", attribute),
@@ -14,7 +12,7 @@ pub(super) const TABLE: &[Function] = &[
             None => Ok(Value::shape(c.tape.shape(x))),
             Some(axis) => match c.tape.shape(x).get(axis) {
                 Some(size) => Ok(Value::int(*size)),
-                None => Err(Failure::Kind("a scalar has no size".to_owned())),
+                None => Err(Error::Kind("a scalar has no size".to_owned())),
             },
         }
     }),
@@ -152,7 +150,7 @@ impl Call<'_> {
         if size(&shape) != self.tape.tensor(x).len() {
             let old = self.tape.shape(x);
             let reason = format!("shape {old:?} cannot become {shape:?}");
-            return Err(Failure::Size(reason));
+            return Err(Error::Size(reason));
         }
         self.tape.reshape(x, shape)
     }
@@ -175,7 +173,7 @@ impl Call<'_> {
         let old = self.tape.shape(x);
         if together(old, &shape)? != shape {
             let reason = format!("shape {old:?} cannot be repeated to {shape:?}");
-            return Err(Failure::Size(reason));
+            return Err(Error::Size(reason));
         }
         self.tape.check_size(size(&shape))?;
         let cells = Cells::broadcast(old, &shape);
@@ -193,9 +191,7 @@ fn attribute(c: &mut Call<'_>) -> Result {
         return match (name.as_str(), pair.as_slice()) {
             ("values", [values @ Value::Tensor(_), _]) => Ok(values.clone()),
             ("indices", [_, indices @ Value::Tensor(_)]) => Ok(indices.clone()),
-            _ => Err(Failure::Kind(format!(
-                "there is no attribute `{name}` here"
-            ))),
+            _ => Err(Error::Kind(format!("there is no attribute `{name}` here"))),
         };
     }
     let x = c.tensor(0)?;
@@ -207,7 +203,7 @@ fn attribute(c: &mut Call<'_>) -> Result {
         "requires_grad" => Ok(Value::Number(Number::Bool(c.tape.needs_gradient(x)))),
         "T" | "mT" => c.reversed(x).map(Value::Tensor),
         "data" => c.tape.detach(x).map(Value::Tensor),
-        _ => Err(Failure::Kind(format!(
+        _ => Err(Error::Kind(format!(
             "attribute `{name}` of a tensor is not supported in a custom loss"
         ))),
     }
@@ -248,7 +244,7 @@ fn joined(c: &mut Call<'_>, is_new: bool) -> Result {
     let mut shape = c.tape.shape(*first).to_vec();
     let rank = shape.len() + usize::from(is_new);
     if rank == 0 {
-        return Err(Failure::Kind(
+        return Err(Error::Kind(
             "scalars cannot be joined: stack them".to_owned(),
         ));
     }
@@ -265,11 +261,11 @@ fn joined(c: &mut Call<'_>, is_new: bool) -> Result {
         let fits = |(dimension, (a, b)): (usize, (&usize, &usize))| dimension == axis || a == b;
         if other.len() != rank {
             let reason = "tensors of different ranks cannot be joined";
-            return Err(Failure::Kind(reason.to_owned()));
+            return Err(Error::Kind(reason.to_owned()));
         }
         if !other.iter().zip(&shape).enumerate().all(fits) {
             let reason = format!("shapes {shape:?} and {other:?} cannot be joined");
-            return Err(Failure::Size(reason));
+            return Err(Error::Size(reason));
         }
         lengths.push(other[axis]);
     }

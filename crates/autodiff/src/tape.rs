@@ -9,12 +9,12 @@
 //! finite: a cell that was masked out contributes 0, whatever it holds. (PyTorch makes that case
 //! not-a-number.)
 
-use super::element::{Binary, Unary};
-use super::tensor::{Cells, Dtype, Lines, Tensor, size, together};
-use super::{Failure, limits};
+use crate::Error;
+use crate::element::{Binary, Unary};
+use crate::tensor::{Cells, Dtype, Lines, Tensor, size, together};
 
 /// Where a tensor stands on the tape.
-pub(super) type Id = usize;
+pub type Id = usize;
 
 /// How a tensor was made, as far as gradients are concerned.
 #[derive(Debug)]
@@ -55,44 +55,75 @@ struct Node {
     needs_gradient: bool,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Tape {
+/// The dimensions that a tensor may have.
+const MAX_RANK: usize = 6;
+
+/// Tensors in the order in which they were computed, and how.
+#[derive(Debug)]
+pub struct Tape {
     nodes: Vec<Node>,
+    /// The numbers that all tensors hold, and how many they may hold.
     cells: usize,
+    max_cells: usize,
 }
 
+impl Default for Tape {
+    /// Makes a tape without a limit.
+    fn default() -> Self {
+        Self::with_limit(usize::MAX)
+    }
+}
+
+/// Operations that fail have recorded nothing. Their errors say which shapes or kinds of numbers do
+/// not fit.
+#[expect(clippy::missing_errors_doc, reason = "said once, above")]
 impl Tape {
-    pub(super) fn tensor(&self, id: Id) -> &Tensor {
+    /// Makes a tape whose tensors may hold this many numbers together.
+    pub fn with_limit(max_cells: usize) -> Self {
+        Self {
+            nodes: Vec::new(),
+            cells: 0,
+            max_cells,
+        }
+    }
+
+    /// Returns a tensor.
+    pub fn tensor(&self, id: Id) -> &Tensor {
         &self.nodes[id].tensor
     }
 
-    pub(super) fn shape(&self, id: Id) -> &[usize] {
+    /// Returns the sizes of a tensor's dimensions.
+    pub fn shape(&self, id: Id) -> &[usize] {
         &self.tensor(id).shape
     }
 
-    pub(super) fn dtype(&self, id: Id) -> Dtype {
+    /// Returns what kind of numbers a tensor holds.
+    pub fn dtype(&self, id: Id) -> Dtype {
         self.tensor(id).dtype
     }
 
-    pub(super) fn needs_gradient(&self, id: Id) -> bool {
+    /// Returns whether a tensor depends on a variable.
+    pub fn needs_gradient(&self, id: Id) -> bool {
         self.nodes[id].needs_gradient
     }
 
     /// Adds what gradients are taken by.
-    pub(super) fn variable(&mut self, tensor: Tensor) -> Result<Id, Failure> {
+    pub fn variable(&mut self, tensor: Tensor) -> Result<Id, Error> {
         self.record(tensor, Op::Leaf, true)
     }
 
     /// Adds a tensor without a gradient.
-    pub(super) fn constant(&mut self, tensor: Tensor) -> Result<Id, Failure> {
+    pub fn constant(&mut self, tensor: Tensor) -> Result<Id, Error> {
         self.record(tensor, Op::Leaf, false)
     }
 
-    pub(super) fn detach(&mut self, x: Id) -> Result<Id, Failure> {
+    /// Copies a tensor; no gradient passes through the copy.
+    pub fn detach(&mut self, x: Id) -> Result<Id, Error> {
         self.constant(self.tensor(x).clone())
     }
 
-    pub(super) fn unary(&mut self, function: Unary, x: Id) -> Result<Id, Failure> {
+    /// Applies a function to each element.
+    pub fn unary(&mut self, function: Unary, x: Id) -> Result<Id, Error> {
         let Tensor { shape, values, .. } = self.tensor(x);
         self.check_size(values.len())?;
         let dtype = match function {
@@ -104,11 +135,12 @@ impl Tape {
         self.push(tensor, Op::Unary(function, x), &[x])
     }
 
-    pub(super) fn binary(&mut self, function: Binary, a: Id, b: Id) -> Result<Id, Failure> {
+    /// Applies a function to each pair of elements. Sizes of 1 are repeated.
+    pub fn binary(&mut self, function: Binary, a: Id, b: Id) -> Result<Id, Error> {
         let mut dtype = self.dtype(a).max(self.dtype(b));
         if dtype == Dtype::Bool && function == Binary::Sub {
             let reason = "truth values have no difference: call .float() first";
-            return Err(Failure::Kind(reason.to_owned()));
+            return Err(Error::Kind(reason.to_owned()));
         }
         if function == Binary::Div {
             dtype = Dtype::Float;
@@ -126,25 +158,20 @@ impl Tape {
     }
 
     /// Computes a function of two tensors that has no gradient, such as a comparison.
-    pub(super) fn step(
+    pub fn step(
         &mut self,
         a: Id,
         b: Id,
         dtype: Dtype,
         function: impl Fn(f64, f64) -> f64,
-    ) -> Result<Id, Failure> {
+    ) -> Result<Id, Error> {
         let mut tensor = self.zip(a, b, function)?;
         tensor.dtype = dtype;
         self.constant(tensor)
     }
 
     /// Computes a function of one tensor that has no gradient.
-    pub(super) fn map(
-        &mut self,
-        x: Id,
-        dtype: Dtype,
-        function: impl Fn(f64) -> f64,
-    ) -> Result<Id, Failure> {
+    pub fn map(&mut self, x: Id, dtype: Dtype, function: impl Fn(f64) -> f64) -> Result<Id, Error> {
         self.check_size(self.tensor(x).len())?;
         let mut tensor = self.tensor(x).clone();
         tensor.dtype = dtype;
@@ -153,7 +180,7 @@ impl Tape {
     }
 
     /// Has the cells counted as another kind of numbers. Gradients stay with fractions only.
-    pub(super) fn cast(&mut self, x: Id, dtype: Dtype) -> Result<Id, Failure> {
+    pub fn cast(&mut self, x: Id, dtype: Dtype) -> Result<Id, Error> {
         match (self.dtype(x), dtype) {
             (from, to) if from == to => Ok(x),
             (_, Dtype::Bool) => self.map(x, dtype, |x| f64::from(u8::from(x != 0.0))),
@@ -162,15 +189,19 @@ impl Tape {
         }
     }
 
-    pub(super) fn select(&mut self, mask: Id, on: Id, off: Id) -> Result<Id, Failure> {
+    /// Picks from `on` where the mask is not 0, and from `off` elsewhere.
+    pub fn select(&mut self, mask: Id, on: Id, off: Id) -> Result<Id, Error> {
         let sides = together(self.shape(on), self.shape(off))?;
         let shape = together(self.shape(mask), &sides)?;
         self.check_size(size(&shape))?;
         let [in_mask, in_on, in_off] = [mask, on, off].map(|id| self.cells(id, &shape));
         let [masks, ons, offs] = [mask, on, off].map(|id| &self.tensor(id).values);
-        let pick = |cell| match masks[in_mask.at(cell)] != 0.0 {
-            true => ons[in_on.at(cell)],
-            false => offs[in_off.at(cell)],
+        let pick = |cell| {
+            if masks[in_mask.at(cell)] != 0.0 {
+                ons[in_on.at(cell)]
+            } else {
+                offs[in_off.at(cell)]
+            }
         };
         let values = (0..size(&shape)).map(pick).collect();
         let dtype = self.dtype(on).max(self.dtype(off));
@@ -179,12 +210,7 @@ impl Tape {
     }
 
     /// Makes a tensor of the listed cells of another.
-    pub(super) fn take(
-        &mut self,
-        x: Id,
-        cells: Vec<u32>,
-        shape: Vec<usize>,
-    ) -> Result<Id, Failure> {
+    pub fn take(&mut self, x: Id, cells: Vec<u32>, shape: Vec<usize>) -> Result<Id, Error> {
         self.check_size(cells.len())?;
         let Tensor { values, dtype, .. } = self.tensor(x);
         let values = cells.iter().map(|cell| values[*cell as usize]).collect();
@@ -193,12 +219,7 @@ impl Tape {
     }
 
     /// Adds each cell to the one listed for it.
-    pub(super) fn scatter(
-        &mut self,
-        x: Id,
-        cells: Vec<u32>,
-        shape: Vec<usize>,
-    ) -> Result<Id, Failure> {
+    pub fn scatter(&mut self, x: Id, cells: Vec<u32>, shape: Vec<usize>) -> Result<Id, Error> {
         self.check_size(size(&shape))?;
         let mut values = vec![0.0; size(&shape)];
         for (value, cell) in self.tensor(x).values.iter().zip(&cells) {
@@ -209,21 +230,23 @@ impl Tape {
     }
 
     /// Gives the same cells another shape, which must have as many.
-    pub(super) fn reshape(&mut self, x: Id, shape: Vec<usize>) -> Result<Id, Failure> {
+    pub fn reshape(&mut self, x: Id, shape: Vec<usize>) -> Result<Id, Error> {
         self.check_size(self.tensor(x).len())?;
         let Tensor { values, dtype, .. } = self.tensor(x).clone();
         self.push(Tensor::new(shape, values, dtype), Op::Reshape(x), &[x])
     }
 
     /// Adds all cells.
-    pub(super) fn sum(&mut self, x: Id) -> Result<Id, Failure> {
+    /// Adds all cells.
+    pub fn sum(&mut self, x: Id) -> Result<Id, Error> {
         let tensor = self.tensor(x);
         let dtype = tensor.dtype.max(Dtype::Int);
         let total = Tensor::scalar(tensor.values.iter().sum(), dtype);
         self.push(total, Op::Sum(x), &[x])
     }
 
-    pub(super) fn cumulate(&mut self, x: Id, lines: Lines) -> Result<Id, Failure> {
+    /// Adds up along lines, cell by cell.
+    pub fn cumulate(&mut self, x: Id, lines: Lines) -> Result<Id, Error> {
         self.check_size(self.tensor(x).len())?;
         let mut tensor = self.tensor(x).clone();
         tensor.dtype = tensor.dtype.max(Dtype::Int);
@@ -237,7 +260,7 @@ impl Tape {
     }
 
     /// Puts the cells of several tensors one after the other.
-    pub(super) fn join(&mut self, parts: Vec<Id>) -> Result<Id, Failure> {
+    pub fn join(&mut self, parts: Vec<Id>) -> Result<Id, Error> {
         let tensors = || parts.iter().map(|part| self.tensor(*part));
         self.check_size(tensors().map(Tensor::len).sum())?;
         let values: Vec<_> = tensors()
@@ -249,12 +272,12 @@ impl Tape {
         self.push(tensor, Op::Join(parts), &from)
     }
 
-    /// Returns the derivatives of the scalar at `loss` by the variable `by`.
-    pub(super) fn gradient(&self, loss: Id, by: Id) -> Vec<f64> {
+    /// Returns the derivatives of the scalar at `loss` by each variable that it depends on.
+    pub fn gradients(&self, loss: Id) -> Vec<Option<Vec<f64>>> {
         let mut slopes: Vec<Option<Vec<f64>>> = vec![None; self.nodes.len()];
         slopes[loss] = Some(vec![1.0]);
         for id in (0..=loss).rev() {
-            if id == by || !self.nodes[id].needs_gradient {
+            if matches!(self.nodes[id].op, Op::Leaf) {
                 continue;
             }
             // Taken, not borrowed: nothing reads it again, and long sequences make it large.
@@ -269,8 +292,7 @@ impl Tape {
                 );
             }
         }
-        let zeros = || vec![0.0; self.tensor(by).len()];
-        slopes[by].take().unwrap_or_else(zeros)
+        slopes
     }
 
     fn propagate(&self, id: Id, slope: &[f64], into: &mut Slopes<'_>) {
@@ -302,9 +324,9 @@ impl Tape {
                 let (in_mask, masks) = (self.cells(*mask, shape), &self.tensor(*mask).values);
                 for (side, wanted) in [(*on, true), (*off, false)] {
                     let cells = self.cells(side, shape);
-                    let picked = |cell: usize| match (masks[in_mask.at(cell)] != 0.0) == wanted {
-                        true => slope[cell],
-                        false => 0.0,
+                    let picked = |cell: usize| {
+                        let is_picked = (masks[in_mask.at(cell)] != 0.0) == wanted;
+                        if is_picked { slope[cell] } else { 0.0 }
                     };
                     into.add(side, &cells, picked, slope.len());
                 }
@@ -343,7 +365,7 @@ impl Tape {
         }
     }
 
-    fn zip(&self, a: Id, b: Id, function: impl Fn(f64, f64) -> f64) -> Result<Tensor, Failure> {
+    fn zip(&self, a: Id, b: Id, function: impl Fn(f64, f64) -> f64) -> Result<Tensor, Error> {
         let shape = together(self.shape(a), self.shape(b))?;
         let size = size(&shape);
         self.check_size(size)?;
@@ -358,18 +380,18 @@ impl Tape {
         Cells::broadcast(self.shape(id), out)
     }
 
-    fn push(&mut self, tensor: Tensor, op: Op, from: &[Id]) -> Result<Id, Failure> {
+    fn push(&mut self, tensor: Tensor, op: Op, from: &[Id]) -> Result<Id, Error> {
         let needs_gradient =
             tensor.dtype == Dtype::Float && from.iter().any(|id| self.needs_gradient(*id));
         let op = if needs_gradient { op } else { Op::Leaf };
         self.record(tensor, op, needs_gradient)
     }
 
-    fn record(&mut self, tensor: Tensor, op: Op, needs_gradient: bool) -> Result<Id, Failure> {
+    fn record(&mut self, tensor: Tensor, op: Op, needs_gradient: bool) -> Result<Id, Error> {
         self.check_size(tensor.len())?;
-        if tensor.rank() > limits::RANK {
-            let reason = format!("a tensor may have {} dimensions", limits::RANK);
-            return Err(Failure::Kind(reason));
+        if tensor.rank() > MAX_RANK {
+            let reason = format!("a tensor may have {MAX_RANK} dimensions");
+            return Err(Error::Kind(reason));
         }
         self.cells += tensor.len();
         self.nodes.push(Node {
@@ -380,15 +402,14 @@ impl Tape {
         Ok(self.nodes.len() - 1)
     }
 
-    /// Refuses a tensor that would take more memory than a loss may use. Called before the memory is.
-    pub(super) fn check_size(&self, cells: usize) -> Result<(), Failure> {
-        if cells.saturating_add(self.cells) <= limits::CELLS {
+    /// Refuses a tensor that would take more memory than the tape may use. Called before the memory is.
+    pub fn check_size(&self, cells: usize) -> Result<(), Error> {
+        if cells.saturating_add(self.cells) <= self.max_cells {
             return Ok(());
         }
-        Err(Failure::Size(format!(
+        Err(Error::Size(format!(
             "needs {cells} more numbers, after {} so far; a loss may hold {} for one datum",
-            self.cells,
-            limits::CELLS
+            self.cells, self.max_cells
         )))
     }
 }

@@ -1,26 +1,33 @@
 //! Tensors of any rank, and how the cells of one relate to those of another.
 
-use super::Failure;
+use crate::Error;
 
 /// What kind of numbers a tensor holds. Operations on two kinds have the later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Dtype {
+pub enum Dtype {
+    /// Truth values, 0 or 1.
     Bool,
+    /// Whole numbers.
     Int,
+    /// Numbers with a fraction, the only ones that gradients pass through.
     Float,
 }
 
 /// Numbers in row-major order. Whatever their kind, they are kept as `f64`, which holds every
 /// integer that a loss can meaningfully compute with.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Tensor {
-    pub(super) shape: Vec<usize>,
-    pub(super) values: Vec<f64>,
-    pub(super) dtype: Dtype,
+pub struct Tensor {
+    /// The sizes of its dimensions.
+    pub shape: Vec<usize>,
+    /// The numbers.
+    pub values: Vec<f64>,
+    /// What kind of numbers they are.
+    pub dtype: Dtype,
 }
 
 impl Tensor {
-    pub(super) fn new(shape: Vec<usize>, values: Vec<f64>, dtype: Dtype) -> Self {
+    /// Puts numbers into a shape that has as many cells.
+    pub fn new(shape: Vec<usize>, values: Vec<f64>, dtype: Dtype) -> Self {
         debug_assert_eq!(size(&shape), values.len());
         Self {
             shape,
@@ -29,21 +36,26 @@ impl Tensor {
         }
     }
 
-    pub(super) fn scalar(value: f64, dtype: Dtype) -> Self {
+    /// Makes a single number.
+    pub fn scalar(value: f64, dtype: Dtype) -> Self {
         Self::new(Vec::new(), vec![value], dtype)
     }
 
-    pub(super) fn rank(&self) -> usize {
+    /// Returns the number of dimensions.
+    pub fn rank(&self) -> usize {
         self.shape.len()
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// Returns how many numbers there are.
+    #[expect(clippy::len_without_is_empty, reason = "a tensor is not a collection")]
+    pub fn len(&self) -> usize {
         self.values.len()
     }
 }
 
 /// Which cell of a tensor is used for each cell of a larger one.
-pub(super) enum Cells {
+#[derive(Debug)]
+pub enum Cells {
     /// The same one.
     Same,
     /// The only one.
@@ -54,7 +66,7 @@ pub(super) enum Cells {
 
 impl Cells {
     /// Repeats `shape` along the dimensions that it lacks in `out`, which must be its broadcast.
-    pub(super) fn broadcast(shape: &[usize], out: &[usize]) -> Self {
+    pub fn broadcast(shape: &[usize], out: &[usize]) -> Self {
         if shape == out {
             return Self::Same;
         }
@@ -71,7 +83,8 @@ impl Cells {
         Self::Listed(walk(out, &strides))
     }
 
-    pub(super) fn at(&self, cell: usize) -> usize {
+    /// Returns the cell that is used for `cell` of the larger tensor.
+    pub fn at(&self, cell: usize) -> usize {
         match self {
             Self::Same => cell,
             Self::One => 0,
@@ -81,7 +94,7 @@ impl Cells {
 }
 
 /// Returns how many cells a shape has, or a number far above any limit.
-pub(super) fn size(shape: &[usize]) -> usize {
+pub fn size(shape: &[usize]) -> usize {
     if shape.contains(&0) {
         return 0;
     }
@@ -91,7 +104,7 @@ pub(super) fn size(shape: &[usize]) -> usize {
 }
 
 /// Lists, for every cell of `shape` in order, the sum of its coordinates times `strides`.
-pub(super) fn walk(shape: &[usize], strides: &[usize]) -> Vec<u32> {
+pub fn walk(shape: &[usize], strides: &[usize]) -> Vec<u32> {
     let mut cells = vec![0_u32];
     for (&size, &stride) in shape.iter().zip(strides) {
         cells = cells
@@ -103,7 +116,7 @@ pub(super) fn walk(shape: &[usize], strides: &[usize]) -> Vec<u32> {
 }
 
 /// Returns how many cells to skip for a step in each dimension.
-pub(super) fn strides(shape: &[usize]) -> Vec<usize> {
+pub fn strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; shape.len()];
     for axis in (1..shape.len()).rev() {
         strides[axis - 1] = strides[axis] * shape[axis];
@@ -112,7 +125,11 @@ pub(super) fn strides(shape: &[usize]) -> Vec<usize> {
 }
 
 /// Returns the shape that two shapes have together: sizes of 1 are repeated.
-pub(super) fn together(a: &[usize], b: &[usize]) -> Result<Vec<usize>, Failure> {
+///
+/// # Errors
+///
+/// If other sizes differ.
+pub fn together(a: &[usize], b: &[usize]) -> Result<Vec<usize>, Error> {
     let rank = a.len().max(b.len());
     let size = |shape: &[usize], axis: usize| {
         let skipped = rank - shape.len();
@@ -123,7 +140,7 @@ pub(super) fn together(a: &[usize], b: &[usize]) -> Result<Vec<usize>, Failure> 
             (a, b) if a == b => Ok(a),
             (1, b) => Ok(b),
             (a, 1) => Ok(a),
-            _ => Err(Failure::Size(format!(
+            _ => Err(Error::Size(format!(
                 "shapes {a:?} and {b:?} do not fit together"
             ))),
         })
@@ -132,14 +149,18 @@ pub(super) fn together(a: &[usize], b: &[usize]) -> Result<Vec<usize>, Failure> 
 
 /// A tensor seen as lines along one dimension: cell `(o, k, i)` is `(o · length + k) · inner + i`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Lines {
-    pub(super) outer: usize,
-    pub(super) length: usize,
-    pub(super) inner: usize,
+pub struct Lines {
+    /// Cells before the dimension.
+    pub outer: usize,
+    /// Cells along it.
+    pub length: usize,
+    /// Cells behind it.
+    pub inner: usize,
 }
 
 impl Lines {
-    pub(super) fn new(shape: &[usize], axis: usize) -> Self {
+    /// Sees a shape as lines along an axis.
+    pub fn new(shape: &[usize], axis: usize) -> Self {
         // A scalar is a line of one cell.
         if shape.is_empty() {
             return Self {
@@ -155,11 +176,13 @@ impl Lines {
         }
     }
 
-    pub(super) fn cell(self, line: usize, step: usize) -> usize {
+    /// Returns a cell by its line and its place there.
+    pub fn cell(self, line: usize, step: usize) -> usize {
         (line / self.inner * self.length + step) * self.inner + line % self.inner
     }
 
-    pub(super) fn count(self) -> usize {
+    /// Returns how many lines there are.
+    pub fn count(self) -> usize {
         self.outer * self.inner
     }
 }

@@ -1,33 +1,58 @@
 //! Functions of single numbers: their values and slopes.
 //!
-//! Where a function has a kink, the slope is the one that PyTorch chooses. So it is in the tables of
-//! `tinkrs::autodiff`, which has other functions for its own losses: a loss has the same gradient
-//! whether the client or the server computes it. The two have no crate in common that computes.
+//! Where a function has a kink, the slope is the one that PyTorch chooses, except that
+//! [`Unary::Clamp`] passes the gradient at its bounds, too: an element that starts out on a bound can
+//! leave it.
 
 /// A function of each element.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Unary {
+pub enum Unary {
+    /// `−x`.
     Neg,
+    /// `eˣ`.
     Exp,
+    /// `eˣ − 1`, exact for small `x`.
     ExpM1,
+    /// `ln x`.
     Ln,
+    /// `ln(1 + x)`, exact for small `x`.
     Ln1p,
+    /// `√x`.
     Sqrt,
+    /// `|x|`, with the slope 0 at 0.
     Abs,
+    /// `1 / (1 + e⁻ˣ)`.
     Sigmoid,
+    /// `ln(1 / (1 + e⁻ˣ))`.
     LogSigmoid,
+    /// `ln(1 + eˣ)`.
     Softplus,
+    /// The hyperbolic tangent.
     Tanh,
+    /// `max(x, 0)`, with the slope 0 at 0.
     Relu,
+    /// The sine.
     Sin,
+    /// The cosine.
     Cos,
+    /// A whole power.
+    Powi(i32),
+    /// Any power.
     Pow(f64),
+    /// `x` times a number.
     Scale(f64),
-    Clamp { min: f64, max: f64 },
+    /// `x` moved between two bounds. If they are the wrong way round, the upper one wins.
+    Clamp {
+        /// The lower bound.
+        min: Option<f64>,
+        /// The upper bound.
+        max: Option<f64>,
+    },
 }
 
 impl Unary {
-    pub(super) fn value(self, x: f64) -> f64 {
+    /// Returns the value at `x`.
+    pub fn value(self, x: f64) -> f64 {
         match self {
             Self::Neg => -x,
             Self::Exp => x.exp(),
@@ -44,16 +69,20 @@ impl Unary {
             Self::Relu => x,
             Self::Sin => x.sin(),
             Self::Cos => x.cos(),
+            Self::Powi(exponent) => x.powi(exponent),
             Self::Pow(exponent) => x.powf(exponent),
             Self::Scale(factor) => x * factor,
-            // Not `f64::clamp`, which panics if the bounds are the wrong way round. The upper wins.
+            // Not `f64::clamp`, which panics if the bounds are the wrong way round.
             Self::Clamp { .. } if x.is_nan() => x,
-            Self::Clamp { min, max } => x.max(min).min(max),
+            Self::Clamp { min, max } => {
+                let raised = min.map_or(x, |min| x.max(min));
+                max.map_or(raised, |max| raised.min(max))
+            }
         }
     }
 
     /// Returns the slope at `x`, where the function has the value `y`.
-    pub(super) fn slope(self, x: f64, y: f64) -> f64 {
+    pub fn slope(self, x: f64, y: f64) -> f64 {
         match self {
             Self::Neg => -1.0,
             Self::Exp => y,
@@ -72,28 +101,40 @@ impl Unary {
             Self::Sin => x.cos(),
             Self::Cos => -x.sin(),
             // Not 0 · x⁻¹, which at 0 is not a number.
-            Self::Pow(0.0) => 0.0,
+            Self::Powi(0) | Self::Pow(0.0) => 0.0,
+            Self::Powi(exponent) => f64::from(exponent) * x.powf(f64::from(exponent) - 1.0),
             Self::Pow(exponent) => exponent * x.powf(exponent - 1.0),
             Self::Scale(factor) => factor,
-            Self::Clamp { min, max } => f64::from(u8::from(x >= min && x <= max)),
+            Self::Clamp { min, max } => {
+                let inside = min.is_none_or(|min| x >= min) && max.is_none_or(|max| x <= max);
+                f64::from(u8::from(inside && !x.is_nan()))
+            }
         }
     }
 }
 
 /// A function of two elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Binary {
+pub enum Binary {
+    /// `a + b`.
     Add,
+    /// `a − b`.
     Sub,
+    /// `a · b`.
     Mul,
+    /// `a / b`.
     Div,
+    /// `aᵇ`.
     Pow,
+    /// The smaller one; equal ones share the gradient.
     Minimum,
+    /// The larger one; equal ones share the gradient.
     Maximum,
 }
 
 impl Binary {
-    pub(super) fn value(self, a: f64, b: f64) -> f64 {
+    /// Returns the value of a pair.
+    pub fn value(self, a: f64, b: f64) -> f64 {
         match self {
             Self::Add => a + b,
             Self::Sub => a - b,
@@ -107,7 +148,7 @@ impl Binary {
     }
 
     /// Returns the slopes by either side, where the function has the value `y`.
-    pub(super) fn slopes(self, a: f64, b: f64, y: f64) -> (f64, f64) {
+    pub fn slopes(self, a: f64, b: f64, y: f64) -> (f64, f64) {
         match self {
             Self::Add => (1.0, 1.0),
             Self::Sub => (1.0, -1.0),
@@ -136,7 +177,7 @@ fn unless(other: bool) -> f64 {
 }
 
 /// `1 / (1 + e⁻ˣ)` without overflow on either side.
-pub(super) fn sigmoid(x: f64) -> f64 {
+pub fn sigmoid(x: f64) -> f64 {
     let e = (-x.abs()).exp();
     if x < 0.0 {
         e / (1.0 + e)
@@ -146,7 +187,7 @@ pub(super) fn sigmoid(x: f64) -> f64 {
 }
 
 /// `ln(1 + eˣ)` without overflow or cancellation.
-pub(super) fn softplus(x: f64) -> f64 {
+pub fn softplus(x: f64) -> f64 {
     // `max` would turn not-a-number into 0.
     let linear = if x < 0.0 { 0.0 } else { x };
     linear + (-x.abs()).exp().ln_1p()
@@ -175,12 +216,14 @@ mod tests {
             Unary::Relu,
             Unary::Sin,
             Unary::Cos,
+            Unary::Powi(3),
+            Unary::Powi(0),
             Unary::Pow(2.5),
             Unary::Pow(0.0),
             Unary::Scale(-3.0),
             Unary::Clamp {
-                min: 0.5,
-                max: f64::INFINITY,
+                min: Some(0.5),
+                max: None,
             },
         ];
         for function in functions {

@@ -1,0 +1,109 @@
+//! A base model and what computes with it.
+
+use std::fmt;
+use std::path::Path;
+
+use tinkrs_types::LoraConfig;
+
+use crate::{Adapter, Error, Sampler, SamplerOptions, StatePart, TrainingRun};
+
+/// A base model and what computes with it.
+///
+/// Runs and samplers that it makes belong to it and to no other. It may be called from several threads.
+pub trait Backend: fmt::Debug + Send + Sync {
+    /// Describes the model and what can be relied on.
+    fn describe(&self) -> Description;
+
+    /// Returns how many bytes something takes, before it is asked for. An upper bound where the exact
+    /// number depends on the data.
+    fn memory(&self, need: &Need) -> u64;
+
+    /// Starts an adapter that changes nothing yet. The same config gives the same weights.
+    ///
+    /// # Errors
+    ///
+    /// When the config cannot be used.
+    fn create(&self, config: &LoraConfig) -> Result<Box<dyn TrainingRun>, Error>;
+
+    /// Continues a run whose [state](TrainingRun::state) was written to a file.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read, or is of another model.
+    fn restore(&self, state: &Path, part: StatePart) -> Result<Box<dyn TrainingRun>, Error>;
+
+    /// Reads the rank of an adapter in a PEFT folder without its tensors, whose size it decides.
+    ///
+    /// # Errors
+    ///
+    /// When the settings of the folder are missing, malformed or not supported.
+    fn adapter_rank(&self, folder: &Path) -> Result<usize, Error>;
+
+    /// Starts a run with an adapter from a PEFT folder that anyone may have made, and a new optimizer.
+    /// An adapter without any layer gives a run that [trains](TrainingRun::lora) no part.
+    ///
+    /// # Errors
+    ///
+    /// When a file is missing or malformed, a setting is not supported, or a tensor does not fit.
+    fn import_adapter(&self, folder: &Path) -> Result<Box<dyn TrainingRun>, Error>;
+
+    /// Loads an adapter from a PEFT folder, for sampling.
+    ///
+    /// # Errors
+    ///
+    /// As [`import_adapter`](Self::import_adapter).
+    fn load_adapter(&self, folder: &Path) -> Result<Adapter, Error>;
+
+    /// Makes a sampler without requests and adapters.
+    fn sampler(&self, options: SamplerOptions) -> Box<dyn Sampler>;
+}
+
+/// What a backend says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The family of the model, as Hugging Face spells it in `model_type`: `llama`, `qwen3`. Clients see
+    /// it.
+    pub architecture: String,
+    /// The longest sequence, in tokens.
+    pub context: usize,
+    /// How many tokens there are.
+    pub vocabulary: usize,
+    /// How many weights the base model has.
+    pub parameters: u64,
+    /// How the base model's weights are held: `f32`, `bf16`.
+    pub weight_format: String,
+    /// Whether repeating operations gives the same bits. If so, a lost run is recovered by repeating its
+    /// operations since the last snapshot; if not, a snapshot has to follow each operation.
+    pub repeats_exactly: bool,
+}
+
+/// Something that takes memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// A training run: its adapter, gradients and optimizer, from its creation to its end.
+    Run {
+        /// The adapter.
+        lora: LoraConfig,
+    },
+    /// A pass of a run, besides the run, while it is under way.
+    Pass {
+        /// The adapter of the run.
+        lora: LoraConfig,
+        /// Tokens of all datums.
+        tokens: usize,
+        /// Tokens of the longest datum.
+        longest: usize,
+        /// Whether gradients are computed.
+        backward: bool,
+    },
+    /// An adapter that a sampler holds.
+    Adapter {
+        /// The adapter.
+        lora: LoraConfig,
+    },
+    /// A sequence that is sampled: its prompt and all tokens that may follow.
+    Sequence {
+        /// Tokens of the sequence.
+        tokens: usize,
+    },
+}

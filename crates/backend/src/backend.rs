@@ -64,6 +64,8 @@ pub struct Description {
     /// The family of the model, as Hugging Face spells it in `model_type`: `llama`, `qwen3`. Clients see
     /// it.
     pub architecture: String,
+    /// The name of the family to be shown to people: `Llama`, `Qwen3`.
+    pub family: String,
     /// The longest sequence, in tokens.
     pub context: usize,
     /// How many tokens there are.

@@ -4,12 +4,9 @@ use std::path::Path;
 
 use anyhow::Context;
 use tinkrs::ServiceClient;
-use tinkrs_server::{DrawnToken, Server, Settings};
+use tinkrs_server::{DrawnToken, Settings};
 use tinkrs_types::SamplingSessionId;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 use crate::local_model::{self, NamedModel};
 use crate::report::Hint;
@@ -18,12 +15,7 @@ use crate::report::Hint;
 const KEY: &str = "tml-local";
 
 /// A server on a free port of this machine.
-pub(crate) struct LocalServer {
-    server: Server,
-    url: String,
-    stop: oneshot::Sender<()>,
-    serving: JoinHandle<std::io::Result<()>>,
-}
+pub(crate) struct LocalServer(tinkrs_server::LocalServer);
 
 impl LocalServer {
     /// Starts a server with some models, on a data folder that nobody else uses.
@@ -33,32 +25,20 @@ impl LocalServer {
             .iter()
             .map(|model| local_model::load(model, &threads));
         let loaded = loaded.collect::<anyhow::Result<Vec<_>>>()?;
-        let server = Server::start(loaded, Settings::new(data))
+        let server = tinkrs_server::LocalServer::start(loaded, Settings::new(data))
+            .await
             .context("could not start a server in this process")
             .context(Hint(
                 "if another server uses the folder, name it with `--base-url`, or another folder with \
                  `--data-dir`",
             ))?;
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .await
-            .context("could not listen on 127.0.0.1")?;
-        let url = format!("http://{}", listener.local_addr()?);
-        let (stop, stopped) = oneshot::channel();
-        let serving = tokio::spawn(tinkrs_server::serve(listener, server.clone(), async {
-            let _ = stopped.await;
-        }));
-        Ok(Self {
-            server,
-            url,
-            stop,
-            serving,
-        })
+        Ok(Self(server))
     }
 
     /// Returns a client of the server.
     pub(crate) fn service(&self) -> ServiceClient {
         ServiceClient::builder()
-            .base_url(&self.url)
+            .base_url(self.0.url())
             .api_key(KEY)
             .telemetry(false)
             .build()
@@ -66,14 +46,12 @@ impl LocalServer {
 
     /// Returns the tokens that are drawn for a sampler from now on.
     pub(crate) fn watch_tokens(&self, sampler: SamplingSessionId) -> UnboundedReceiver<DrawnToken> {
-        self.server.watch_tokens(sampler)
+        self.0.server().watch_tokens(sampler)
     }
 
     /// Stops the server, and waits until everything is stored.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
-        let _ = self.stop.send(());
-        self.serving
-            .await?
-            .context("the server in this process failed")
+        let stopped = self.0.stop().await;
+        stopped.context("the server in this process failed")
     }
 }

@@ -1,11 +1,12 @@
-//! Models on this machine.
+//! Models on this machine. This is the only module that knows which engine computes with them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use tinkrs_engine::weights::{GgufFile, HuggingFaceFolder};
-use tinkrs_engine::{Model, Precision, Threads};
+use tinkrs_backend::{Backend, Description};
+use tinkrs_engine::weights::{GgufFile, HuggingFaceFolder, WeightSource};
+use tinkrs_engine::{CpuBackend, Model, Precision, Threads};
 use tinkrs_server::{BaseModel, Vocabulary};
 
 use crate::model_store::ModelStore;
@@ -105,38 +106,55 @@ pub(crate) fn nano(data: &Path) -> anyhow::Result<NamedModel> {
     })
 }
 
+/// The threads that compute, shared by the models that are given them.
+pub(crate) struct ComputeThreads(Threads);
+
 /// Starts the threads that compute; one for each core unless given.
-pub(crate) fn threads(count: Option<usize>) -> anyhow::Result<Threads> {
+pub(crate) fn threads(count: Option<usize>) -> anyhow::Result<ComputeThreads> {
     let threads = match count {
         Some(count) => Threads::new(count),
         None => Threads::all_cores(),
     };
-    threads.context("could not start the threads that compute")
+    let threads = threads.context("could not start the threads that compute")?;
+    Ok(ComputeThreads(threads))
+}
+
+fn open(path: &Path) -> Result<Box<dyn WeightSource>, tinkrs_engine::Error> {
+    Ok(if is_gguf(path) {
+        Box::new(GgufFile::open(path)?)
+    } else {
+        Box::new(HuggingFaceFolder::open(path)?)
+    })
+}
+
+/// Describes a model from its configuration and the headers of its weights, without loading it.
+pub(crate) fn describe(path: &Path) -> anyhow::Result<Description> {
+    Ok(CpuBackend::describe_source(&*open(path)?))
 }
 
 /// Loads a model.
-pub(crate) fn load(named: &NamedModel, threads: &Threads) -> anyhow::Result<BaseModel> {
+pub(crate) fn load(named: &NamedModel, threads: &ComputeThreads) -> anyhow::Result<BaseModel> {
     let NamedModel { name, path } = named;
-    let model = if is_gguf(path) {
-        GgufFile::open(path).and_then(|file| Model::load(&file, Precision::Stored, threads))
-    } else {
-        HuggingFaceFolder::open(path)
-            .and_then(|folder| Model::load(&folder, Precision::Stored, threads))
-    };
-    let model = model
+    let model =
+        open(path).and_then(|weights| Model::load(&*weights, Precision::Stored, &threads.0));
+    let backend = model
+        .map(CpuBackend::new)
         .with_context(|| format!("could not load model `{name}` from {}", path.display()))
         .context(Hint(
             "a model is a Hugging Face folder with config.json and safetensors, or a GGUF file",
         ))?;
     let folder = tokenizer_folder(path);
     let vocabulary = match &folder {
-        Some(folder) => Some(Arc::new(Vocabulary::load(folder, model.config().vocab)?)),
+        Some(folder) => {
+            let size = backend.describe().vocabulary;
+            Some(Arc::new(Vocabulary::load(folder, size)?))
+        }
         None => None,
     };
     Ok(BaseModel {
         tokenizer: folder.as_deref().and_then(tokenizer),
         vocabulary,
-        ..BaseModel::new(name, Arc::new(model))
+        ..BaseModel::new(name, backend)
     })
 }
 

@@ -42,6 +42,8 @@
 //! the [`loss`] has given its derivatives, goes back; `backward` undoes the blocks and continues the
 //! gradient sums. All of them stand on `kernels::gemm`, which stands on `kernels::micro`.
 //! [`TrainingRun::optim_step`] hands the sums to [`optim`].
+//!
+//! A server does not name these types: it uses [`CpuBackend`], the traits of `tinkrs-backend`.
 
 pub mod config;
 pub mod error;
@@ -61,7 +63,10 @@ mod train;
 
 pub mod sample;
 
+mod backend;
+
 pub use adapter::Adapter;
+pub use backend::CpuBackend;
 pub use config::ModelConfig;
 pub use error::Error;
 pub use model::{Hidden, KvCache, Model, Precision, SequenceInput};

@@ -19,10 +19,10 @@ use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tinkrs_engine::weights::{Dtype, HuggingFaceFolder, RandomWeights};
-use tinkrs_engine::{Model, ModelConfig, Precision, Threads, TrainingRun};
-use tinkrs_server::{BaseModel, Server, Settings, Vocabulary};
+use tinkrs_engine::{CpuBackend, Model, ModelConfig, Precision, Threads, TrainingRun};
+use tinkrs_server::{BaseModel, LocalServer, Settings, Vocabulary};
 use tinkrs_types::{Datum, LoraConfig, LossFn};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 fn model() -> Arc<Model> {
     let weights = RandomWeights::new(ModelConfig::tiny_llama(), 1, Dtype::F32).unwrap();
@@ -50,19 +50,14 @@ async fn start_nano() -> Duration {
     let vocabulary = Vocabulary::load(&folder, model.config().vocab).unwrap();
     let base = BaseModel {
         vocabulary: Some(Arc::new(vocabulary)),
-        ..BaseModel::new(tinkrs_nano::NAME, Arc::new(model))
+        ..BaseModel::new(tinkrs_nano::NAME, CpuBackend::new(model))
     };
-    let server = Server::start(vec![base], Settings::new(data.path().join("data"))).unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = tokio::spawn(tinkrs_server::serve(listener, server, async {
-        let _ = stopped.await;
-    }));
-    Connection::open(address).await.get("/api/v1/healthz").await;
+    let settings = Settings::new(data.path().join("data"));
+    let server = LocalServer::start(vec![base], settings).await.unwrap();
+    let mut connection = Connection::open(server.address()).await;
+    connection.get("/api/v1/healthz").await;
     let time = start.elapsed();
-    stop.send(()).unwrap();
-    serving.await.unwrap().unwrap();
+    server.stop().await.unwrap();
     time
 }
 
@@ -100,15 +95,9 @@ async fn run() {
     let polls = option("--polls", 2000);
     let data = tempfile::tempdir().unwrap();
     let start = Instant::now();
-    let models = vec![BaseModel::new("tiny", model())];
-    let server = Server::start(models, Settings::new(data.path())).unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(tinkrs_server::serve(
-        listener,
-        server,
-        std::future::pending(),
-    ));
+    let models = vec![BaseModel::new("tiny", CpuBackend::new(model()))];
+    let server = LocalServer::start(models, Settings::new(data.path())).await;
+    let address = server.as_ref().unwrap().address();
     let mut connection = Connection::open(address).await;
     connection.get("/api/v1/healthz").await;
     let start = start.elapsed();

@@ -33,9 +33,9 @@ pub(crate) enum SaveError {
     /// The disk refused.
     #[error("could not write the checkpoint")]
     Io(#[from] io::Error),
-    /// The engine could not write its files.
+    /// The backend could not write its files.
     #[error(transparent)]
-    Engine(#[from] tinkrs_engine::Error),
+    Backend(#[from] tinkrs_backend::Error),
 }
 
 /// A checkpoint to be made.
@@ -125,7 +125,7 @@ impl Checkpoints {
     pub(crate) fn fill(
         &self,
         new: NewCheckpoint,
-        write: impl FnOnce(&Path) -> Result<(), tinkrs_engine::Error>,
+        write: impl FnOnce(&Path) -> Result<(), tinkrs_backend::Error>,
     ) -> Result<SavedCheckpoint, SaveError> {
         let exists = lock(&self.saved).get(&new.path).cloned();
         let now = Timestamp::now();
@@ -156,7 +156,7 @@ impl Checkpoints {
     pub(crate) fn fill_folder(
         &self,
         folder: &Path,
-        write: impl FnOnce(&Path) -> Result<(), tinkrs_engine::Error>,
+        write: impl FnOnce(&Path) -> Result<(), tinkrs_backend::Error>,
     ) -> Result<u64, SaveError> {
         let root = self.store.files().root();
         let folder = root.join(folder);
@@ -351,7 +351,7 @@ mod tests {
         }
     }
 
-    fn write(text: &'static str) -> impl FnOnce(&Path) -> Result<(), tinkrs_engine::Error> {
+    fn write(text: &'static str) -> impl FnOnce(&Path) -> Result<(), tinkrs_backend::Error> {
         move |folder| {
             fs::write(folder.join("state"), text).unwrap();
             Ok(())

@@ -9,7 +9,7 @@
 //! 3. `state`, `shared`, `registry`: the handle, and what it knows of sessions, models and samplers;
 //! 4. `queue`, `order`: each model's operations run by sequence number, each exactly once;
 //! 5. `results`, `feed`: results between the promise and the poll; `watch`: tokens before that;
-//! 6. `worker`: the thread that owns a model and computes;
+//! 6. `worker`: the thread that owns a model and computes, through the traits of `tinkrs-backend`;
 //! 7. `store`, `checkpoints`, `recovery`: what is on the disk, and how it comes back;
 //! 8. `maintenance`, `faults`: what happens by itself, and what happens on purpose.
 //!
@@ -18,28 +18,24 @@
 //! own; without a key file any well-formed key is taken, so the server then belongs on a loopback
 //! address.
 //!
-//! ```
-//! use std::sync::Arc;
-//! use tinkrs_engine::weights::{Dtype, RandomWeights};
-//! use tinkrs_engine::{Model, ModelConfig, Precision, Threads};
-//! use tinkrs_server::{BaseModel, Server, Settings};
+//! [`LocalServer`] is a server on a free port, for tests and programs that contain one:
 //!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let weights = RandomWeights::new(ModelConfig::tiny_llama(), 1, Dtype::F32)?;
-//! let model = Model::load(&weights, Precision::Stored, &Threads::new(1)?)?;
-//! let data = tempfile::tempdir()?;
-//! let server = Server::start(
-//!     vec![BaseModel::new("tiny", Arc::new(model))],
-//!     Settings::new(data.path()),
-//! )?;
-//! let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-//! let stop = async {}; // at once, in this example
-//! tinkrs_server::serve(listener, server, stop).await?;
-//! # Ok(())
-//! # }
+//! ```
+//! use tinkrs_backend::Backend;
+//! use tinkrs_server::{BaseModel, LocalServer, Settings};
+//!
+//! /// Serves a model until Enter is pressed.
+//! async fn run(backend: impl Backend + 'static) -> Result<(), Box<dyn std::error::Error>> {
+//!     let models = vec![BaseModel::new("tiny", backend)];
+//!     let server = LocalServer::start(models, Settings::new("data")).await?;
+//!     println!("listening on {}", server.url());
+//!     let _ = std::io::stdin().read_line(&mut String::new());
+//!     server.stop().await?;
+//!     Ok(())
+//! }
 //! ```
 
+mod local_server;
 mod router;
 mod serve;
 
@@ -77,6 +73,7 @@ mod vocabulary;
 mod watch;
 mod worker;
 
+pub use local_server::LocalServer;
 pub use router::router;
 pub use serve::serve;
 pub use settings::Settings;

@@ -1,8 +1,9 @@
 //! Taking up the work that an earlier server left in the data folder.
 //!
 //! A run goes on from its snapshot. The operations after it are repeated, in order: those that have
-//! ended for what they did to the run, the others also for their results. The engine computes the
-//! same bits for the same operations, so nobody can tell that there was an interruption.
+//! ended for what they did to the run, the others also for their results. A backend that repeats
+//! exactly computes the same bits for the same operations, so the interruption does not show. With any
+//! other one nothing is repeated: its runs have a snapshot of each operation that has ended.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,6 +14,7 @@ use tinkrs_types::{ModelId, SamplingSessionId, SessionId};
 use crate::Server;
 use crate::accept::digest;
 use crate::api::sampling::SAMPLE;
+use crate::auth::Owner;
 use crate::body::read_json;
 use crate::error::ApiError;
 use crate::feed::Feed;
@@ -77,11 +79,23 @@ impl Server {
         let (id, owner) = (record.id.clone(), record.owner);
         let session = record.session.clone();
         let base = self.bases().get(&record.base_model).cloned();
-        let is_open = record.closed.is_none();
+        let mut is_open = record.closed.is_none();
         let mut run = Run::new(record, next);
         run.last_request = last_request;
         self.registry().runs.insert(id.clone(), run);
 
+        let repeats_exactly = base
+            .as_ref()
+            .is_none_or(|base| base.description.repeats_exactly);
+        if is_open && !repeats_exactly {
+            // The folder was used with another backend: there would have been a snapshot.
+            let changed =
+                |request: &LoadedRequest| self.changed_since(request, snapshot, owner, &id);
+            if requests.iter().any(changed) {
+                self.give_up_run(&id, "its operations cannot be repeated exactly");
+                is_open = false;
+            }
+        }
         if let (Some(base), Some(number), true) = (&base, snapshot, is_open) {
             let model_id = id.clone();
             base.send(Command::Restore { model_id, number });
@@ -96,7 +110,10 @@ impl Server {
                 run.promise(number, Promised { id, digest });
             }
             let succeeded = !matches!(request.outcome, Some((OutcomeKind::Failed, _)));
-            let repeats = succeeded && is_open && snapshot.is_none_or(|seen| number > seen);
+            let repeats = succeeded
+                && is_open
+                && repeats_exactly
+                && snapshot.is_none_or(|seen| number > seen);
             let ended = answer.is_none();
             if let (None, Some(answer)) = (&base, &answer) {
                 // It stays in the journal, for a server that has the model.
@@ -109,17 +126,7 @@ impl Server {
                 _ if ended && !repeats => None,
                 (None, _) => None,
                 (_, None) => Some(Err(ApiError::bad_request("an unknown kind of request"))),
-                (Some(_), Some(kind)) => {
-                    let read = self.body_of(&request).and_then(|body| (kind.read)(&body));
-                    Some(read.and_then(|read| {
-                        read.prepare(&mut OfModel {
-                            server: self,
-                            registry: &mut self.registry(),
-                            owner,
-                            model_id: &id,
-                        })
-                    }))
-                }
+                (Some(_), Some(kind)) => Some(self.operation_of(&request, kind, owner, &id)),
             };
             // One that has ended is repeated only for what it did to the run.
             let changes_run = |operation: &Operation| operation.changes_run();
@@ -148,6 +155,46 @@ impl Server {
                 }
             };
             self.queue_again(&id, next, number, job);
+        }
+    }
+
+    /// Reads a journaled operation of a run again.
+    fn operation_of(
+        &self,
+        request: &LoadedRequest,
+        kind: &OperationKind,
+        owner: Owner,
+        model_id: &ModelId,
+    ) -> Result<Operation, ApiError> {
+        let read = self.body_of(request).and_then(|body| (kind.read)(&body));
+        read.and_then(|read| {
+            read.prepare(&mut OfModel {
+                server: self,
+                registry: &mut self.registry(),
+                owner,
+                model_id,
+            })
+        })
+    }
+
+    /// Returns whether a request that has ended has changed its run after the last snapshot.
+    fn changed_since(
+        &self,
+        request: &LoadedRequest,
+        snapshot: Option<i64>,
+        owner: Owner,
+        model_id: &ModelId,
+    ) -> bool {
+        let number = request.number.unwrap_or_default();
+        let succeeded = matches!(request.outcome, Some((kind, _)) if kind != OutcomeKind::Failed);
+        let is_later = snapshot.is_none_or(|seen| number > seen);
+        let kind = OperationKind::from_name(&request.kind);
+        let Some(kind) = kind.filter(|_| succeeded && is_later) else {
+            return false;
+        };
+        match self.operation_of(request, kind, owner, model_id) {
+            Ok(operation) => operation.changes_run(),
+            Err(error) => error.is_unavailable(),
         }
     }
 

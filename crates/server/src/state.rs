@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
 
-use tinkrs_engine::Model;
+use tinkrs_backend::{Backend, Description};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::auth::Auth;
@@ -27,8 +27,8 @@ use crate::worker::{self, Command};
 pub struct BaseModel {
     /// The name that clients use.
     pub name: String,
-    /// The weights.
-    pub model: Arc<Model>,
+    /// What computes with its weights.
+    pub backend: Arc<dyn Backend>,
     /// A folder or name that a client's tokenizer can be loaded from.
     pub tokenizer: Option<String>,
     /// The bytes of the tokens. Without them, samples cannot stop at a text.
@@ -37,10 +37,10 @@ pub struct BaseModel {
 
 impl BaseModel {
     /// Names a model. It has no tokenizer that clients could load.
-    pub fn new(name: impl Into<String>, model: Arc<Model>) -> Self {
+    pub fn new(name: impl Into<String>, backend: impl Backend + 'static) -> Self {
         Self {
             name: name.into(),
-            model,
+            backend: Arc::new(backend),
             tokenizer: None,
             vocabulary: None,
         }
@@ -72,6 +72,10 @@ pub enum StartError {
     #[error(transparent)]
     Settings(Box<dyn std::error::Error + Send + Sync>),
 
+    /// There is no port to listen on.
+    #[error("could not listen on 127.0.0.1")]
+    Listen(#[source] std::io::Error),
+
     /// The system refused a thread.
     #[error("could not start a thread")]
     Thread(#[source] std::io::Error),
@@ -99,7 +103,8 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 pub(crate) struct Base {
     pub(crate) name: String,
-    pub(crate) model: Arc<Model>,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) description: Description,
     pub(crate) tokenizer: Option<String>,
     operations: Arc<Semaphore>,
     samples: Arc<Semaphore>,
@@ -161,16 +166,18 @@ impl Server {
         for base in models {
             let BaseModel {
                 name,
-                model,
+                backend,
                 tokenizer,
                 vocabulary,
             } = base;
-            let worker = worker::spawn(&name, Arc::clone(&model), vocabulary, Arc::clone(&shared));
+            let threads_backend = Arc::clone(&backend);
+            let worker = worker::spawn(&name, threads_backend, vocabulary, Arc::clone(&shared));
             let (commands, worker) = worker.map_err(StartError::Thread)?;
             workers.push(worker);
             let base = Arc::new(Base {
                 name: name.clone(),
-                model,
+                description: backend.describe(),
+                backend,
                 tokenizer,
                 operations: Arc::new(Semaphore::new(shared.settings.queued_operations)),
                 samples: Arc::new(Semaphore::new(shared.settings.queued_samples)),

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
-use tinkrs_engine::sample::Detokenizer;
+use tinkrs_backend::Detokenizer;
 
 /// The bytes of every token of a model.
 #[derive(Debug)]

@@ -7,8 +7,8 @@
 //! z_t = w_t + 2 [t = p + 1]
 //! ```
 //!
-//! A new adapter has `w = 0`. A step moves each number that has a gradient by the learning rate, against
-//! the gradient's sign, so the loss of whatever is trained falls. Rank, seed and the parts of a model
+//! A new adapter has `w = 0`. Step `k` moves each number that has a gradient by the learning rate over
+//! `k`, against the gradient's sign, so the loss of whatever is trained falls. Rank, seed and the parts of a model
 //! that are trained are kept and change nothing.
 //!
 //! A backend that does [not repeat exactly](FakeBackend::inexact) adds another small number to the
@@ -115,6 +115,7 @@ impl Backend for FakeBackend {
     fn describe(&self) -> Description {
         Description {
             architecture: "llama".to_owned(),
+            family: "Llama".to_owned(),
             context: CONTEXT,
             vocabulary: VOCABULARY,
             parameters: VOCABULARY as u64,

@@ -2,15 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 
 use serde_json::Value;
 use tinkrs_engine::weights::HuggingFaceFolder;
-use tinkrs_engine::{Model, Precision, Threads};
-use tinkrs_server::{BaseModel, Settings};
+use tinkrs_engine::{CpuBackend, Model, Precision, Threads};
+use tinkrs_server::{BaseModel, LocalServer, Settings};
 
 use crate::local::local;
-use crate::user::serve;
 
 const SKY: &str = "What color is the sky?";
 
@@ -81,7 +79,7 @@ fn answers_are_json_lines_and_one_that_cannot_be_given_ends_nothing() {
 }
 
 /// A server whose first answer to a poll never comes.
-async fn stuck() -> (String, tempfile::TempDir) {
+async fn stuck() -> (LocalServer, tempfile::TempDir) {
     let data = tempfile::tempdir().unwrap();
     let folder = data.path().join("nano");
     tinkrs_nano::write_to(&folder).unwrap();
@@ -92,8 +90,9 @@ async fn stuck() -> (String, tempfile::TempDir) {
     std::fs::write(&faults, rule).unwrap();
     let mut settings = Settings::new(data.path().join("data"));
     settings.faults = Some(faults);
-    let base = BaseModel::new(tinkrs_nano::NAME, Arc::new(model));
-    (serve(base, settings).await, data)
+    let base = BaseModel::new(tinkrs_nano::NAME, CpuBackend::new(model));
+    let server = LocalServer::start(vec![base], settings).await.unwrap();
+    (server, data)
 }
 
 fn interrupt(child: &Child) {
@@ -104,9 +103,9 @@ fn interrupt(child: &Child) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ctrl_c_stops_an_answer_and_then_the_conversation() {
-    let (url, data) = stuck().await;
+    let (server, data) = stuck().await;
     let mut child = Command::new(env!("CARGO_BIN_EXE_tinkrs"))
-        .args(["chat", "--temperature", "0", "--base-url", &url])
+        .args(["chat", "--temperature", "0", "--base-url", server.url()])
         .current_dir(data.path())
         .env("HOME", data.path())
         .env("TINKER_API_KEY", "tml-test")
@@ -118,7 +117,7 @@ async fn ctrl_c_stops_an_answer_and_then_the_conversation() {
     let mut stdin = child.stdin.take().unwrap();
     writeln!(stdin, "{SKY}").unwrap();
     // Its result is what never comes: the poll for it hangs by now.
-    let faults = format!("{url}/admin/faults");
+    let faults = format!("{}/admin/faults", server.url());
     let _ = rustls::crypto::ring::default_provider().install_default();
     loop {
         let rules = reqwest::get(&faults).await.unwrap().bytes().await.unwrap();

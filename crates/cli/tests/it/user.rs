@@ -2,17 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
-use std::sync::Arc;
 
 use serde_json::Value;
 use tinkrs::{
     AdamParams, BackpressureScope, Datum, FinishReason, ServiceClient, TinkerPath, TrainingClient,
 };
 use tinkrs_engine::weights::{Dtype, RandomWeights};
-use tinkrs_engine::{Model, ModelConfig, Precision, Threads};
-use tinkrs_server::{BaseModel, Server, Settings};
+use tinkrs_engine::{CpuBackend, Model, ModelConfig, Precision, Threads};
+use tinkrs_server::{BaseModel, LocalServer, Settings};
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpListener;
 
 pub(crate) const KEY: &str = "tml-test";
 
@@ -136,19 +134,9 @@ impl From<Output> for Ran {
     }
 }
 
-/// Serves a model for as long as the test lasts, and returns where.
-pub(crate) async fn serve(model: BaseModel, settings: Settings) -> String {
-    let server = Server::start(vec![model], settings).unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let forever = std::future::pending();
-    tokio::spawn(tinkrs_server::serve(listener, server, forever));
-    url
-}
-
 /// A local server with a tiny model, for as long as the test lasts.
 pub(crate) struct Local {
-    url: String,
+    server: LocalServer,
     _data: tempfile::TempDir,
 }
 
@@ -164,13 +152,16 @@ impl Local {
         let data = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(data.path());
         change(&mut settings);
-        let base = BaseModel::new("tiny", Arc::new(model));
-        let url = serve(base, settings).await;
-        Self { url, _data: data }
+        let base = BaseModel::new("tiny", CpuBackend::new(model));
+        let server = LocalServer::start(vec![base], settings).await.unwrap();
+        Self {
+            server,
+            _data: data,
+        }
     }
 
     pub(crate) fn url(&self) -> &str {
-        &self.url
+        self.server.url()
     }
 
     pub(crate) fn user(&self) -> User {

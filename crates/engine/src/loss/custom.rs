@@ -1,40 +1,11 @@
-//! Losses that the engine does not know: whoever trains brings them along.
+//! Losses that the engine does not know: the caller computes them.
 
-use tinkrs_types::{Datum, InvalidInput};
+use tinkrs_types::Datum;
 
 use super::{LossOutput, Metrics};
 use crate::Error;
 
-/// A loss of one datum, given as code.
-///
-/// [`TrainingRun::forward_backward_custom`](crate::TrainingRun::forward_backward_custom) calls it
-/// with the learner's log-probabilities, from a thread of the engine's.
-pub trait CustomLoss: Sync {
-    /// Checks a datum before anything is computed. Its targets are checked by the engine.
-    ///
-    /// # Errors
-    ///
-    /// When the datum lacks what the loss reads, or has what it does not know.
-    fn check(&self, datum: &Datum) -> Result<(), InvalidInput>;
-
-    /// Computes the loss of a datum from the log-probabilities of its targets, flat.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be computed; the text says why.
-    fn evaluate(&self, logprobs: &[f32], datum: &Datum) -> Result<CustomOutput, String>;
-}
-
-/// What a custom loss says of one datum.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct CustomOutput {
-    /// The loss. Those of several datums are added up.
-    pub loss: f64,
-    /// Its derivatives by the log-probabilities, as many as there are of them.
-    pub gradient: Vec<f64>,
-    /// Its metrics, by names that end in `:sum`, `:mean`, `:min` or `:max`.
-    pub metrics: Vec<(String, f64)>,
-}
+pub use tinkrs_backend::{CustomLoss, CustomOutput};
 
 /// Evaluates a custom loss, and holds it to what every loss has to keep.
 pub(crate) fn evaluate(
@@ -83,8 +54,9 @@ pub(crate) fn evaluate(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tinkrs_types::ModelInput;
+    use tinkrs_types::{InvalidInput, ModelInput};
 
+    #[derive(Debug)]
     struct Fixed(Result<CustomOutput, String>);
 
     impl CustomLoss for Fixed {

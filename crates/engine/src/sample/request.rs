@@ -3,6 +3,7 @@
 //! Everything that can be wrong with a request is found here, before it is queued, and named by the
 //! field that holds it; what comes after trusts the values.
 
+use tinkrs_backend::check_limits;
 use tinkrs_types::sampling::SampleOptions;
 use tinkrs_types::{InvalidInput, SamplingParams};
 
@@ -11,9 +12,6 @@ use super::prefix_cache::WeightsId;
 use super::scoring::Scoring;
 use super::stop::StopMatcher;
 use crate::{Error, ModelConfig};
-
-/// Most samples that one request may ask for.
-const MAX_SAMPLES: u32 = 4096;
 
 /// What to sample, from which weights, and what to report.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,12 +79,7 @@ impl Checked {
             options,
             fallback_seed,
         } = request;
-        params.check()?;
-        options.check()?;
-        if !(1..=MAX_SAMPLES).contains(&num_samples) {
-            let allowed = format!("1 to {MAX_SAMPLES}");
-            return Err(InvalidInput::new("num_samples", num_samples, allowed).into());
-        }
+        let max_tokens = check_limits(num_samples, &params, &options)?;
         if prompt.is_empty() {
             return Err(InvalidInput::new("prompt", "no tokens", "at least one token").into());
         }
@@ -97,13 +90,6 @@ impl Checked {
                 return Err(InvalidInput::new("prompt", found, allowed).into());
             }
         }
-        let max_tokens = params.max_tokens.ok_or_else(|| {
-            InvalidInput::new(
-                "sampling_params.max_tokens",
-                "nothing",
-                "1 or more: there is no default",
-            )
-        })? as usize;
         if prompt.len() + max_tokens > config.max_context {
             return Err(Error::PromptTooLong {
                 prompt: prompt.len(),
@@ -156,6 +142,7 @@ fn rule(params: &SamplingParams) -> Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tinkrs_backend::MAX_SAMPLES;
     use tinkrs_types::TensorData;
     use tinkrs_types::sampling::Stop;
 

@@ -17,14 +17,7 @@ use tinkrs_types::sampling::Stop;
 
 use crate::Error;
 
-/// Gives the bytes that a token stands for; needed only for stop texts.
-///
-/// Special tokens may give their written form or nothing. Joining the bytes of a sequence's tokens must
-/// give its text.
-pub trait Detokenizer: Send + Sync {
-    /// Returns the bytes of `token`, which is in the vocabulary.
-    fn token_bytes(&self, token: u32) -> &[u8];
-}
+pub use tinkrs_backend::Detokenizer;
 
 /// Decides, token by token, whether one sample has ended.
 #[derive(Clone, Debug)]

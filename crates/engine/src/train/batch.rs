@@ -1,5 +1,8 @@
 //! Datums, checked and ready to be computed.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use tinkrs_types::{Datum, LossFn};
 
 use crate::loss::{CustomLoss, Loss, LossOutput, LossTensors, custom};
@@ -9,19 +12,19 @@ use crate::{Error, Model};
 const KEPT_BYTES: usize = 1 << 30;
 
 /// Checked datums and their loss.
-pub(crate) struct Batch<'a> {
-    pub(crate) objective: Objective<'a>,
+pub(crate) struct Batch {
+    pub(crate) objective: Objective,
     pub(crate) examples: Vec<Example>,
 }
 
 /// Where the loss of a batch comes from.
-pub(crate) enum Objective<'a> {
+pub(crate) enum Objective {
     /// The engine has it.
     Known(Loss),
     /// The caller brought it along. It reads the datums itself.
     Custom {
-        loss: &'a dyn CustomLoss,
-        data: &'a [Datum],
+        loss: Arc<dyn CustomLoss>,
+        data: Vec<Datum>,
     },
 }
 
@@ -34,9 +37,9 @@ pub(crate) struct Example {
     pub(crate) tensors: LossTensors,
 }
 
-impl<'a> Batch<'a> {
+impl Batch {
     /// Checks everything that can be checked before computing.
-    pub(crate) fn new(model: &Model, data: &'a [Datum], loss: &LossFn) -> Result<Self, Error> {
+    pub(crate) fn new(model: &Model, data: &[Datum], loss: &LossFn) -> Result<Self, Error> {
         let loss = Loss::new(loss)?;
         let vocab = model.config().vocab;
         let examples = examples(model, data, |index, datum, length| {
@@ -51,11 +54,11 @@ impl<'a> Batch<'a> {
     /// As [`new`](Self::new), for a loss that the caller brought along.
     pub(crate) fn custom(
         model: &Model,
-        data: &'a [Datum],
-        loss: &'a dyn CustomLoss,
+        data: Vec<Datum>,
+        loss: Arc<dyn CustomLoss>,
     ) -> Result<Self, Error> {
         let vocab = model.config().vocab;
-        let examples = examples(model, data, |index, datum, length| {
+        let examples = examples(model, &data, |index, datum, length| {
             loss.check(datum).map_err(|error| error.at_datum(index))?;
             LossTensors::only_targets(index, datum, length, vocab)
         })?;
@@ -74,27 +77,22 @@ impl<'a> Batch<'a> {
         match &self.objective {
             Objective::Known(loss) => loss.evaluate(logprobs, &example.tensors.inputs()),
             Objective::Custom { loss, data } => {
-                custom::evaluate(*loss, example.index, logprobs, &data[example.index])
+                custom::evaluate(&**loss, example.index, logprobs, &data[example.index])
             }
         }
     }
 
-    /// Cuts the examples into groups whose kept activations fit in memory, in order.
-    pub(crate) fn groups(&self, model: &Model) -> Vec<std::ops::Range<usize>> {
-        let limit = (KEPT_BYTES / model.kept_bytes_per_token()).max(1);
-        let mut groups = Vec::new();
-        let (mut first, mut tokens) = (0, 0);
-        for (index, example) in self.examples.iter().enumerate() {
-            if index > first && tokens + example.tokens.len() > limit {
-                groups.push(first..index);
-                (first, tokens) = (index, 0);
-            }
+    /// Returns the group of examples that begins with `first`: as many as have `max_tokens` tokens and
+    /// whose kept activations fit in memory, and at least one if there is one left.
+    pub(crate) fn group(&self, model: &Model, first: usize, max_tokens: usize) -> Range<usize> {
+        let limit = group_tokens(model, max_tokens);
+        let mut tokens = 0;
+        let fits = |example: &&Example| {
+            let is_first = tokens == 0;
             tokens += example.tokens.len();
-        }
-        if first < self.examples.len() {
-            groups.push(first..self.examples.len());
-        }
-        groups
+            is_first || tokens <= limit
+        };
+        first..first + self.examples[first..].iter().take_while(fits).count()
     }
 }
 
@@ -114,6 +112,11 @@ fn examples(
         })
     };
     data.iter().enumerate().map(example).collect()
+}
+
+/// Returns how many of some tokens are computed at once, a single datum aside.
+pub(crate) fn group_tokens(model: &Model, tokens: usize) -> usize {
+    tokens.min(KEPT_BYTES / model.kept_bytes_per_token())
 }
 
 fn text_tokens(index: usize, datum: &Datum) -> Result<Vec<u32>, Error> {

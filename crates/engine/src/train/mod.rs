@@ -10,7 +10,7 @@
 //! and then for others equals calling it once for all of them, bit for bit.
 
 pub(crate) mod batch;
-mod pass;
+pub(crate) mod pass;
 pub(crate) mod slots;
 mod state;
 #[cfg(test)]
@@ -24,11 +24,13 @@ use tinkrs_types::{AdamParams, Datum, ForwardBackwardOutput, LoraConfig, LossFn}
 
 use crate::adapter::{self, Adapter, DEFAULT_ALPHA};
 use crate::loss::CustomLoss;
-use crate::model::tensor_table::SiteGroup;
+use crate::model::tensor_table::{SiteGroup, SiteKey};
 use crate::optim::{AdamW, Trained};
 use crate::peft::PeftAdapter;
 use crate::weights::WeightSource;
 use crate::{Error, Model, Precision, Threads};
+use batch::Batch;
+use pass::Pass;
 use slots::Slots;
 
 pub use state::{FullWeights, TrainState};
@@ -100,11 +102,7 @@ impl TrainingRun {
             return Err(Error::invalid("alpha", format!("{alpha} is not finite")));
         }
         let rank = config.rank as usize;
-        let slots = Slots::lora(&model.table, rank, |site| match site.group {
-            SiteGroup::Attention => config.train_attn,
-            SiteGroup::FeedForward => config.train_mlp,
-            SiteGroup::Head => config.train_unembed,
-        });
+        let slots = lora_slots(&model, config);
         let seed = config.seed.unwrap_or(0).cast_unsigned();
         let values = slots.pair_values(&model.table, |site| {
             let a = adapter::initial_a(seed, &site.name, rank, site.inputs);
@@ -193,7 +191,7 @@ impl TrainingRun {
     ///
     /// Bad input, named by datum and position, or a result that is not finite.
     pub fn forward(&self, data: &[Datum], loss: &LossFn) -> Result<ForwardBackwardOutput, Error> {
-        self.forward_batch(&batch::Batch::new(&self.model, data, loss)?)
+        self.forward_batch(Batch::new(&self.model, data, loss)?)
     }
 
     /// As [`forward`](Self::forward), with a loss that the engine does not know.
@@ -204,9 +202,9 @@ impl TrainingRun {
     pub fn forward_custom(
         &self,
         data: &[Datum],
-        loss: &dyn CustomLoss,
+        loss: Arc<dyn CustomLoss>,
     ) -> Result<ForwardBackwardOutput, Error> {
-        self.forward_batch(&batch::Batch::custom(&self.model, data, loss)?)
+        self.forward_batch(Batch::custom(&self.model, data.to_vec(), loss)?)
     }
 
     /// Computes a loss and log-probabilities, and adds the loss's gradients to the sums.
@@ -220,8 +218,7 @@ impl TrainingRun {
         data: &[Datum],
         loss: &LossFn,
     ) -> Result<ForwardBackwardOutput, Error> {
-        let batch = batch::Batch::new(&self.model, data, loss)?;
-        self.forward_backward_batch(&batch)
+        self.forward_backward_batch(Batch::new(&self.model, data, loss)?)
     }
 
     /// As [`forward_backward`](Self::forward_backward), with a loss that the engine does not know.
@@ -232,38 +229,56 @@ impl TrainingRun {
     pub fn forward_backward_custom(
         &mut self,
         data: &[Datum],
-        loss: &dyn CustomLoss,
+        loss: Arc<dyn CustomLoss>,
     ) -> Result<ForwardBackwardOutput, Error> {
-        let batch = batch::Batch::custom(&self.model, data, loss)?;
-        self.forward_backward_batch(&batch)
+        self.forward_backward_batch(Batch::custom(&self.model, data.to_vec(), loss)?)
     }
 
-    fn forward_batch(&self, batch: &batch::Batch<'_>) -> Result<ForwardBackwardOutput, Error> {
-        self.model
-            .threads
-            .run(|| pass::forward(&self.model, self.adapter_ref(), batch))
+    fn forward_batch(&self, batch: Batch) -> Result<ForwardBackwardOutput, Error> {
+        let mut pass = self.begin(batch, false);
+        while !self.advance(&mut pass, usize::MAX)? {}
+        Ok(pass.finish(&self.slots)?.0)
     }
 
-    fn forward_backward_batch(
-        &mut self,
-        batch: &batch::Batch<'_>,
-    ) -> Result<ForwardBackwardOutput, Error> {
-        let before = self.gradients.clone();
-        let mut sums = std::mem::take(&mut self.gradients);
-        if sums.is_empty() {
-            sums = self.slots.zeros();
+    fn forward_backward_batch(&mut self, batch: Batch) -> Result<ForwardBackwardOutput, Error> {
+        let mut pass = self.begin(batch, true);
+        while !self.advance(&mut pass, usize::MAX)? {}
+        self.finish(pass)
+    }
+
+    /// Begins a pass, with sums of gradients of its own.
+    pub(crate) fn begin(&self, batch: Batch, backward: bool) -> Pass {
+        let sums = backward.then(|| {
+            if self.gradients.is_empty() {
+                self.slots.zeros()
+            } else {
+                self.gradients.clone()
+            }
+        });
+        Pass::new(batch, sums)
+    }
+
+    /// Computes the next examples of a pass that began with the parameters and gradients of this moment.
+    /// Returns whether those were the last.
+    pub(crate) fn advance(&self, pass: &mut Pass, max_tokens: usize) -> Result<bool, Error> {
+        let (model, adapter) = (&self.model, self.adapter_ref());
+        let threads = &model.threads;
+        threads.run(|| pass.advance(model, adapter, &self.slots, max_tokens))
+    }
+
+    /// Takes the gradients of a pass whose examples are all computed.
+    pub(crate) fn finish(&mut self, pass: Pass) -> Result<ForwardBackwardOutput, Error> {
+        let (output, sums) = pass.finish(&self.slots)?;
+        if let Some(sums) = sums {
+            self.gradients = sums;
         }
-        let (model, adapter, slots) = (&self.model, self.adapter_ref(), &self.slots);
-        let result = model
-            .threads
-            .run(|| pass::forward_backward(model, adapter, batch, slots, &mut sums));
-        self.gradients = if result.is_ok() { sums } else { before };
-        result
+        Ok(output)
     }
 
     /// Updates the parameters with the gradients summed since the last step, and forgets those.
     ///
-    /// Metrics: `grad_norm` and `grad_norm_clipped` (before and after clipping), `update_norm`, `step`.
+    /// Metrics: `grad_norm` and `grad_norm_clipped` (before and after clipping), `update_norm`,
+    /// `optimizer_step`.
     ///
     /// # Errors
     ///
@@ -385,6 +400,34 @@ impl TrainingRun {
         })
     }
 
+    /// Returns the rank and the parts of an adapter that are trained; `None` in a full run.
+    #[must_use]
+    pub fn lora_config(&self) -> Option<LoraConfig> {
+        let Kind::Lora { rank, .. } = self.kind else {
+            return None;
+        };
+        let trains = |group: SiteGroup| {
+            let mut sites = self.model.table.sites().iter().enumerate();
+            sites.any(|(key, site)| {
+                site.group == group && self.slots.of_site(SiteKey(key)).is_some()
+            })
+        };
+        Some(LoraConfig {
+            rank: u32::try_from(rank).unwrap_or(u32::MAX),
+            seed: None,
+            train_unembed: trains(SiteGroup::Head),
+            train_mlp: trains(SiteGroup::FeedForward),
+            train_attn: trains(SiteGroup::Attention),
+        })
+    }
+
+    /// Returns the shapes of the tensors that an adapter of a model would train.
+    pub(crate) fn lora_shapes(model: &Model, config: &LoraConfig) -> Vec<Vec<usize>> {
+        let slots = lora_slots(model, config);
+        let shapes = slots.tensors.into_iter().map(|tensor| tensor.shape);
+        shapes.collect()
+    }
+
     /// Returns the number of optimizer steps taken.
     #[must_use]
     pub fn steps(&self) -> u64 {
@@ -396,6 +439,16 @@ impl TrainingRun {
     pub fn parameters(&self) -> usize {
         self.slots.tensors.iter().map(slots::Tensor::elements).sum()
     }
+}
+
+fn lora_slots(model: &Model, config: &LoraConfig) -> Slots {
+    Slots::lora(&model.table, config.rank as usize, |site| {
+        match site.group {
+            SiteGroup::Attention => config.train_attn,
+            SiteGroup::FeedForward => config.train_mlp,
+            SiteGroup::Head => config.train_unembed,
+        }
+    })
 }
 
 fn pack(

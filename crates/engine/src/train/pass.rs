@@ -1,4 +1,6 @@
-//! One forward or forward-and-backward call over a checked batch.
+//! One forward or forward-and-backward call over a checked batch, in slices.
+//!
+//! The sums of gradients continue from example to example, so the bits do not depend on the slices.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,108 +18,158 @@ use crate::model::head::{Head, Targets};
 use crate::model::rows::Rows;
 use crate::{Error, Model};
 
-/// Computes losses and log-probabilities.
-pub(super) fn forward(
-    model: &Model,
-    adapter: Option<&Adapter>,
-    batch: &Batch<'_>,
-) -> Result<ForwardBackwardOutput, Error> {
-    let mut output = Output::default();
-    for group in batch.groups(model) {
-        let examples = &batch.examples[group];
-        let packed = Packed::new(examples, adapter);
-        let logprobs = model.workspaces.with(|workspace| {
-            model.forward_once(&packed.tokens, &packed.rows, workspace, Past::Rows);
-            Head::new(
-                model,
-                adapter,
-                &packed.targets,
-                &workspace.last,
-                &mut workspace.logits,
-            )
-            .forward()
-        });
-        for (example, range) in examples.iter().zip(packed.target_ranges()) {
-            let logprobs = &logprobs[range];
-            output.add(example, logprobs, &batch.evaluate(example, logprobs)?);
-        }
-    }
-    output.finish()
+/// A pass under way: the examples before `next` are done.
+pub(crate) struct Pass {
+    batch: Batch,
+    next: usize,
+    output: Output,
+    /// The sums of gradients of the run, continued by those of the examples; `None` in a pass that goes
+    /// forward only. They become the run's own when the pass has ended well.
+    sums: Option<Vec<Vec<f32>>>,
 }
 
-/// Computes losses and log-probabilities and continues the sums of gradients.
-///
-/// On an error the sums are left half done; the caller keeps the old ones.
-pub(super) fn forward_backward(
+impl Pass {
+    pub(super) fn new(batch: Batch, sums: Option<Vec<Vec<f32>>>) -> Self {
+        Self {
+            batch,
+            next: 0,
+            output: Output::default(),
+            sums,
+        }
+    }
+
+    /// Computes the next examples, of `max_tokens` tokens or one. Returns whether those were the last.
+    ///
+    /// After an error the pass cannot be continued.
+    pub(super) fn advance(
+        &mut self,
+        model: &Model,
+        adapter: Option<&Adapter>,
+        slots: &Slots,
+        max_tokens: usize,
+    ) -> Result<bool, Error> {
+        let group = self.batch.group(model, self.next, max_tokens);
+        self.next = group.end;
+        if !group.is_empty() {
+            let examples = &self.batch.examples[group];
+            match &mut self.sums {
+                None => forward(model, adapter, &self.batch, examples, &mut self.output)?,
+                Some(sums) => {
+                    let mut gradients = Gradients {
+                        slots,
+                        values: sums,
+                    };
+                    let (batch, output) = (&self.batch, &mut self.output);
+                    forward_backward(model, adapter, batch, examples, &mut gradients, output)?;
+                }
+            }
+        }
+        Ok(self.next == self.batch.examples.len())
+    }
+
+    /// Returns the result, and the sums of gradients that the run has from now on.
+    pub(super) fn finish(
+        self,
+        slots: &Slots,
+    ) -> Result<(ForwardBackwardOutput, Option<Vec<Vec<f32>>>), Error> {
+        if let Some(sums) = &self.sums {
+            check_finite(slots, sums)?;
+        }
+        Ok((self.output.finish()?, self.sums))
+    }
+}
+
+/// Computes losses and log-probabilities of some examples.
+fn forward(
     model: &Model,
     adapter: Option<&Adapter>,
-    batch: &Batch<'_>,
-    slots: &Slots,
-    sums: &mut [Vec<f32>],
-) -> Result<ForwardBackwardOutput, Error> {
-    let mut output = Output::default();
-    for group in batch.groups(model) {
-        let examples = &batch.examples[group];
-        let packed = Packed::new(examples, adapter);
-        let mut gradients = Gradients {
-            slots,
-            values: sums,
-        };
-        model.workspaces.with(|workspace| {
-            model.forward_keeping(&packed.tokens, &packed.rows, workspace);
-            let last = std::mem::take(&mut workspace.last);
-            let mut head = Head::new(
-                model,
-                adapter,
-                &packed.targets,
-                &last,
-                &mut workspace.logits,
-            );
-            let ranges = || examples.iter().zip(packed.target_ranges());
-            let evaluate = |logprobs: &[f32]| -> Result<Vec<LossOutput>, Error> {
-                ranges()
-                    .map(|(example, range)| batch.evaluate(example, &logprobs[range]))
-                    .collect()
-            };
-            let (logprobs, losses, d_last) = match slopes_in_advance(&batch.objective, examples) {
-                Some(slopes) => {
-                    let mut logprobs = Vec::new();
-                    let d_last = head.backward(&slopes, &mut gradients, Some(&mut logprobs));
-                    (logprobs.clone(), evaluate(&logprobs)?, d_last)
-                }
-                None => {
-                    let logprobs = head.forward();
-                    let losses = evaluate(&logprobs)?;
-                    let slopes: Vec<f32> = losses
-                        .iter()
-                        .flat_map(|loss| &loss.gradient)
-                        .copied()
-                        .collect();
-                    let d_last = head.backward(&slopes, &mut gradients, None);
-                    (logprobs, losses, d_last)
-                }
-            };
-            for ((example, range), loss) in ranges().zip(&losses) {
-                output.add(example, &logprobs[range], loss);
-            }
-            workspace.last = last;
-            model.backward(
-                &packed.tokens,
-                &packed.rows,
-                adapter,
-                workspace,
-                d_last,
-                &mut gradients,
-            );
-            Ok::<_, Error>(())
-        })?;
+    batch: &Batch,
+    examples: &[Example],
+    output: &mut Output,
+) -> Result<(), Error> {
+    let packed = Packed::new(examples, adapter);
+    let logprobs = model.workspaces.with(|workspace| {
+        model.forward_once(&packed.tokens, &packed.rows, workspace, Past::Rows);
+        Head::new(
+            model,
+            adapter,
+            &packed.targets,
+            &workspace.last,
+            &mut workspace.logits,
+        )
+        .forward()
+    });
+    for (example, range) in examples.iter().zip(packed.target_ranges()) {
+        let logprobs = &logprobs[range];
+        output.add(example, logprobs, &batch.evaluate(example, logprobs)?);
     }
-    check_finite(slots, sums)?;
-    output.finish()
+    Ok(())
+}
+
+/// Computes losses and log-probabilities of some examples and continues the sums of gradients.
+///
+/// On an error the sums are left half done.
+fn forward_backward(
+    model: &Model,
+    adapter: Option<&Adapter>,
+    batch: &Batch,
+    examples: &[Example],
+    gradients: &mut Gradients<'_>,
+    output: &mut Output,
+) -> Result<(), Error> {
+    let packed = Packed::new(examples, adapter);
+    model.workspaces.with(|workspace| {
+        model.forward_keeping(&packed.tokens, &packed.rows, workspace);
+        let last = std::mem::take(&mut workspace.last);
+        let mut head = Head::new(
+            model,
+            adapter,
+            &packed.targets,
+            &last,
+            &mut workspace.logits,
+        );
+        let ranges = || examples.iter().zip(packed.target_ranges());
+        let evaluate = |logprobs: &[f32]| -> Result<Vec<LossOutput>, Error> {
+            ranges()
+                .map(|(example, range)| batch.evaluate(example, &logprobs[range]))
+                .collect()
+        };
+        let (logprobs, losses, d_last) = match slopes_in_advance(&batch.objective, examples) {
+            Some(slopes) => {
+                let mut logprobs = Vec::new();
+                let d_last = head.backward(&slopes, gradients, Some(&mut logprobs));
+                (logprobs.clone(), evaluate(&logprobs)?, d_last)
+            }
+            None => {
+                let logprobs = head.forward();
+                let losses = evaluate(&logprobs)?;
+                let slopes: Vec<f32> = losses
+                    .iter()
+                    .flat_map(|loss| &loss.gradient)
+                    .copied()
+                    .collect();
+                let d_last = head.backward(&slopes, gradients, None);
+                (logprobs, losses, d_last)
+            }
+        };
+        for ((example, range), loss) in ranges().zip(&losses) {
+            output.add(example, &logprobs[range], loss);
+        }
+        workspace.last = last;
+        model.backward(
+            &packed.tokens,
+            &packed.rows,
+            adapter,
+            workspace,
+            d_last,
+            gradients,
+        );
+        Ok(())
+    })
 }
 
 /// The derivatives of the loss, if it knows them without the log-probabilities.
-fn slopes_in_advance(objective: &Objective<'_>, examples: &[Example]) -> Option<Vec<f32>> {
+fn slopes_in_advance(objective: &Objective, examples: &[Example]) -> Option<Vec<f32>> {
     let Objective::Known(loss) = objective else {
         return None;
     };

@@ -329,6 +329,7 @@ fn every_loss_trains_and_agrees_with_forward() {
 }
 
 /// Importance sampling, written by somebody else.
+#[derive(Debug)]
 struct Ratio;
 
 impl CustomLoss for Ratio {
@@ -366,15 +367,17 @@ fn a_custom_loss_trains_as_a_known_one_does() {
     let expected = known
         .forward_backward(&data, &LossFn::ImportanceSampling)
         .unwrap();
-    let forward = custom.forward_custom(&data, &Ratio).unwrap();
-    let both = custom.forward_backward_custom(&data, &Ratio).unwrap();
+    let forward = custom.forward_custom(&data, Arc::new(Ratio)).unwrap();
+    let both = custom
+        .forward_backward_custom(&data, Arc::new(Ratio))
+        .unwrap();
     assert_eq!(forward, both);
     assert_eq!(both.records, expected.records);
     assert_eq!(both.loss(), expected.loss());
     assert_eq!(both.metrics["custom/one:mean"], 1.0);
     assert_eq!(custom.gradients, known.gradients);
     let error = custom
-        .forward_backward_custom(&[datum(8, 1)], &Ratio)
+        .forward_backward_custom(&[datum(8, 1)], Arc::new(Ratio))
         .unwrap_err();
     assert!(
         error.to_string().contains("datum 0: `advantages`"),

@@ -1,22 +1,18 @@
 //! A local server with a tiny random model, and clients of it.
 
 use std::path::Path;
-use std::sync::Arc;
 use tinkrs::{ServiceClient, Tokenizer};
 use tinkrs_chat::Renderer;
 use tinkrs_chat::format::ChatMl;
 use tinkrs_engine::weights::{Dtype, RandomWeights};
-use tinkrs_engine::{Model, ModelConfig, Precision, Threads};
-use tinkrs_server::{BaseModel, Server, Settings};
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tinkrs_engine::{CpuBackend, Model, ModelConfig, Precision, Threads};
+use tinkrs_server::{BaseModel, LocalServer, Settings};
 
 pub(crate) const MODEL: &str = "tiny";
 
 /// A server that stops when it is dropped.
 pub(crate) struct TestServer {
-    url: String,
-    _stop: oneshot::Sender<()>,
+    server: LocalServer,
     _data: tempfile::TempDir,
 }
 
@@ -31,24 +27,18 @@ impl TestServer {
         let threads = Threads::new(1).unwrap();
         let model = Model::load(&weights, Precision::Stored, &threads).unwrap();
         let data = tempfile::tempdir().unwrap();
-        let base = BaseModel::new(MODEL, Arc::new(model));
-        let server = Server::start(vec![base], Settings::new(data.path())).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let (stop, stopped) = oneshot::channel::<()>();
-        tokio::spawn(tinkrs_server::serve(listener, server, async {
-            let _ = stopped.await;
-        }));
+        let base = BaseModel::new(MODEL, CpuBackend::new(model));
+        let settings = Settings::new(data.path());
+        let server = LocalServer::start(vec![base], settings).await.unwrap();
         Self {
-            url,
-            _stop: stop,
+            server,
             _data: data,
         }
     }
 
     pub(crate) fn service(&self) -> ServiceClient {
         ServiceClient::builder()
-            .base_url(&self.url)
+            .base_url(self.server.url())
             .api_key("tml-test")
             .telemetry(false)
             .build()

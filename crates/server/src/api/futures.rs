@@ -162,21 +162,15 @@ fn encode(outcome: Outcome, as_message: bool) -> Result<Response, ApiError> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use tinkrs_engine::weights::{Dtype, RandomWeights};
-    use tinkrs_engine::{Model, ModelConfig, Precision, Threads};
+    use tinkrs_testkit::FakeBackend;
 
     use super::*;
     use crate::{BaseModel, Settings};
 
     #[tokio::test]
     async fn a_server_that_stops_answers_the_polls_that_wait() {
-        let weights = RandomWeights::new(ModelConfig::tiny_llama(), 1, Dtype::F32).unwrap();
-        let threads = Threads::new(1).unwrap();
-        let model = Model::load(&weights, Precision::Stored, &threads).unwrap();
         let data = tempfile::tempdir().unwrap();
-        let base = BaseModel::new("tiny", Arc::new(model));
+        let base = BaseModel::new("tiny", FakeBackend::new());
         let server = Server::start(vec![base], Settings::new(data.path())).unwrap();
         let owner = Owner::of_key(b"me");
         let answer = server.shared().results.promise(owner, None);

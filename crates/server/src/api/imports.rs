@@ -3,7 +3,7 @@
 //!
 //! The official API has nothing like it. The body is an archive (tar) of the two files of the
 //! folder. It is written to the disk as it comes; from its end on, the import does not depend on the
-//! connection that brought it. The engine reads it, and it is kept in the layout of every other
+//! connection that brought it. The backend reads it, and it is kept in the layout of every other
 //! checkpoint; nothing of it is seen before all of it is stored.
 
 use std::fs::{self, File};
@@ -16,9 +16,9 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use http_body_util::BodyExt;
-use tinkrs_engine::{Error, TrainingRun, peft};
+use tinkrs_backend::{Error, TrainingRun};
 use tinkrs_types::rest::{ImportedWeights, WeightsInfo};
-use tinkrs_types::{CheckpointKind, LoraConfig, ModelId, SessionId, TinkerPath};
+use tinkrs_types::{CheckpointKind, ModelId, SessionId, TinkerPath};
 use tinkrs_wire::header as names;
 use tinkrs_wire::query::ImportQuery;
 use tokio::io::AsyncWriteExt;
@@ -37,7 +37,7 @@ use crate::registry::{Registry, Run, Session};
 use crate::state::Base;
 use crate::store::Change;
 use crate::store::files::remove;
-use crate::worker::{STATE_FILE, save_adapter};
+use crate::worker::STATE_FILE;
 
 /// The largest archive.
 const ARCHIVE_BYTES: u64 = 4 << 30;
@@ -173,11 +173,11 @@ impl Server {
             };
             let saved = server.shared().checkpoints.fill(new, |folder| {
                 run.state().write(&folder.join(STATE_FILE))?;
-                save_adapter(&run, &base.name, folder)
+                run.save_adapter(folder, &base.name)
             });
             saved.map_err(|error| match error {
                 SaveError::Exists(..) => ApiError::conflict(error.to_string()),
-                SaveError::Io(_) | SaveError::Engine(_) => ApiError::unavailable(chain(&error)),
+                SaveError::Io(_) | SaveError::Backend(_) => ApiError::unavailable(chain(&error)),
             })
         });
         let saved = saved
@@ -297,36 +297,32 @@ async fn receive(mut body: Body, folder: &Path) -> Result<(), ApiError> {
 }
 
 /// Takes an adapter out of its archive, and checks everything about it.
-fn read(folder: &Path, base: &Base) -> Result<(TrainingRun, WeightsInfo), ApiError> {
+fn read(folder: &Path, base: &Base) -> Result<(Box<dyn TrainingRun>, WeightsInfo), ApiError> {
     unpack(folder)?;
     let bad = |error: Error| {
-        // Where it lies on this machine is nothing that the sender knows of.
+        // The sender knows the files by their names, not by where this machine keeps them.
         let text = chain(&error).replace(&format!("{}/", folder.display()), "");
-        match error {
-            Error::Io { ref source, .. } if !is_bad_data(source) => ApiError::unavailable(text),
-            _ => ApiError::bad_request(format!("the adapter cannot be imported: {text}")),
+        if error.is_storage() {
+            ApiError::unavailable(text)
+        } else {
+            ApiError::bad_request(format!("the adapter cannot be imported: {text}"))
         }
     };
     // Before the tensors, which may be as large as the rank.
-    let rank = peft::rank(folder).map_err(bad)?;
+    let rank = base.backend.adapter_rank(folder).map_err(bad)?;
     if rank > RANK as usize {
         return Err(ApiError::bad_request(format!(
             "`{SETTINGS}`: found r = {rank}, expected at most {RANK}"
         )));
     }
-    let adapter = peft::load(folder, base.model.config()).map_err(bad)?;
-    if adapter.layers.is_empty() {
+    let run = base.backend.import_adapter(folder).map_err(bad)?;
+    let lora = run.lora();
+    if !(lora.train_unembed || lora.train_mlp || lora.train_attn) {
         return Err(ApiError::bad_request(
             "`adapter_model.safetensors`: found no lora_A and lora_B of any layer",
         ));
     }
-    let adapts = |part: &str| Some(adapter.layers.keys().any(|layer| layer.contains(part)));
-    let mut info = WeightsInfo::new(base.name.as_str(), &LoraConfig::default());
-    info.lora_rank = u32::try_from(rank).ok();
-    info.train_unembed = adapts("lm_head");
-    info.train_mlp = adapts(".mlp.");
-    info.train_attn = adapts(".self_attn.");
-    let run = TrainingRun::from_peft(Arc::clone(&base.model), &adapter).map_err(bad)?;
+    let info = WeightsInfo::new(base.name.as_str(), &lora);
     Ok((run, info))
 }
 
@@ -407,14 +403,6 @@ fn file_of(path: &Path) -> Option<&'static str> {
     }
     let name = path.file_name()?;
     FILES.into_iter().find(|known| name == *known)
-}
-
-/// Whether it is the contents of a file that are wrong: not UTF-8, or nothing at all.
-fn is_bad_data(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput
-    )
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> ApiError {

@@ -119,9 +119,8 @@ impl Server {
         let mut registry = self.registry();
         let record = &registry.run(owner, &id)?.record;
         let base = self.bases().get(&record.base_model);
-        let arch = base.map(|base| format!("{:?}", base.model.config().architecture));
         let mut data = ModelData::default();
-        data.arch = arch.map(|arch| arch.to_lowercase());
+        data.arch = base.map(|base| base.description.architecture.clone());
         data.model_name = Some(record.base_model.clone());
         data.tokenizer_id = base.and_then(|base| base.tokenizer.clone());
         let mut info = ModelInfo::new(id, data);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use bytes::Bytes;
-use tinkrs_engine::sample;
+use tinkrs_backend as backend;
 use tinkrs_types::protocol::Promise;
 use tinkrs_types::rest::SamplerInfo;
 use tinkrs_types::sampling::SampleOptions;
@@ -232,7 +232,7 @@ impl Server {
         &self,
         owner: Owner,
         weights: Weights,
-        request: sample::SampleRequest,
+        request: backend::SampleRequest,
         answer: Answer,
         permit: Option<OwnedSemaphorePermit>,
     ) {
@@ -337,7 +337,7 @@ struct ClaimedSample {
     key: Option<(SamplingSessionId, u64)>,
     answer: Answer,
     weights: Weights,
-    request: sample::SampleRequest,
+    request: backend::SampleRequest,
     permit: OwnedSemaphorePermit,
 }
 
@@ -425,18 +425,7 @@ fn promise(request_id: RequestId, count: u32) -> Promise {
     }
 }
 
-/// The most samples of one request.
-const SAMPLES: u32 = 4096;
-
-fn read_request(request: SampleRequest, seed: u64) -> Result<sample::SampleRequest, InvalidInput> {
-    if !(1..=SAMPLES).contains(&request.num_samples) {
-        let allowed = format!("1 to {SAMPLES}");
-        return Err(InvalidInput::new(
-            "num_samples",
-            request.num_samples,
-            allowed,
-        ));
-    }
+fn read_request(request: SampleRequest, seed: u64) -> Result<backend::SampleRequest, InvalidInput> {
     if request.record_stability_info == Some(true) {
         return Err(InvalidInput::new(
             "record_stability_info",
@@ -444,14 +433,6 @@ fn read_request(request: SampleRequest, seed: u64) -> Result<sample::SampleReque
             "false: this server has no loss that needs it",
         ));
     }
-    request.sampling_params.check()?;
-    let Some(max_tokens) = request.sampling_params.max_tokens else {
-        return Err(InvalidInput::new(
-            "sampling_params.max_tokens",
-            "nothing",
-            "1 or more: there is no default",
-        ));
-    };
     let options = SampleOptions {
         prompt_logprobs: request.prompt_logprobs.unwrap_or(false),
         topk_prompt_logprobs: request.topk_prompt_logprobs,
@@ -461,13 +442,14 @@ fn read_request(request: SampleRequest, seed: u64) -> Result<sample::SampleReque
         prompt_logprobs_last_n: request.prompt_logprobs_last_n,
         record_stability_info: false,
     };
-    options.check()?;
-    Ok(sample::SampleRequest {
+    backend::check_limits(request.num_samples, &request.sampling_params, &options)?;
+    Ok(backend::SampleRequest {
+        adapter: None,
+        prompt: read_prompt(&request.prompt)?,
         num_samples: request.num_samples,
         params: request.sampling_params,
         options,
         fallback_seed: seed,
-        ..sample::SampleRequest::new(read_prompt(&request.prompt)?, max_tokens)
     })
 }
 

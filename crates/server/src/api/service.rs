@@ -95,7 +95,7 @@ impl Server {
         let models = self.bases().values().map(|base| {
             let mut model = SupportedModel::default();
             model.model_name = Some(base.name.clone());
-            model.max_context_length = Some(base.model.config().max_context as u64);
+            model.max_context_length = Some(base.description.context as u64);
             model.trainable = Some(true);
             model.sampleable = Some(true);
             model

@@ -3,7 +3,7 @@
 //! A client traces a loss of one datum with PyTorch and sends the trace: a list of calls by name.
 //! [`CustomLoss::new`] rebuilds it from the functions that this server knows, `functions`, and
 //! refuses every other by its name; nothing that was sent is ever executed. What it keeps is a list
-//! of steps, which its `evaluate`, called by the engine, runs on a tape for one datum at a time, to take
+//! of steps, which its `evaluate`, called by the backend, runs on a tape for one datum at a time, to take
 //! derivatives by the log-probabilities from it.
 //!
 //! 1. `program`: the graph, checked and decoded;
@@ -22,7 +22,7 @@ mod program;
 mod tests;
 mod value;
 
-use tinkrs_engine::loss::CustomOutput;
+use tinkrs_backend::CustomOutput;
 use tinkrs_types::custom_loss::{CustomLossGraph, CustomLossInput};
 use tinkrs_types::protocol::key;
 use tinkrs_types::tensor::TensorValues;
@@ -133,7 +133,7 @@ impl CustomLoss {
     }
 }
 
-impl tinkrs_engine::loss::CustomLoss for CustomLoss {
+impl tinkrs_backend::CustomLoss for CustomLoss {
     /// Checks that a datum has what the loss takes. It may have more: clients send a datum as it is, and
     /// run the same loss on it themselves where a server does not.
     ///

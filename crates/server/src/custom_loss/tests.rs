@@ -7,7 +7,7 @@ use tinkrs_types::custom_loss::{CustomLossGraph, CustomLossInput, CustomLossNode
 use tinkrs_types::{Datum, ModelInput, TensorData};
 
 use super::{CustomLoss, limits};
-use tinkrs_engine::loss::{CustomLoss as _, CustomOutput};
+use tinkrs_backend::{CustomLoss as _, CustomOutput};
 
 /// A loss that the official SDK traced and PyTorch computed; see `tests/custom_loss/make.py`.
 #[derive(Deserialize)]

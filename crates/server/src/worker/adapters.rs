@@ -5,15 +5,13 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use tinkrs_engine::sample::{Sampler, WeightsId};
-use tinkrs_engine::{Adapter, Error, Model, peft};
+use tinkrs_backend::{Adapter, AdapterId, Backend, Error, Sampler};
 
 /// How many adapters stay in memory.
 const CAPACITY: usize = 32;
 
-/// The adapters that a sampler knows.
+/// The adapters that a sampler has.
 #[derive(Default)]
 pub(super) struct Adapters {
     known: HashMap<PathBuf, Known>,
@@ -21,7 +19,7 @@ pub(super) struct Adapters {
 }
 
 struct Known {
-    id: WeightsId,
+    id: AdapterId,
     last_used: u64,
 }
 
@@ -30,17 +28,16 @@ impl Adapters {
     pub(super) fn find(
         &mut self,
         folder: &Path,
-        model: &Model,
-        sampler: &mut Sampler,
-    ) -> Result<WeightsId, Error> {
+        backend: &dyn Backend,
+        sampler: &mut dyn Sampler,
+    ) -> Result<AdapterId, Error> {
         self.clock += 1;
         if let Some(known) = self.known.get_mut(folder) {
             known.last_used = self.clock;
             return Ok(known.id);
         }
-        let stored = peft::load(folder, model.config())?;
-        let adapter = Arc::new(Adapter::from_peft(model, &stored)?);
-        self.add(folder.to_owned(), adapter, sampler)
+        let adapter = backend.load_adapter(folder)?;
+        self.add(folder.to_owned(), &adapter, sampler)
     }
 
     /// Adds an adapter in place of the one that lay in its folder before, and forgets the one not
@@ -48,9 +45,9 @@ impl Adapters {
     pub(super) fn add(
         &mut self,
         folder: PathBuf,
-        adapter: Arc<Adapter>,
-        sampler: &mut Sampler,
-    ) -> Result<WeightsId, Error> {
+        adapter: &Adapter,
+        sampler: &mut dyn Sampler,
+    ) -> Result<AdapterId, Error> {
         self.clock += 1;
         self.forget(&folder, sampler);
         let id = sampler.add_adapter(adapter)?;
@@ -65,8 +62,8 @@ impl Adapters {
         Ok(id)
     }
 
-    /// Frees an adapter's memory. Samples under way go on.
-    pub(super) fn forget(&mut self, folder: &Path, sampler: &mut Sampler) {
+    /// Frees an adapter's memory. Samples under way keep theirs until they end.
+    pub(super) fn forget(&mut self, folder: &Path, sampler: &mut dyn Sampler) {
         if let Some(known) = self.known.remove(folder) {
             sampler.remove_adapter(known.id);
         }

@@ -18,7 +18,8 @@ pub(super) enum Failure {
     },
     SamplerExists(SamplingSessionId),
     Save(SaveError),
-    Engine(tinkrs_engine::Error),
+    Panicked(ModelId),
+    Backend(tinkrs_backend::Error),
 }
 
 impl Failure {
@@ -37,7 +38,10 @@ impl Failure {
             Self::SamplerExists(id) => Outcome::user_error(format!(
                 "`sampling_session_seq_id`: there is a sampling session `{id}` already"
             )),
-            Self::Save(SaveError::Engine(error)) | Self::Engine(error) => failure(&error),
+            Self::Save(SaveError::Backend(error)) | Self::Backend(error) => failure(&error),
+            Self::Panicked(id) => Outcome::server_error(format!(
+                "an internal error ended model `{id}`; load a checkpoint into a new one"
+            )),
             Self::Save(error @ SaveError::Exists(..)) => Outcome::user_error(error.to_string()),
             Self::Save(error @ SaveError::Io(_)) => Outcome::server_error(chain(&error)),
         }
@@ -50,8 +54,8 @@ impl From<SaveError> for Failure {
     }
 }
 
-impl From<tinkrs_engine::Error> for Failure {
-    fn from(error: tinkrs_engine::Error) -> Self {
-        Self::Engine(error)
+impl From<tinkrs_backend::Error> for Failure {
+    fn from(error: tinkrs_backend::Error) -> Self {
+        Self::Backend(error)
     }
 }

@@ -1,15 +1,17 @@
 //! The thread that owns a base model: its training runs and its sampler.
 //!
-//! The engine computes for seconds without yielding, so it runs on a thread of its own and is
-//! handed work through a channel. The channel has no bound, because everything sent through it
-//! holds a permit of a bounded queue (see [`state`](crate::state)).
+//! A [`Backend`] computes without yielding, so it runs on a thread of its own and is handed work through
+//! a channel. The channel has no bound, because everything sent through it holds a permit of a bounded
+//! queue (see [`state`](crate::state)). The backend sees plain data; results to be delivered, permits and
+//! watchers stay here, under the ticket of a sample or with the operation under way.
 //!
-//! Training and sampling share the machine by time: after an operation of training, samples
-//! advance for as long as that operation took, then it is training's turn again. Training
-//! operations run in the order in which they arrive here, which for one model is the order of
-//! their sequence numbers.
+//! Training and sampling share the machine by time: after a slice of a pass, or another operation of
+//! training, samples advance for as long as that took, then it is training's turn again. Training
+//! operations run one after the other, in the order in which they arrive here, which for one model is the
+//! order of their sequence numbers.
 
 mod adapters;
+mod execute;
 mod failed;
 mod operation;
 mod sampling;
@@ -23,8 +25,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tinkrs_engine::Model;
-use tinkrs_engine::sample::SampleRequest;
+use tinkrs_backend::{Backend, SampleRequest};
 use tinkrs_types::service::ErrorCategory;
 use tinkrs_types::{ModelId, RequestId, SessionId};
 use tokio::sync::OwnedSemaphorePermit;
@@ -37,8 +38,8 @@ use crate::results::Answer;
 use crate::shared::Shared;
 use crate::vocabulary::Vocabulary;
 use crate::watch::DrawnToken;
+pub(crate) use execute::STATE_FILE;
 pub(crate) use operation::{Loss, Operation};
-pub(crate) use training::{STATE_FILE, save_adapter};
 
 /// Something for the worker to do.
 #[derive(Debug)]
@@ -78,7 +79,7 @@ pub(crate) struct SampleJob {
     pub(crate) session: Option<SessionId>,
     /// The adapter to sample with; `None` for the base model.
     pub(crate) adapter: Option<PathBuf>,
-    /// What to sample. Its `weights` are filled in by the worker.
+    /// What to sample. Its `adapter` is filled in by the worker.
     pub(crate) request: SampleRequest,
     pub(crate) answer: Answer,
     /// `None` for a request that was accepted before this process began.
@@ -90,14 +91,14 @@ pub(crate) struct SampleJob {
 /// Starts the thread of a model. It ends when the sender is dropped.
 pub(crate) fn spawn(
     name: &str,
-    model: Arc<Model>,
+    backend: Arc<dyn Backend>,
     vocabulary: Option<Arc<Vocabulary>>,
     shared: Arc<Shared>,
 ) -> std::io::Result<(Sender<Command>, JoinHandle<()>)> {
     let (sender, commands) = channel();
     let mut worker = Worker {
-        sampling: sampling::Sampling::new(name, Arc::clone(&model), vocabulary, &shared),
-        training: training::Training::new(name, model, shared)?,
+        sampling: sampling::Sampling::new(name, Arc::clone(&backend), vocabulary, &shared),
+        training: training::Training::new(name, backend, shared)?,
         queue: VecDeque::new(),
     };
     let thread = std::thread::Builder::new()
@@ -109,14 +110,22 @@ pub(crate) fn spawn(
 struct Worker {
     training: training::Training,
     sampling: sampling::Sampling,
-    /// What is done in the order of arrival: training, and forgetting what was trained.
+    /// Done in the order of arrival: training, and forgetting what was trained.
     queue: VecDeque<Command>,
 }
 
 impl Worker {
     fn run(&mut self, commands: &Receiver<Command>) {
+        self.run_until_stopped(commands);
+        // What has begun is brought to its end.
+        while self.training.has_pass() {
+            self.train();
+        }
+    }
+
+    fn run_until_stopped(&mut self, commands: &Receiver<Command>) {
         loop {
-            if self.queue.is_empty() && self.sampling.is_idle() {
+            if self.is_idle() {
                 let Ok(command) = commands.recv() else {
                     return;
                 };
@@ -141,7 +150,11 @@ impl Worker {
         }
     }
 
-    /// Takes what has arrived. Returns whether to go on.
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty() && !self.training.has_pass() && self.sampling.is_idle()
+    }
+
+    /// Takes what has arrived. Returns whether to continue.
     fn take_all(&mut self, commands: &Receiver<Command>) -> bool {
         loop {
             match commands.try_recv() {
@@ -167,34 +180,42 @@ impl Worker {
         true
     }
 
-    /// Does one thing of the queue, and returns how long it took.
+    /// Does the next slice of the pass under way, or else one thing of the queue. Returns how long it
+    /// took.
     fn train(&mut self) -> Duration {
         let start = Instant::now();
-        match self.queue.pop_front() {
-            Some(Command::Train(job)) => {
-                // A new adapter is handed to the sampler as it is in memory, sparing it the disk.
-                if let Some((folder, adapter)) = self.training.run(job) {
-                    self.sampling.adopt(folder, adapter);
+        let new_adapter = if self.training.has_pass() {
+            self.training.advance()
+        } else {
+            match self.queue.pop_front() {
+                Some(Command::Train(job)) => self.training.begin(job),
+                Some(Command::Restore { model_id, number }) => {
+                    self.training.restore(model_id, number);
+                    None
                 }
+                Some(Command::Forget(session)) => {
+                    let adapters = self.training.forget(&session);
+                    self.sampling.forget(&adapters);
+                    None
+                }
+                _ => None,
             }
-            Some(Command::Restore { model_id, number }) => self.training.restore(model_id, number),
-            Some(Command::Forget(session)) => {
-                let adapters = self.training.forget(&session);
-                self.sampling.forget(&adapters);
-            }
-            _ => {}
+        };
+        // A new adapter is handed to the sampler as it is in memory, sparing it the disk.
+        if let Some((folder, adapter)) = new_adapter {
+            self.sampling.adopt(folder, &adapter);
         }
         start.elapsed()
     }
 }
 
-/// Turns an error of the engine into the result of an operation.
-fn failure(error: &tinkrs_engine::Error) -> Outcome {
-    // Numbers that are out of bounds come from the data and settings of whoever trains.
-    let diverged = matches!(error, tinkrs_engine::Error::NonFiniteTensor { .. });
-    let category = match error.is_bad_request() || diverged {
-        true => ErrorCategory::User,
-        false => ErrorCategory::Server,
+/// Turns an error of the backend into the result of an operation.
+fn failure(error: &tinkrs_backend::Error) -> Outcome {
+    // Training diverges because of its data and settings, which are the client's.
+    let category = if error.is_bad_request() || error.is_divergence() {
+        ErrorCategory::User
+    } else {
+        ErrorCategory::Server
     };
     Outcome::failed(chain(error), category)
 }

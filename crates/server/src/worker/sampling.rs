@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use tinkrs_engine::sample::{Event, Sampler, SamplerSettings, Ticket, WeightsId};
-use tinkrs_engine::{Adapter, Model};
+use tinkrs_backend::{Adapter, Backend, Detokenizer, SampleEvent, Sampler, SamplerOptions, Ticket};
 use tinkrs_types::{RequestId, SampleOutput, SessionId};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
@@ -26,11 +25,10 @@ use crate::watch::DrawnToken;
 /// The sampler of one base model, and who waits for what.
 pub(super) struct Sampling {
     base_model: String,
-    model: Arc<Model>,
-    vocabulary: Option<Arc<Vocabulary>>,
+    backend: Arc<dyn Backend>,
     metrics: Metrics,
-    settings: SamplerSettings,
-    sampler: Sampler,
+    options: SamplerOptions,
+    sampler: Box<dyn Sampler>,
     adapters: Adapters,
     waiting: HashMap<Ticket, Waiting>,
 }
@@ -55,23 +53,22 @@ struct Watcher {
 impl Sampling {
     pub(super) fn new(
         base_model: &str,
-        model: Arc<Model>,
+        backend: Arc<dyn Backend>,
         vocabulary: Option<Arc<Vocabulary>>,
         shared: &Shared,
     ) -> Self {
         // The server's queue is the one that can be full; this one must never be. After a restart it
         // holds what the queue held before, besides what comes.
-        let settings = SamplerSettings {
+        let options = SamplerOptions {
             queued_requests: shared.settings.queued_samples.saturating_mul(2),
-            ..SamplerSettings::default()
+            detokenizer: vocabulary.map(|vocabulary| vocabulary as Arc<dyn Detokenizer>),
         };
         Self {
             base_model: base_model.to_owned(),
-            sampler: new_sampler(&model, vocabulary.as_ref(), settings),
-            vocabulary,
+            sampler: backend.sampler(options.clone()),
             metrics: shared.metrics.clone(),
-            model,
-            settings,
+            backend,
+            options,
             adapters: Adapters::default(),
             waiting: HashMap::new(),
         }
@@ -91,17 +88,18 @@ impl Sampling {
             permit,
             watcher,
         } = job;
-        let weights = match &adapter {
-            None => Ok(WeightsId::BASE),
-            Some(folder) => self.adapters.find(folder, &self.model, &mut self.sampler),
+        let (backend, sampler) = (&*self.backend, &mut *self.sampler);
+        let adapter_id = match &adapter {
+            None => Ok(None),
+            Some(folder) => self.adapters.find(folder, backend, sampler).map(Some),
         };
         let prompt_tokens = request.prompt.len() as u64;
         let watcher = watcher.map(|tokens| Watcher {
             tokens,
             drawn: vec![0; request.num_samples as usize],
         });
-        let ticket = weights.and_then(|weights| {
-            request.weights = weights;
+        let ticket = adapter_id.and_then(|adapter| {
+            request.adapter = adapter;
             self.sampler.submit(request)
         });
         match ticket {
@@ -135,15 +133,15 @@ impl Sampling {
     }
 
     /// Keeps an adapter that was just saved.
-    pub(super) fn adopt(&mut self, folder: PathBuf, adapter: Arc<Adapter>) {
+    pub(super) fn adopt(&mut self, folder: PathBuf, adapter: &Adapter) {
         // An adapter that is not taken now is loaded from its folder when it is asked for.
-        let _ = self.adapters.add(folder, adapter, &mut self.sampler);
+        let _ = self.adapters.add(folder, adapter, &mut *self.sampler);
     }
 
     /// Deletes adapters, in memory and on disk.
     pub(super) fn forget(&mut self, folders: &[PathBuf]) {
         for folder in folders {
-            self.adapters.forget(folder, &mut self.sampler);
+            self.adapters.forget(folder, &mut *self.sampler);
             files::remove(folder);
         }
     }
@@ -152,7 +150,7 @@ impl Sampling {
     pub(super) fn step(&mut self) {
         let Ok(events) = catch_unwind(AssertUnwindSafe(|| self.sampler.step())) else {
             tracing::error!("sampling panicked; the samples under way are lost");
-            self.sampler = new_sampler(&self.model, self.vocabulary.as_ref(), self.settings);
+            self.sampler = self.backend.sampler(self.options.clone());
             self.adapters = Adapters::default();
             for (_, waiting) in self.waiting.drain() {
                 let outcome = Outcome::server_error("an internal error ended this sample");
@@ -162,17 +160,16 @@ impl Sampling {
         };
         for event in events {
             match event {
-                Event::Finished { ticket, output } => {
+                SampleEvent::Finished { ticket, output } => {
                     self.finish_sample(ticket, *output);
                 }
-                Event::Failed { ticket, error } => self.finish(ticket, failure(&error)),
-                Event::Token {
+                SampleEvent::Failed { ticket, error } => self.finish(ticket, failure(&error)),
+                SampleEvent::Token {
                     ticket,
                     sample,
                     token,
                     ..
                 } => self.tell(ticket, sample, token),
-                _ => {}
             }
         }
     }
@@ -246,17 +243,5 @@ impl Sampling {
                 ..outcome.into()
             });
         }
-    }
-}
-
-fn new_sampler(
-    model: &Arc<Model>,
-    vocabulary: Option<&Arc<Vocabulary>>,
-    settings: SamplerSettings,
-) -> Sampler {
-    let sampler = Sampler::new(Arc::clone(model), settings);
-    match vocabulary {
-        Some(vocabulary) => sampler.with_detokenizer(Arc::<Vocabulary>::clone(vocabulary)),
-        None => sampler,
     }
 }

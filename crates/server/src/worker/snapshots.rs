@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tinkrs_engine::{Error, TrainState, TrainingRun};
+use tinkrs_backend::{Error, TrainingRun, TrainingState};
 use tinkrs_types::ModelId;
 
 use crate::shared::Shared;
@@ -18,7 +18,7 @@ use crate::store::{Change, Files};
 struct Snapshot {
     run: ModelId,
     number: i64,
-    state: TrainState,
+    state: Box<dyn TrainingState>,
 }
 
 /// What a run has done since its last snapshot.
@@ -66,7 +66,13 @@ impl Snapshots {
     }
 
     /// Notes that an operation changed a run, and takes a snapshot if one is due.
-    pub(super) fn note(&mut self, id: &ModelId, number: i64, run: &TrainingRun, time: Duration) {
+    pub(super) fn note(
+        &mut self,
+        id: &ModelId,
+        number: i64,
+        run: &dyn TrainingRun,
+        time: Duration,
+    ) {
         let since = self.since.entry(id.clone()).or_default();
         since.time += time;
         since.operations += 1;
@@ -92,7 +98,7 @@ impl Snapshots {
 
 fn write_all(shared: &Shared, snapshots: &Receiver<Snapshot>) {
     while let Ok(Snapshot { run, number, state }) = snapshots.recv() {
-        match write(shared.store.files(), &run, number, &state) {
+        match write(shared.store.files(), &run, number, &*state) {
             // After the operations that it has seen: they were sent to the store before.
             Ok(()) => shared.store.note(Change::Snapshot { run, number }),
             Err(error) => {
@@ -107,7 +113,7 @@ pub(super) fn write(
     files: &Files,
     run: &ModelId,
     number: i64,
-    state: &TrainState,
+    state: &dyn TrainingState,
 ) -> Result<(), Error> {
     // If the folder cannot be made, writing into it says why.
     let _ = std::fs::create_dir_all(files.snapshots(run));

@@ -126,7 +126,7 @@ async fn the_audit_log_lists_what_was_done_with_checkpoints_on_a_day() {
 
 #[tokio::test]
 async fn usage_counts_the_tokens_of_passes_samples_and_cache_hits() {
-    let server = TestServer::start().await;
+    let server = TestServer::real(|_| {}).await;
     let model = server.model().await;
     let session = json!(model.split(':').next().unwrap());
     for number in [1, 2] {

@@ -10,21 +10,19 @@ use hyper::service::Service;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
+use tinkrs_backend::Backend;
 use tinkrs_engine::weights::{Dtype, RandomWeights, WeightSource};
-use tinkrs_engine::{Model, ModelConfig, Precision, Threads};
-use tinkrs_server::{BaseModel, Server, Settings};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tinkrs_engine::{CpuBackend, Model, ModelConfig, Precision, Threads};
+use tinkrs_server::{BaseModel, LocalServer, Server, Settings};
+use tinkrs_testkit::FakeBackend;
+use tokio::net::TcpStream;
 
 use crate::way::Way;
 
 /// A server that stops when it is dropped.
 pub(crate) struct TestServer {
-    server: Server,
-    address: SocketAddr,
-    stop: oneshot::Sender<()>,
-    serving: JoinHandle<std::io::Result<()>>,
+    server: LocalServer,
+    base: BaseModel,
     data: Arc<tempfile::TempDir>,
 }
 
@@ -47,61 +45,52 @@ impl Answer {
 }
 
 impl TestServer {
+    /// Starts a server whose model is [`FakeBackend`].
     pub(crate) async fn start() -> Self {
         Self::with(|_| {}).await
     }
 
+    /// Starts a server with settings of its own.
     pub(crate) async fn with(change: impl FnOnce(&mut Settings)) -> Self {
-        Self::on(Arc::new(tempfile::tempdir().unwrap()), change).await
+        Self::of(fake(), Arc::new(tempfile::tempdir().unwrap()), change).await
     }
 
-    /// Starts a server on a data folder that may have been used before.
-    pub(crate) async fn on(
-        data: Arc<tempfile::TempDir>,
-        change: impl FnOnce(&mut Settings),
-    ) -> Self {
-        let weights = RandomWeights::new(ModelConfig::tiny_llama(), 1, Dtype::F32).unwrap();
-        Self::of(&weights, data, change).await
+    /// Starts a server with a backend of its own.
+    pub(crate) async fn of_backend(backend: impl Backend + 'static) -> Self {
+        let data = Arc::new(tempfile::tempdir().unwrap());
+        Self::of(base(backend), data, |_| {}).await
     }
 
-    /// Starts a server with a model of its own, which is called `tiny`.
+    /// Starts a server with a real model, of random weights.
+    pub(crate) async fn real(change: impl FnOnce(&mut Settings)) -> Self {
+        let data = Arc::new(tempfile::tempdir().unwrap());
+        Self::of(base(tiny_llama()), data, change).await
+    }
+
+    /// Starts a server with a model of its own, on a data folder that may have been used before.
     pub(crate) async fn of(
-        weights: &dyn WeightSource,
+        base: BaseModel,
         data: Arc<tempfile::TempDir>,
         change: impl FnOnce(&mut Settings),
     ) -> Self {
-        let threads = Threads::new(1).unwrap();
-        let model = Model::load(weights, Precision::Stored, &threads).unwrap();
         let mut settings = Settings::new(data.path());
         change(&mut settings);
-        let base = BaseModel::new("tiny", Arc::new(model));
-        let server = Server::start(vec![base], settings).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let serving = tokio::spawn(tinkrs_server::serve(listener, server.clone(), async {
-            let _ = stopped.await;
-        }));
-        Self {
-            server,
-            address,
-            stop,
-            serving,
-            data,
-        }
+        let server = LocalServer::start(vec![base.clone()], settings).await;
+        let server = server.unwrap();
+        Self { server, base, data }
     }
 
     /// Tells the server to stop, waits until it has, and returns its data folder.
     pub(crate) async fn stop(self) -> Arc<tempfile::TempDir> {
-        self.stop.send(()).unwrap();
-        self.serving.await.unwrap().unwrap();
+        self.server.stop().await.unwrap();
         self.data
     }
 
     /// Stops the server and starts another one on its data folder.
     pub(crate) async fn restart(self, change: impl FnOnce(&mut Settings)) -> Self {
+        let base = self.base.clone();
         let data = self.stop().await;
-        Self::on(data, change).await
+        Self::of(base, data, change).await
     }
 
     /// Sends a request with a key.
@@ -113,7 +102,7 @@ impl TestServer {
         body: impl Into<Bytes>,
     ) -> Answer {
         let path = format!("/api/v1{path}");
-        let answer = try_send(self.address, method, &path, headers, body).await;
+        let answer = try_send(self.address(), method, &path, headers, body).await;
         answer.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
@@ -125,7 +114,7 @@ impl TestServer {
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> Result<Answer, hyper::Error> {
-        try_send(self.address, method, path, headers, body).await
+        try_send(self.address(), method, path, headers, body).await
     }
 
     /// Follows a link of this server, without a key.
@@ -138,16 +127,16 @@ impl TestServer {
 
     /// Where the server is.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.server.url().to_owned()
     }
 
     /// The server itself, as the process that contains it has it.
     pub(crate) fn server(&self) -> &Server {
-        &self.server
+        self.server.server()
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// The data folder.
@@ -158,7 +147,7 @@ impl TestServer {
     /// Calls the server without a network.
     pub(crate) fn local(&self) -> Local {
         Local {
-            router: TowerToHyperService::new(tinkrs_server::router(self.server.clone())),
+            router: TowerToHyperService::new(tinkrs_server::router(self.server().clone())),
         }
     }
 
@@ -275,6 +264,28 @@ impl TestServer {
         assert_eq!(result["category"], "user", "{result}");
         result["error"].as_str().expect("a message").to_owned()
     }
+}
+
+/// The base model of most tests.
+pub(crate) fn fake() -> BaseModel {
+    base(FakeBackend::new())
+}
+
+/// A base model that is called `tiny`.
+pub(crate) fn base(backend: impl Backend + 'static) -> BaseModel {
+    BaseModel::new("tiny", backend)
+}
+
+/// A real model of random weights.
+pub(crate) fn tiny_llama() -> CpuBackend {
+    let weights = RandomWeights::new(ModelConfig::tiny_llama(), 1, Dtype::F32).unwrap();
+    load(&weights)
+}
+
+/// A real model.
+pub(crate) fn load(weights: &dyn WeightSource) -> CpuBackend {
+    let threads = Threads::new(1).unwrap();
+    CpuBackend::new(Model::load(weights, Precision::Stored, &threads).unwrap())
 }
 
 /// The key that tests use unless they say otherwise.

@@ -56,7 +56,7 @@ fn assert_peft(files: &BTreeMap<String, Vec<u8>>) {
 
 #[tokio::test]
 async fn an_archive_is_a_link_that_says_when_it_ends() {
-    let server = TestServer::start().await;
+    let server = TestServer::real(|_| {}).await;
     let model = server.model().await;
     for (number, operation, file) in [
         (1, "/save_weights", Some("state.safetensors")),
@@ -125,7 +125,7 @@ async fn a_broken_download_goes_on_where_it_ended() {
 
 #[tokio::test]
 async fn the_files_of_external_weights_are_fetched_one_by_one_without_a_key() {
-    let server = TestServer::start().await;
+    let server = TestServer::real(|_| {}).await;
     let model = server.model().await;
     let path = server.save("/save_weights_external", &model, 1, "a").await;
     let found = links(&server, &path).await;

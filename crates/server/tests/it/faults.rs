@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tinkrs::{AdamParams, Datum, ModelInput, SamplingParams, ServiceClient};
 
-use crate::caller::{Answer, TestServer};
+use crate::caller::{Answer, TestServer, fake};
 
 async fn admin(server: &TestServer, method: Method, body: &Value) -> Answer {
     let body = match body {
@@ -128,18 +128,9 @@ async fn a_file_that_makes_no_sense_keeps_the_server_from_starting() {
         &folder,
         &json!({"rules": [{"endpoint": "x", "fault": "explode"}]}),
     );
-    let weights = tinkrs_engine::weights::RandomWeights::new(
-        tinkrs_engine::ModelConfig::tiny_llama(),
-        1,
-        tinkrs_engine::weights::Dtype::F32,
-    );
-    let threads = tinkrs_engine::Threads::new(1).unwrap();
-    let precision = tinkrs_engine::Precision::Stored;
-    let model = tinkrs_engine::Model::load(&weights.unwrap(), precision, &threads).unwrap();
     let mut settings = tinkrs_server::Settings::new(folder.path().join("data"));
     settings.faults = Some(path);
-    let base = tinkrs_server::BaseModel::new("tiny", std::sync::Arc::new(model));
-    let error = tinkrs_server::Server::start(vec![base], settings).unwrap_err();
+    let error = tinkrs_server::Server::start(vec![fake()], settings).unwrap_err();
     assert!(error.to_string().contains("rules[0].fault"), "{error}");
 }
 

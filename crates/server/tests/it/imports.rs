@@ -9,7 +9,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tinkrs_engine::weights::HuggingFaceFolder;
 
-use crate::caller::{Answer, TestServer, address};
+use crate::caller::{Answer, TestServer, address, base, load};
 use crate::way::Way;
 
 /// As in the engine's own comparison with PyTorch.
@@ -23,7 +23,7 @@ fn reference(name: &str) -> PathBuf {
 /// A server of the model that the adapter was made for.
 async fn serve(data: Arc<tempfile::TempDir>) -> TestServer {
     let weights = HuggingFaceFolder::open(reference("tiny-llama")).unwrap();
-    TestServer::of(&weights, data, |_| {}).await
+    TestServer::of(base(load(&weights)), data, |_| {}).await
 }
 
 pub(crate) async fn start() -> TestServer {

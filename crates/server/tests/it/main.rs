@@ -7,6 +7,7 @@ mod way;
 
 mod accept;
 mod accounts;
+mod backends;
 mod checkpoints;
 mod console;
 mod copies;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::caller::TestServer;
+use crate::caller::{TestServer, fake};
 
 /// A result as it was sent: the same bits print the same.
 async fn results(server: &TestServer, ids: &[String]) -> Vec<Value> {
@@ -41,7 +41,7 @@ async fn train(
 #[tokio::test]
 async fn an_interrupted_run_equals_an_uninterrupted_one() {
     let mut session = String::new();
-    let plain = TestServer::start().await;
+    let plain = TestServer::real(|_| {}).await;
     let (_plain, expected) = train(plain, &mut session, async |server| server).await;
     // With a snapshot after every operation, after some, and never.
     for operations in [1, 2, u32::MAX] {
@@ -49,7 +49,7 @@ async fn an_interrupted_run_equals_an_uninterrupted_one() {
             settings.snapshot_interval = Duration::MAX;
             settings.snapshot_operations = operations;
         };
-        let server = TestServer::with(change).await;
+        let server = TestServer::real(change).await;
         let (_server, found) = train(server, &mut session, async |server| {
             server.restart(change).await
         })
@@ -60,7 +60,7 @@ async fn an_interrupted_run_equals_an_uninterrupted_one() {
 
 #[tokio::test]
 async fn a_run_is_what_it_was_though_its_results_were_not_kept_any_longer() {
-    let plain = TestServer::start().await;
+    let plain = TestServer::real(|_| {}).await;
     let model = plain.model().await;
     plain.forward_backward(&model, 1).await;
     plain.optim_step(&model, 2).await;
@@ -76,7 +76,7 @@ async fn a_run_is_what_it_was_though_its_results_were_not_kept_any_longer() {
             // Maintenance runs as often as this.
             settings.gap_timeout = Duration::from_millis(5);
         };
-        let server = TestServer::with(change).await;
+        let server = TestServer::real(change).await;
         let model = server.model().await;
         let pass = server.forward_backward(&model, 1).await;
         let step = server.optim_step(&model, 2).await;
@@ -252,7 +252,7 @@ async fn a_result_that_cannot_be_stored_is_told_and_is_the_same_after_a_restart(
             false => {
                 let data = server.stop().await;
                 std::fs::rename(&away, &results).unwrap();
-                let server = TestServer::on(data, |_| {}).await;
+                let server = TestServer::of(fake(), data, |_| {}).await;
                 server.optim_step(&model, 2).await;
                 server
             }

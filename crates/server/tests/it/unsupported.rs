@@ -235,7 +235,7 @@ async fn failure_of(server: &TestServer, body: Vec<u8>) -> String {
 
 #[tokio::test]
 async fn images_and_audio_are_refused_by_kind_in_passes_and_prompts() {
-    let server = TestServer::start().await;
+    let server = TestServer::real(|_| {}).await;
     let model = server.model().await;
     let chunks = [
         json!({"type": "image", "data": "iVBORw==", "format": "png", "expected_tokens": 3}),
@@ -305,7 +305,7 @@ async fn losses_and_optimizers_that_are_not_there_are_refused_by_name() {
 
 #[tokio::test]
 async fn what_does_not_fit_a_loss_is_refused_by_datum_and_name() {
-    let server = TestServer::start().await;
+    let server = TestServer::real(|_| {}).await;
     let model = server.model().await;
     let request = |number, data| ForwardBackwardRequest {
         model_id: model.as_str().into(),

@@ -80,7 +80,8 @@ impl TrainingRun for FakeRun {
             1e-3 * (steps + 1) as f32
         };
         let state = &mut shared.state;
-        let rate = params.learning_rate as f32;
+        // Smaller from step to step: this optimizer remembers, too.
+        let rate = params.learning_rate as f32 / (state.steps + 1) as f32;
         let mut weights = state.weights.clone();
         for (weight, gradient) in weights.iter_mut().zip(&state.gradients) {
             if *gradient != 0.0 {
@@ -98,9 +99,7 @@ impl TrainingRun for FakeRun {
         state.gradients = vec![0.0; VOCABULARY];
         state.steps += 1;
         let metrics = BTreeMap::from([("optimizer_step".to_owned(), state.steps as f64)]);
-        Ok(OptimStepOutput {
-            metrics: Some(metrics),
-        })
+        Ok(OptimStepOutput::new(Some(metrics)))
     }
 
     fn state(&self) -> Box<dyn TrainingState> {
@@ -247,11 +246,13 @@ impl FakePass {
     fn output(&self) -> Result<ForwardBackwardOutput, InvalidInput> {
         let field = BatchedTensor::from_datums(self.results.iter().map(Vec::as_slice));
         let fields = [(key::LOGPROBS.to_owned(), field)].into();
-        Ok(ForwardBackwardOutput {
-            output_type: "scalar".to_owned(),
-            records: vec![OutputRecord::new(self.results.len(), fields)?],
-            metrics: self.metrics.clone(),
-        })
+        let records = vec![OutputRecord::new(self.results.len(), fields)?];
+        let metrics = self.metrics.clone();
+        Ok(ForwardBackwardOutput::new(
+            "scalar".to_owned(),
+            records,
+            metrics,
+        ))
     }
 }
 

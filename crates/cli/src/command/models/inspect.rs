@@ -5,15 +5,13 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use tinkrs_chat::Renderer;
-use tinkrs_engine::ModelConfig;
-use tinkrs_engine::weights::{GgufFile, HuggingFaceFolder, WeightSource, tensor_shapes};
 
-use crate::local_model::{is_gguf, tokenizer_folder};
+use crate::local_model::{describe, tokenizer_folder};
 
 /// What is known of a model that can be used.
 #[derive(Debug, Serialize)]
 pub(super) struct Facts {
-    pub(super) architecture: &'static str,
+    pub(super) architecture: String,
     /// How many weights there are.
     pub(super) parameters: u64,
     pub(super) size_bytes: u64,
@@ -26,25 +24,14 @@ pub(super) struct Facts {
 /// Reads the configuration, the headers of the weights and the tokenizer.
 pub(super) fn inspect(path: &Path) -> anyhow::Result<Facts> {
     ensure!(path.exists(), "{} is not there any more", path.display());
-    let config = match is_gguf(path) {
-        true => GgufFile::open(path)?.config().clone(),
-        false => HuggingFaceFolder::open(path)?.config().clone(),
-    };
+    let description = describe(path)?;
     Ok(Facts {
-        architecture: config.architecture.name(),
-        parameters: parameters(&config),
+        architecture: description.family,
+        parameters: description.parameters,
         size_bytes: size_bytes(path)?,
-        max_context: config.max_context,
+        max_context: description.context,
         note: tokenizer_note(path)?,
     })
-}
-
-fn parameters(config: &ModelConfig) -> u64 {
-    let shapes = tensor_shapes(config);
-    let sizes = shapes
-        .iter()
-        .map(|(_, shape)| shape.iter().product::<usize>());
-    sizes.map(|size| size as u64).sum()
 }
 
 fn size_bytes(path: &Path) -> anyhow::Result<u64> {

@@ -158,7 +158,7 @@ fn table(models: &[Entry]) -> Table {
             model.source.to_owned(),
             or_unknown(facts.map(|facts| size(facts.size_bytes))),
             or_unknown(facts.map(|facts| millions(facts.parameters))),
-            or_unknown(facts.map(|facts| facts.architecture)),
+            or_unknown(facts.map(|facts| facts.architecture.clone())),
             usable,
         ]);
     }

@@ -1,0 +1,160 @@
+//! The engine behind the traits of `tinkrs-backend`, which is how a server uses it.
+//!
+//! ```
+//! use tinkrs_backend::{Backend, Objective, PassProgress, PassRequest};
+//! use tinkrs_engine::types::{Datum, LoraConfig, LossFn};
+//! use tinkrs_engine::weights::{Dtype, RandomWeights};
+//! use tinkrs_engine::{CpuBackend, Model, ModelConfig, Precision, Threads};
+//!
+//! let weights = RandomWeights::new(ModelConfig::tiny_llama(), 1, Dtype::F32)?;
+//! let model = Model::load(&weights, Precision::Stored, &Threads::new(1)?)?;
+//! let backend = CpuBackend::new(model);
+//! assert!(backend.describe().repeats_exactly);
+//!
+//! let mut run = backend.create(&LoraConfig::new(8))?;
+//! let datum = Datum::from_prompt_completion(&[1, 5], &[9, 2])?;
+//! let mut pass = run.begin(PassRequest {
+//!     data: vec![datum.clone(), datum],
+//!     objective: Objective::BuiltIn(LossFn::CrossEntropy),
+//!     backward: true,
+//! })?;
+//! assert_eq!(pass.advance(1)?, PassProgress::Continue);
+//! assert!(matches!(pass.advance(1)?, PassProgress::Done(_)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod memory;
+mod run;
+mod sampler;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use tinkrs_backend::{
+    self as backend, Backend, Description, ErrorKind, Need, SamplerOptions, StatePart,
+};
+use tinkrs_types::LoraConfig;
+
+use crate::weights::{Dtype, WeightSource, tensor_shapes};
+use crate::{Adapter, Error, Model, ModelConfig, TrainState, TrainingRun, peft};
+use run::Run;
+
+/// A model on the CPU, as a backend.
+#[derive(Clone, Debug)]
+pub struct CpuBackend {
+    model: Arc<Model>,
+}
+
+impl CpuBackend {
+    /// Computes with a model.
+    pub fn new(model: impl Into<Arc<Model>>) -> Self {
+        Self {
+            model: model.into(),
+        }
+    }
+
+    /// Describes the backend that weights would be loaded into, without loading them.
+    #[must_use]
+    pub fn describe_source(source: &dyn WeightSource) -> Description {
+        describe(source.config(), source.precision())
+    }
+}
+
+fn describe(config: &ModelConfig, dtype: Dtype) -> Description {
+    let weight_format = match dtype {
+        Dtype::F32 => "f32",
+        Dtype::F16 => "f16",
+        Dtype::Bf16 => "bf16",
+    };
+    let shapes = tensor_shapes(config);
+    let sizes = shapes
+        .iter()
+        .map(|(_, shape)| shape.iter().product::<usize>());
+    Description {
+        architecture: config.architecture.model_type().to_owned(),
+        family: config.architecture.name().to_owned(),
+        context: config.max_context,
+        vocabulary: config.vocab,
+        parameters: sizes.map(|size| size as u64).sum(),
+        weight_format: weight_format.to_owned(),
+        repeats_exactly: true,
+    }
+}
+
+impl Backend for CpuBackend {
+    fn describe(&self) -> Description {
+        describe(&self.model.config, self.model.embedding.dtype())
+    }
+
+    fn memory(&self, need: &Need) -> u64 {
+        memory::bytes(&self.model, need)
+    }
+
+    fn create(&self, config: &LoraConfig) -> Result<Box<dyn backend::TrainingRun>, backend::Error> {
+        Ok(Run::boxed(TrainingRun::lora(
+            Arc::clone(&self.model),
+            config,
+        )?))
+    }
+
+    fn restore(
+        &self,
+        state: &Path,
+        part: StatePart,
+    ) -> Result<Box<dyn backend::TrainingRun>, backend::Error> {
+        let state = TrainState::read(state)?;
+        let mut run = TrainingRun::from_state(Arc::clone(&self.model), &state)?;
+        if part == StatePart::Weights {
+            run.restore_weights(&state)?;
+        }
+        Ok(Run::boxed(run))
+    }
+
+    fn adapter_rank(&self, folder: &Path) -> Result<usize, backend::Error> {
+        Ok(peft::rank(folder)?)
+    }
+
+    fn import_adapter(
+        &self,
+        folder: &Path,
+    ) -> Result<Box<dyn backend::TrainingRun>, backend::Error> {
+        let adapter = peft::load(folder, &self.model.config)?;
+        Ok(Run::boxed(TrainingRun::from_peft(
+            Arc::clone(&self.model),
+            &adapter,
+        )?))
+    }
+
+    fn load_adapter(&self, folder: &Path) -> Result<backend::Adapter, backend::Error> {
+        let adapter = peft::load(folder, &self.model.config)?;
+        let adapter = Adapter::from_peft(&self.model, &adapter)?;
+        Ok(backend::Adapter::new(Arc::new(adapter)))
+    }
+
+    fn sampler(&self, options: SamplerOptions) -> Box<dyn backend::Sampler> {
+        Box::new(sampler::EngineSampler::new(&self.model, options))
+    }
+}
+
+impl From<Error> for backend::Error {
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::NonFiniteTensor { .. } => ErrorKind::Divergence,
+            Error::Io { source, .. } if !is_bad_data(source) => ErrorKind::Storage,
+            error if error.is_bad_request() => ErrorKind::BadRequest,
+            _ => ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}
+
+/// Whether the contents of a file are wrong, rather than the disk: not UTF-8, or nothing at all.
+fn is_bad_data(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput
+    )
+}

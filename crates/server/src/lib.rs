@@ -68,6 +68,7 @@ mod recovery;
 mod results;
 mod store;
 mod trace;
+pub mod units;
 mod unknown;
 mod vocabulary;
 mod watch;

@@ -1,56 +1,112 @@
 //! The settings of a server.
+//!
+//! With the feature `clap` they are arguments of a command line, too: doc comments are the help, and the
+//! id of an option is the name of its field. Defaults are in [`Settings::new`] alone.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+use tinkrs_types::InvalidInput;
 use tinkrs_types::protocol::ClientConfig;
 
+use crate::units::{bytes, duration};
+
 /// How a server works.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 #[non_exhaustive]
 pub struct Settings {
-    /// Folder for everything that survives the server.
+    /// Folder for everything that survives the server, created if it does not exist.
+    #[cfg_attr(
+        feature = "clap",
+        arg(id = "data", long = "data-dir", value_name = "DIR")
+    )]
     pub data: PathBuf,
-    /// How many training operations of a base model may wait. Default 1024.
-    pub queued_operations: usize,
-    /// How many requests for samples of a base model may wait. Default 4096.
-    pub queued_samples: usize,
-    /// How long operations wait for one with a lower sequence number. Default five and a half minutes:
-    /// clients retry a submission for five.
-    pub gap_timeout: Duration,
-    /// How long a poll waits for a result. Default 30 seconds; clients hang up after 45.
-    pub poll_timeout: Duration,
-    /// How long a session lives without a heartbeat of its client. Default five minutes.
-    pub session_timeout: Duration,
-    /// How long a result is kept after it was fetched. Default five minutes.
-    pub keep_fetched: Duration,
-    /// How long a result is kept that was never fetched. Default a day.
-    pub keep_unfetched: Duration,
-    /// Results of more bytes are announced before they are sent, to clients that ask for that.
-    /// Default a mebibyte.
-    pub inline_bytes: u64,
-    /// A run's state is saved when its operations since the last snapshot took this long: what a
-    /// restart has to repeat. Default five seconds.
-    pub snapshot_interval: Duration,
-    /// A run's state is also saved after this many operations. Default 64.
-    pub snapshot_operations: u32,
-    /// File of accepted keys, one on a line, each with an optional name behind it. Without one, any
+    /// File of accepted API keys, one on a line, each with an optional name behind it. Without one, any
     /// well-formed key is accepted and is an owner of its own.
+    #[cfg_attr(
+        feature = "clap",
+        arg(id = "key_file", long = "api-key-file", value_name = "FILE")
+    )]
     pub key_file: Option<PathBuf>,
     /// File of faults to inject, for testing clients.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "FILE"))]
     pub faults: Option<PathBuf>,
-    /// What clients are told to do. By default they exchange their keys for tokens, and do the rest
-    /// as they do by themselves.
+    /// Training operations of a base model that may wait in its queue.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Limits"))]
+    pub queued_operations: usize,
+    /// Sampling requests of a base model that may wait in its queue.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Limits"))]
+    pub queued_samples: usize,
+    /// How long operations wait for one with a lower sequence number. Clients retry a submission for five
+    /// minutes.
+    #[serde(with = "duration")]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "TIME", value_parser = duration::parse, help_heading = "Limits")
+    )]
+    pub gap_timeout: Duration,
+    /// How long a poll waits for a result. Clients hang up after 45 seconds.
+    #[serde(with = "duration")]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "TIME", value_parser = duration::parse, help_heading = "Limits")
+    )]
+    pub poll_timeout: Duration,
+    /// How long a session lives without a heartbeat of its client.
+    #[serde(with = "duration")]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "TIME", value_parser = duration::parse, help_heading = "Limits")
+    )]
+    pub session_timeout: Duration,
+    /// How long a result is kept after it was fetched.
+    #[serde(with = "duration")]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "TIME", value_parser = duration::parse, help_heading = "Limits")
+    )]
+    pub keep_fetched: Duration,
+    /// How long a result is kept that was never fetched.
+    #[serde(with = "duration")]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "TIME", value_parser = duration::parse, help_heading = "Limits")
+    )]
+    pub keep_unfetched: Duration,
+    /// Larger results are announced before they are sent, to clients that ask for that.
+    #[serde(with = "bytes")]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "SIZE", value_parser = bytes::parse, help_heading = "Limits")
+    )]
+    pub inline_bytes: u64,
+    /// Save a run's state when its operations since the last snapshot took this long: what a restart has to
+    /// repeat.
+    #[serde(with = "duration")]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "TIME", value_parser = duration::parse, help_heading = "Limits")
+    )]
+    pub snapshot_interval: Duration,
+    /// Save a run's state also after this many operations.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Limits"))]
+    pub snapshot_operations: u32,
+    /// What clients are told to do. By default they exchange their keys for tokens, and do the rest as they
+    /// do by themselves.
+    #[cfg_attr(feature = "clap", arg(skip = default_client()))]
     pub client: ClientConfig,
 }
 
 impl Settings {
     /// Makes the default settings with this data folder.
     pub fn new(data: impl AsRef<Path>) -> Self {
-        let mut client = ClientConfig::default();
-        client.pjwt_auth_enabled = true;
         Self {
             data: data.as_ref().to_owned(),
+            key_file: None,
+            faults: None,
             queued_operations: 1024,
             queued_samples: 4096,
             gap_timeout: Duration::from_secs(330),
@@ -61,9 +117,40 @@ impl Settings {
             inline_bytes: 1 << 20,
             snapshot_interval: Duration::from_secs(5),
             snapshot_operations: 64,
-            key_file: None,
-            faults: None,
-            client,
+            client: default_client(),
         }
     }
+
+    /// Checks ranges.
+    ///
+    /// # Errors
+    /// If a queue has no room, or a session no time to live; the error names the setting.
+    pub fn check(&self) -> Result<(), InvalidInput> {
+        let counts = [
+            ("queued_operations", self.queued_operations),
+            ("queued_samples", self.queued_samples),
+        ];
+        for (name, count) in counts {
+            if count == 0 {
+                return Err(InvalidInput::new(name, count, "1 or more"));
+            }
+        }
+        let times = [
+            ("gap_timeout", self.gap_timeout),
+            ("session_timeout", self.session_timeout),
+        ];
+        for (name, time) in times {
+            if time.is_zero() {
+                let found = duration::format(time);
+                return Err(InvalidInput::new(name, found, "more than no time"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn default_client() -> ClientConfig {
+    let mut client = ClientConfig::default();
+    client.pjwt_auth_enabled = true;
+    client
 }

@@ -1,11 +1,10 @@
 //! Questions to the user.
 
-use std::io::{BufRead, IsTerminal, Read, Write};
+use std::io::{BufRead, ErrorKind, IsTerminal, Write};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
+use rpassword::{Config, ConfigBuilder, read_password_with_config};
 use tinkrs::auth::Secret;
-
-use crate::system::QuietTerminal;
 
 /// Asks a question that is answered by yes or no. No answer is no.
 pub(crate) async fn confirm(question: &str) -> anyhow::Result<bool> {
@@ -17,7 +16,7 @@ pub(crate) async fn confirm(question: &str) -> anyhow::Result<bool> {
     });
     let line = line.await?.context("could not read the answer")?;
     if line.is_empty() {
-        bail!("aborted: there is no answer to read");
+        bail!("aborted: no answer");
     }
     Ok(is_yes(&line))
 }
@@ -49,66 +48,22 @@ fn read_secret() -> anyhow::Result<Secret> {
             .context("could not read the key")?;
         return Ok(Secret::from(line.trim()));
     }
-    let quiet = QuietTerminal::new().context("could not hide the key")?;
-    let mut entry = Entry::default();
-    for byte in stdin.lock().bytes() {
-        match entry.take(byte.context("could not read the key")?) {
-            Step::Show(text) => ask(text)?,
-            Step::Done => break,
-            Step::Abort => {
-                drop(quiet);
-                ask("\n")?;
-                return Err(anyhow!("aborted"));
-            }
+    read_hidden(ConfigBuilder::new().password_feedback_mask('*').build())
+}
+
+fn read_hidden(config: Config) -> anyhow::Result<Secret> {
+    match read_password_with_config(config) {
+        Ok(key) => Ok(Secret::from(key.trim())),
+        // Ctrl-C and Ctrl-D.
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::Interrupted | ErrorKind::UnexpectedEof
+            ) =>
+        {
+            bail!("aborted")
         }
-    }
-    ask("\n")?;
-    Ok(Secret::from(String::from_utf8_lossy(&entry.bytes).trim()))
-}
-
-/// What was typed so far.
-#[derive(Debug, Default)]
-struct Entry {
-    bytes: Vec<u8>,
-    escape: Escape,
-}
-
-/// Whether an arrow or another key that sends several bytes is being read.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-enum Escape {
-    #[default]
-    None,
-    Begun,
-    Inside,
-}
-
-#[derive(Debug, PartialEq)]
-enum Step {
-    Show(&'static str),
-    Done,
-    Abort,
-}
-
-impl Entry {
-    fn take(&mut self, byte: u8) -> Step {
-        match (self.escape, byte) {
-            (Escape::Begun, b'[' | b'O') => self.escape = Escape::Inside,
-            (Escape::Begun, _) => self.escape = Escape::None,
-            (Escape::Inside, b'@'..=b'~') => self.escape = Escape::None,
-            (Escape::Inside, _) => {}
-            (Escape::None, 0x1b) => self.escape = Escape::Begun,
-            (Escape::None, b'\r' | b'\n') => return Step::Done,
-            (Escape::None, 0x03 | 0x04) => return Step::Abort,
-            (Escape::None, 0x08 | 0x7f) => {
-                return Step::Show(self.bytes.pop().map_or("", |_| "\x08 \x08"));
-            }
-            (Escape::None, byte) if byte.is_ascii_control() => {}
-            (Escape::None, byte) => {
-                self.bytes.push(byte);
-                return Step::Show("*");
-            }
-        }
-        Step::Show("")
+        Err(error) => Err(error).context("could not read the key"),
     }
 }
 
@@ -125,13 +80,13 @@ mod tests {
 
     #[test]
     fn a_key_is_typed_with_corrections_and_arrows() {
-        let mut entry = Entry::default();
-        for byte in b"tmx\x7fl-\x1b[A\x1bOBa\x1b[3~" {
-            entry.take(*byte);
-        }
-        assert_eq!(entry.bytes, b"tml-a");
-        assert_eq!(entry.take(b'\r'), Step::Done);
-        assert_eq!(entry.take(0x03), Step::Abort);
-        assert_eq!(Entry::default().take(0x7f), Step::Show(""));
+        let read = |typed: &[u8]| {
+            let config = ConfigBuilder::new().input_data(typed).output_discard();
+            read_hidden(config.build())
+        };
+        let key = read(b"tmx\x7fl-\x1b[A\x1bOBa\x1b[3~\rmore").unwrap();
+        assert_eq!(key.expose(), "tml-a");
+        assert_eq!(read(b"\x7f a \n").unwrap().expose(), "a");
+        assert_eq!(read(b"\x04").unwrap_err().to_string(), "aborted");
     }
 }

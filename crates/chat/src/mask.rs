@@ -7,13 +7,17 @@ use tinkrs_types::Datum;
 /// Which tokens of a conversation training counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum TrainOn {
     /// What the assistant writes in its last message, up to and including the end of message.
     #[default]
+    #[cfg_attr(feature = "clap", value(alias = "last_assistant_message"))]
     LastAssistantMessage,
     /// What the assistant writes in all its messages.
+    #[cfg_attr(feature = "clap", value(alias = "all_assistant_messages"))]
     AllAssistantMessages,
     /// Every token, also those that the model is only ever given.
+    #[cfg_attr(feature = "clap", value(alias = "all_tokens"))]
     AllTokens,
 }
 

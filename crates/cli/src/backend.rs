@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
+use serde::{Deserialize, Serialize};
 use tinkrs::auth::{AuthError, CredentialPolicy, resolve_from_env};
 use tinkrs::{SamplingClient, ServiceClient, TokenizerSource};
 use tinkrs_chat::Renderer;
@@ -15,7 +16,7 @@ use crate::report::{self, Hint};
 use crate::server;
 
 /// Which server and which model to use
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 pub(crate) struct BackendArgs {
     /// Model: a name that `tinkrs models list` or the server has, or NAME=PATH for a Hugging Face folder
     /// or GGUF file on this machine
@@ -26,14 +27,28 @@ pub(crate) struct BackendArgs {
     #[arg(long, conflicts_with = "base_url")]
     local: bool,
 
-    /// Use the server at this URL. Default TINKER_BASE_URL; without that, the hosted service if there is
-    /// a key and the model is not on this machine, else a server inside this process
+    /// Use the server at this URL. Without it, the one of TINKER_BASE_URL; without that, the hosted
+    /// service if there is a key and the model is not on this machine, else a server inside this process
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
 
-    /// Folder for what a server inside this process keeps. Default tinkrs-data
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+    /// Folder for what a server inside this process keeps
+    #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
+    data_dir: PathBuf,
+}
+
+/// Where a server on this machine keeps everything, unless another folder is named.
+pub(crate) const DATA_DIR: &str = "tinkrs-data";
+
+impl Default for BackendArgs {
+    fn default() -> Self {
+        Self {
+            model: tinkrs_nano::NAME.to_owned(),
+            local: false,
+            base_url: None,
+            data_dir: PathBuf::from(DATA_DIR),
+        }
+    }
 }
 
 /// A server, ready to be used.
@@ -82,10 +97,9 @@ impl Backend {
     /// Opens a server inside this process with the built-in model, whatever the environment says.
     pub(crate) async fn open_here(data_dir: PathBuf) -> anyhow::Result<Self> {
         let args = BackendArgs {
-            model: tinkrs_nano::NAME.to_owned(),
             local: true,
-            base_url: None,
-            data_dir: Some(data_dir),
+            data_dir,
+            ..BackendArgs::default()
         };
         Self::open(&args).await
     }
@@ -142,23 +156,22 @@ impl Backend {
         wanted: Option<Wanted>,
         besides: Option<Wanted>,
     ) -> anyhow::Result<Self> {
-        let data = args.data_dir.clone();
-        let data = data.unwrap_or_else(|| PathBuf::from("tinkrs-data"));
+        let data = &args.data_dir;
         let wanted = wanted.ok_or_else(|| {
             anyhow::anyhow!("`{}` is not a model on this machine", args.model).context(Hint(
                 "name its folder: `--model NAME=PATH`; `tinkrs models list` shows the names that are known",
             ))
         })?;
-        let named = wanted.place(&data)?;
+        let named = wanted.place(data)?;
         report::note(format_args!(
             "local: {} on this machine, free of charge",
             named.name
         ));
         let mut models = vec![named.clone()];
         if let Some(other) = besides.filter(|other| other.name() != named.name) {
-            models.push(other.place(&data)?);
+            models.push(other.place(data)?);
         }
-        let local = LocalServer::start(&models, &data).await?;
+        let local = LocalServer::start(&models, data).await?;
         Ok(Self {
             service: local.service(),
             model: named.name,
@@ -212,7 +225,7 @@ mod tests {
             model: model.to_owned(),
             local,
             base_url: base_url.map(str::to_owned),
-            data_dir: None,
+            ..BackendArgs::default()
         }
     }
 

@@ -16,7 +16,7 @@ use crate::server;
 use crate::system;
 use crate::table::Table;
 
-/// How long a silent server is waited for before the user is told.
+/// How long the server may be silent before a note says so.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How results are shown.
@@ -163,9 +163,10 @@ impl Context {
 
     /// Confirms that something was done, in a sentence or as the object it was done to.
     pub(crate) fn done(&self, value: &impl Serialize, text: impl Display) -> anyhow::Result<()> {
-        match self.is_json() {
-            true => self.line(ascii(&serde_json::to_string_pretty(value)?)),
-            false => self.line(text),
+        if self.is_json() {
+            self.line(ascii(&serde_json::to_string_pretty(value)?))
+        } else {
+            self.line(text)
         }
     }
 }

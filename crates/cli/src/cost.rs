@@ -9,8 +9,8 @@ use crate::backend::Backend;
 use crate::prompt;
 use crate::report::{Hint, note};
 
-/// On a server that charges, says what a command takes and asks whether to go on, unless the user
-/// said `yes` already.
+/// On a server that charges, says what a command takes and asks for confirmation, unless `yes` is
+/// set.
 pub(crate) async fn confirm(backend: &Backend, tokens: &Tokens, yes: bool) -> anyhow::Result<()> {
     if !backend.is_hosted {
         return Ok(());
@@ -20,14 +20,16 @@ pub(crate) async fn confirm(backend: &Backend, tokens: &Tokens, yes: bool) -> an
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
-        return Err(anyhow!("nobody is here to agree to the cost").context(Hint(
-            "`--yes` goes on without asking; `--local` uses this machine instead",
-        )));
+        return Err(
+            anyhow!("cannot ask for confirmation of the cost: stdin is not a terminal").context(
+                Hint("`--yes` continues without asking; `--local` uses this machine instead"),
+            ),
+        );
     }
-    match prompt::confirm("Go on?").await? {
-        true => Ok(()),
-        false => Err(anyhow!("not agreed; nothing was billed")),
+    if !prompt::confirm("Continue?").await? {
+        return Err(anyhow!("not confirmed; nothing was billed"));
     }
+    Ok(())
 }
 
 fn statement(model: &str, tokens: &Tokens, prices: &Prices) -> String {

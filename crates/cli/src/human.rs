@@ -37,9 +37,10 @@ pub(crate) fn age(time: Timestamp, now: Timestamp) -> String {
         _ if seconds < 0 => return "in less than a minute".to_owned(),
         _ => return "just now".to_owned(),
     };
-    match seconds < 0 {
-        true => format!("in {}", counted(count.unsigned_abs(), unit)),
-        false => format!("{} ago", counted(count.unsigned_abs(), unit)),
+    if seconds < 0 {
+        format!("in {}", counted(count.unsigned_abs(), unit))
+    } else {
+        format!("{} ago", counted(count.unsigned_abs(), unit))
     }
 }
 

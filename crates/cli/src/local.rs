@@ -11,14 +11,14 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::local_model::{self, NamedModel};
 use crate::report::Hint;
 
-/// The key of whoever runs commands on this machine.
+/// The key that commands on this machine use.
 const KEY: &str = "tml-local";
 
 /// A server on a free port of this machine.
 pub(crate) struct LocalServer(tinkrs_server::LocalServer);
 
 impl LocalServer {
-    /// Starts a server with some models, on a data folder that nobody else uses.
+    /// Starts a server with some models, on a data folder that no other server uses.
     pub(crate) async fn start(models: &[NamedModel], data: &Path) -> anyhow::Result<Self> {
         let threads = local_model::threads(None)?;
         let loaded = models

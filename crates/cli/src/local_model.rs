@@ -87,10 +87,7 @@ pub(crate) fn is_gguf(path: &Path) -> bool {
 
 /// Returns the folder with a model's tokenizer: its own, or the one that a GGUF file lies in.
 pub(crate) fn tokenizer_folder(path: &Path) -> Option<PathBuf> {
-    let folder = match is_gguf(path) {
-        true => path.parent()?,
-        false => path,
-    };
+    let folder = if is_gguf(path) { path.parent()? } else { path };
     let has_one = folder.join("tokenizer.json").exists();
     has_one.then(|| folder.to_owned())
 }

@@ -5,7 +5,6 @@
 //! that the user stopped.
 
 mod backend;
-mod choice;
 mod command;
 mod context;
 mod cost;
@@ -20,14 +19,14 @@ mod progress;
 mod prompt;
 mod report;
 mod server;
-mod settings_file;
-mod steps;
+mod settings;
 mod system;
 mod table;
+mod training_progress;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use command::{
     auth, billing, chat, checkpoint, completions, demo, doctor, eval, man, model, models, run,
@@ -68,7 +67,7 @@ enum Command {
     #[command(subcommand)]
     Run(run::Command),
     Sample(sample::Args),
-    Serve(serve::Args),
+    Serve(settings::Layered<serve::Args>),
     #[command(subcommand)]
     Session(session::Command),
     #[command(subcommand)]
@@ -76,30 +75,8 @@ enum Command {
     Version(version::Args),
 }
 
-/// Reads the command line, and the file of settings that it may name.
-fn parse() -> anyhow::Result<Cli> {
-    let command = Cli::command();
-    let typed: Vec<_> = std::env::args_os().collect();
-    let mut matches = command.clone().get_matches_from(&typed);
-    if let Some((train, recipe)) = matches.subcommand().filter(|(name, _)| *name == "train")
-        && let Some((name, given)) = recipe.subcommand()
-        && let Some(recipe) = command.find_subcommand(train)
-        && let Some(recipe) = recipe.find_subcommand(name)
-    {
-        let joined = settings_file::join(recipe, given, typed)?;
-        matches = command.get_matches_from(joined);
-    }
-    Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
-}
-
 fn main() -> ExitCode {
-    let cli = match parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            report::error(&error);
-            return ExitCode::FAILURE;
-        }
-    };
+    let cli = Cli::parse();
     let ctx = Context::new(&cli.output);
     let result = match &cli.command {
         Command::Auth(args) => ctx.block_on(auth::run(&ctx, args)),
@@ -124,7 +101,7 @@ fn main() -> ExitCode {
     judge::end_all();
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads our output has enough of it, as `head` does.
+        // The reader of our output has closed it, as `head` does: that is not a failure.
         Err(error) if report::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.is::<report::Stopped>() => {
             report::note(&error);

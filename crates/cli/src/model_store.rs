@@ -30,7 +30,7 @@ struct Stored {
 }
 
 impl ModelStore {
-    /// Opens the store of whoever runs this program.
+    /// Opens the store of the user who runs this program.
     pub(crate) fn open() -> anyhow::Result<Self> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let home = variable("TINKRS_HOME").map(PathBuf::from);

@@ -74,9 +74,10 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 
 /// Files and other programs get a result as it is.
 fn as_shown(text: &str, on_terminal: bool) -> Cow<'_, str> {
-    match on_terminal {
-        true => harmless(text).into(),
-        false => text.into(),
+    if on_terminal {
+        harmless(text).into()
+    } else {
+        text.into()
     }
 }
 

@@ -7,25 +7,32 @@
 //! TINKER_API_KEY=… cargo run --release -p tinkrs-recipes --example distill_on_policy -- \
 //!     questions.txt runs/distilled
 //! ```
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+#![expect(
+    clippy::print_stdout,
+    reason = "an example prints for the person who runs it"
+)]
 
 use anyhow::{Context, Result};
 use tinkrs::{ServiceClient, TokenizerSource};
 use tinkrs_chat::{Conversation, Message, Renderer};
+use tinkrs_recipes::distill::{self, OnPolicyConfig};
+use tinkrs_recipes::rl::PolicyConfig;
 use tinkrs_recipes::run::Hooks;
-use tinkrs_recipes::{Schedule, distill, report, rl};
+use tinkrs_recipes::{Schedule, report};
 
 const STUDENT: &str = "Qwen/Qwen3-8B";
 const TEACHER: &str = "Qwen/Qwen3-32B";
 
-fn settings() -> rl::Config {
-    rl::Config {
+fn settings() -> OnPolicyConfig {
+    OnPolicyConfig {
         learning_rate: Schedule::new(1e-4),
-        steps: 100,
-        problems_per_step: 64,
-        group_size: 4,
-        max_staleness: 1,
-        ..rl::Config::new(STUDENT)
+        policy: PolicyConfig {
+            steps: 100,
+            problems_per_step: 64,
+            group_size: 4,
+            ..PolicyConfig::default()
+        },
+        ..OnPolicyConfig::new(STUDENT)
     }
 }
 

@@ -6,23 +6,26 @@
 //! TINKER_API_KEY=… cargo run --release -p tinkrs-recipes --example distill_prompt -- \
 //!     instructions.txt questions.txt runs/instructed
 //! ```
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+#![expect(
+    clippy::print_stdout,
+    reason = "an example prints for the person who runs it"
+)]
 
 use anyhow::{Context, Result};
 use tinkrs::{ServiceClient, TokenizerSource};
 use tinkrs_chat::{Conversation, Message, Renderer};
 use tinkrs_recipes::distill::{self, PromptConfig};
-use tinkrs_recipes::run::Hooks;
-use tinkrs_recipes::{Schedule, report, sft};
+use tinkrs_recipes::run::{Hooks, Passes};
+use tinkrs_recipes::{Schedule, report};
 
 const MODEL: &str = "Qwen/Qwen3-4B-Instruct-2507";
 
 fn settings(instructions: String) -> PromptConfig {
     PromptConfig {
-        sft: sft::Config {
-            learning_rate: Schedule::new(2e-4),
+        learning_rate: Schedule::new(2e-4),
+        passes: Passes {
             epochs: 2,
-            ..sft::Config::new(MODEL)
+            ..Passes::default()
         },
         answers: 4,
         max_tokens: 512,

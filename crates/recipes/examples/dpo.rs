@@ -6,21 +6,27 @@
 //! TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local \
 //!     cargo run --release -p tinkrs-recipes --example dpo -- preferences.jsonl runs/preferred
 //! ```
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+#![expect(
+    clippy::print_stdout,
+    reason = "an example prints for the person who runs it"
+)]
 
 use anyhow::{Context, Result};
 use tinkrs::{ServiceClient, TokenizerSource};
 use tinkrs_chat::Renderer;
 use tinkrs_recipes::dpo::{self, Preference};
-use tinkrs_recipes::run::Hooks;
+use tinkrs_recipes::run::{Hooks, Passes};
 use tinkrs_recipes::{Schedule, report};
 
 fn settings(model: &str) -> dpo::Config {
     dpo::Config {
         learning_rate: Schedule::new(1e-5),
         beta: 0.1,
-        batch_size: 32,
-        epochs: 1,
+        passes: Passes {
+            batch_size: 32,
+            epochs: 1,
+            ..Passes::default()
+        },
         ..dpo::Config::new(model)
     }
 }

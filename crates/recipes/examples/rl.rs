@@ -4,13 +4,16 @@
 //! TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local \
 //!     cargo run --release -p tinkrs-recipes --example rl -- runs/adding
 //! ```
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+#![expect(
+    clippy::print_stdout,
+    reason = "an example prints for the person who runs it"
+)]
 
 use anyhow::{Context, Result};
 use std::sync::Arc;
 use tinkrs::{ServiceClient, TokenizerSource};
 use tinkrs_chat::{Conversation, Message, Renderer};
-use tinkrs_recipes::rl::{self, Problem, Question};
+use tinkrs_recipes::rl::{self, PolicyConfig, Problem, Question};
 use tinkrs_recipes::run::Hooks;
 use tinkrs_recipes::{Schedule, Tokens, report};
 
@@ -19,10 +22,13 @@ const ANSWER_TOKENS: u32 = 16;
 fn settings(model: &str) -> rl::Config {
     rl::Config {
         learning_rate: Schedule::new(4e-5),
-        steps: 30,
-        problems_per_step: 16,
-        group_size: 8,
-        max_staleness: 1, // play the next episodes while this step trains
+        policy: PolicyConfig {
+            steps: 30,
+            problems_per_step: 16,
+            group_size: 8,
+            max_staleness: 1, // sample the next episodes while this step trains
+            ..PolicyConfig::default()
+        },
         ..rl::Config::new(model)
     }
 }

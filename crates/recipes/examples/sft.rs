@@ -4,13 +4,16 @@
 //! TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local \
 //!     cargo run --release -p tinkrs-recipes --example sft -- data.jsonl runs/first
 //! ```
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+#![expect(
+    clippy::print_stdout,
+    reason = "an example prints for the person who runs it"
+)]
 
 use anyhow::{Context, Result};
 use tinkrs::{ServiceClient, TokenizerSource};
 use tinkrs_chat::{Renderer, TrainOn};
 use tinkrs_recipes::data::{Examples, TooLong};
-use tinkrs_recipes::run::Hooks;
+use tinkrs_recipes::run::{Hooks, Passes};
 use tinkrs_recipes::{Decay, Schedule, report, sft};
 
 fn settings(model: &str) -> sft::Config {
@@ -20,8 +23,11 @@ fn settings(model: &str) -> sft::Config {
             decay: Decay::Cosine,
             ..Schedule::new(2e-4)
         },
-        batch_size: 16,
-        epochs: 2,
+        passes: Passes {
+            batch_size: 16,
+            epochs: 2,
+            ..Passes::default()
+        },
         eval_every: 20,
         checkpoint_every: 50,
         ..sft::Config::new(model)

@@ -48,7 +48,7 @@ pub enum Error {
         problem: String,
     },
 
-    /// A setting makes no sense.
+    /// A setting is out of range.
     #[error("{setting}: {problem}")]
     Setting {
         /// Which setting.
@@ -57,8 +57,8 @@ pub enum Error {
         problem: String,
     },
 
-    /// A run folder does not fit the run that wants to go on in it.
-    #[error("the run in {} cannot go on: {problem}", folder.display())]
+    /// A run folder has another run than the one to be resumed.
+    #[error("the run in {} cannot be resumed: {problem}", folder.display())]
     Resume {
         /// The run folder.
         folder: PathBuf,
@@ -66,8 +66,8 @@ pub enum Error {
         problem: String,
     },
 
-    /// The server's answer lacks something that the recipe needs.
-    #[error("the server's answer has no {what}")]
+    /// The server's response lacks something that the recipe needs.
+    #[error("the server's response has no {what}")]
     Missing {
         /// What is not there.
         what: &'static str,

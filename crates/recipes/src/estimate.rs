@@ -4,7 +4,7 @@
 //! from above: every answer is taken to be as long as it may be, and no prompt to be cached.
 
 use crate::data::Batches;
-use crate::distill::PromptConfig;
+use crate::distill::{OnPolicyConfig, PromptConfig};
 use crate::dpo::{self, Pair};
 use crate::{Error, rl, sft};
 use serde::Deserialize;
@@ -33,9 +33,9 @@ impl Tokens {
         train: &[Example],
         eval: &[Example],
     ) -> Result<Self, Error> {
-        let batches = Batches::new(train.len(), config.batch_size, config.seed)?;
+        let batches = Batches::new(train.len(), config.passes.batch_size, config.seed)?;
         let length = |example: &Example| example.tokens.len().saturating_sub(1) as u64;
-        let steps = config.steps(train.len())?;
+        let steps = config.passes.steps(train.len())?;
         let (epochs, rest) = (
             steps / batches.steps_per_epoch(),
             steps % batches.steps_per_epoch(),
@@ -43,7 +43,7 @@ impl Tokens {
         let order = batches.epoch(epochs);
         let rest = order
             .iter()
-            .take(rest * config.batch_size)
+            .take(rest * config.passes.batch_size)
             .map(|index| length(&train[*index]));
         let pass = train.iter().map(length).sum::<u64>();
         let trained = (epochs as u64).saturating_mul(pass);
@@ -63,8 +63,11 @@ impl Tokens {
     /// Bounds the tokens of a reinforcement run whose prompts have at most `prompt_tokens` tokens
     /// and whose answers at most `answer_tokens`, in episodes of one turn.
     pub fn of_rl(config: &rl::Config, prompt_tokens: usize, answer_tokens: u32) -> Self {
-        let problems = config.steps.saturating_mul(config.problems_per_step);
-        let episodes = problems.saturating_mul(config.group_size) as u64;
+        let problems = config
+            .policy
+            .steps
+            .saturating_mul(config.policy.problems_per_step);
+        let episodes = problems.saturating_mul(config.policy.group_size) as u64;
         let (prompt, answer) = (prompt_tokens as u64, u64::from(answer_tokens));
         // The reference reads each episode once more.
         let reference = if config.kl_penalty > 0.0 {
@@ -79,17 +82,23 @@ impl Tokens {
         }
     }
 
+    /// Bounds the tokens of on-policy distillation, as [`of_rl`](Self::of_rl) does.
+    pub fn of_on_policy(config: &OnPolicyConfig, prompt_tokens: usize, answer_tokens: u32) -> Self {
+        Self::of_rl(&config.as_rl(), prompt_tokens, answer_tokens)
+    }
+
     /// Counts the tokens of a preference run: those that are trained, twice since the loss is the
     /// caller's, and those that the model before training reads.
     ///
     /// # Errors
     /// If there is nothing to train on.
     pub fn of_dpo(config: &dpo::Config, pairs: &[Pair]) -> Result<Self, Error> {
-        let batches = Batches::new(pairs.len(), config.batch_size, config.seed)?;
+        let batches = Batches::new(pairs.len(), config.passes.batch_size, config.seed)?;
         let length = |pair: &Pair| (pair.chosen.tokens.len() + pair.rejected.tokens.len()) as u64;
         let pass = pairs.iter().map(length).sum::<u64>();
         // Rounded up to whole passes.
         let passes = config
+            .passes
             .steps(pairs.len())?
             .div_ceil(batches.steps_per_epoch());
         let read = pass.saturating_mul(passes as u64);
@@ -120,8 +129,8 @@ impl Tokens {
         let (count, answers) = (questions.len() as u64, u64::from(config.answers));
         let written = (count * answers).saturating_mul(u64::from(config.max_tokens));
         let examples = questions.len().saturating_mul(config.answers as usize);
-        let steps = config.sft.steps(examples)?;
-        let passes = steps.div_ceil(examples.div_ceil(config.sft.batch_size)) as u64;
+        let steps = config.passes.steps(examples)?;
+        let passes = steps.div_ceil(examples.div_ceil(config.passes.batch_size)) as u64;
         let example = asked.saturating_mul(answers).saturating_add(written);
         Ok(Self {
             prefill: asked + count * instructions,
@@ -153,10 +162,10 @@ impl fmt::Display for Tokens {
         let words: Vec<_> = counts
             .map(|(count, what)| format!("{count} {what}"))
             .collect();
-        match words.is_empty() {
-            true => f.write_str("no tokens"),
-            false => write!(f, "tokens: {}", words.join(", ")),
+        if words.is_empty() {
+            return f.write_str("no tokens");
         }
+        write!(f, "tokens: {}", words.join(", "))
     }
 }
 
@@ -183,7 +192,7 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// Returns the list that comes with this crate. It is not the service's word: see the file.
+    /// Returns the list that comes with this crate. It is not an official price list: see the file.
     pub fn bundled() -> Self {
         Self::parse(include_str!("prices.toml")).expect("the bundled list is tested")
     }
@@ -210,41 +219,33 @@ mod tests {
 
     #[test]
     fn a_supervised_run_is_counted_exactly() {
-        let config = sft::Config {
-            batch_size: 2,
-            epochs: 3,
-            eval_every: 2,
-            ..sft::Config::new("m")
-        };
+        let mut config = sft::Config::new("m");
+        config.passes.batch_size = 2;
+        config.passes.epochs = 3;
+        config.eval_every = 2;
         let train = [example(11), example(21), example(31)];
         let tokens = Tokens::of_sft(&config, &train, &[example(6)]).unwrap();
         // Three epochs of 60, and evaluations before steps 0, 2 and 4 and at the end.
         assert_eq!(tokens.train, 3 * 60 + 4 * 5);
-        let short = sft::Config {
-            max_steps: Some(2),
-            eval_every: 0,
-            ..config
-        };
+        let mut short = config;
+        short.passes.max_steps = Some(2);
+        short.eval_every = 0;
         assert_eq!(Tokens::of_sft(&short, &train, &[]).unwrap().train, 60);
-        let shorter = sft::Config {
-            max_steps: Some(3),
-            ..short.clone()
-        };
+        let mut longer = short.clone();
+        longer.passes.max_steps = Some(3);
         let third = Batches::new(3, 2, 0).unwrap().batch(2);
         let third: usize = third.iter().map(|index| 10 * (index + 1)).sum();
-        let counted = Tokens::of_sft(&shorter, &train, &[]).unwrap().train;
+        let counted = Tokens::of_sft(&longer, &train, &[]).unwrap().train;
         assert_eq!(counted, 60 + third as u64);
         assert!(Tokens::of_sft(&short, &[], &[]).is_err());
     }
 
     #[test]
     fn a_reinforcement_run_is_bounded() {
-        let config = rl::Config {
-            steps: 2,
-            problems_per_step: 3,
-            group_size: 4,
-            ..rl::Config::new("m")
-        };
+        let mut config = rl::Config::new("m");
+        config.policy.steps = 2;
+        config.policy.problems_per_step = 3;
+        config.policy.group_size = 4;
         let tokens = Tokens::of_rl(&config, 10, 5);
         assert_eq!(
             tokens,

@@ -3,11 +3,12 @@
 use crate::Error;
 use serde::{Deserialize, Serialize};
 
-/// How the learning rate goes on after warm-up.
+/// How the learning rate changes after warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Decay {
-    /// It stays.
+    /// It stays at its peak.
     Constant,
     /// It falls in a straight line.
     #[default]
@@ -27,14 +28,52 @@ pub enum Decay {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct Schedule {
-    /// The highest rate.
+    /// Peak learning rate.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            id = "learning_rate.peak",
+            long = "learning-rate",
+            value_name = "RATE",
+            help_heading = "Optimizer"
+        )
+    )]
     pub peak: f64,
-    /// Over how many steps the rate rises to its peak. Default 0.
+    /// Steps over which the learning rate rises to its peak.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            id = "learning_rate.warmup_steps",
+            long = "warmup-steps",
+            value_name = "N",
+            help_heading = "Optimizer"
+        )
+    )]
     pub warmup_steps: usize,
-    /// What comes then. Default linear.
+    /// How the learning rate changes after warm-up.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            id = "learning_rate.decay",
+            long = "decay",
+            value_name = "NAME",
+            value_enum,
+            help_heading = "Optimizer"
+        )
+    )]
     pub decay: Decay,
-    /// The part of the peak that decay goes down to. Default 0.
+    /// Fraction of the peak that the learning rate decays to, from 0 to 1.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            id = "learning_rate.floor",
+            long = "decay-floor",
+            value_name = "FRACTION",
+            help_heading = "Optimizer"
+        )
+    )]
     pub floor: f64,
 }
 

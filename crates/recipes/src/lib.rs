@@ -24,13 +24,16 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Conversations become tokens in [`tinkrs_chat`]. Running that again goes on where it stopped, or does nothing if it finished. The loops are
+//! Conversations become tokens in [`tinkrs_chat`]. Running that again resumes where it stopped, or does
+//! nothing if it finished. The loops are
 //! short on purpose: read one, copy it, change it. `examples/` has a program for each.
 //!
 //! - [`data`]: files to examples to batches;
 //! - [`run`]: the folder of a run, and resuming;
 //! - [`sft`], [`rl`], [`dpo`], [`distill`]: the loops;
 //! - [`evaluate`], [`Tokens`], [`report`]: measuring, estimating, showing.
+//!
+//! With the feature `clap`, the settings of each loop are arguments of a command line, too.
 
 mod error;
 

@@ -5,9 +5,8 @@
 //! changes nothing about the result.
 
 use crate::data::{Batches, Examples};
-use crate::run::defaults;
-use crate::run::{Adapter, Hooks, Numbers, Outcome, Plan, Run, StepReport};
-use crate::{Error, Schedule, evaluate, run};
+use crate::run::{self, Adam, Adapter, Hooks, Numbers, Outcome, Passes, Plan, Run};
+use crate::{Decay, Error, Schedule, evaluate};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::path::Path;
@@ -20,34 +19,36 @@ const PIPELINE: usize = 2;
 /// Settings of a supervised run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct Config {
     /// Which adapter of which model.
+    #[cfg_attr(feature = "clap", command(flatten))]
     pub adapter: Adapter,
     /// The learning rate.
-    #[serde(default)]
+    #[serde(default = "default_learning_rate")]
+    #[cfg_attr(feature = "clap", command(flatten))]
     pub learning_rate: Schedule,
-    /// Examples in a step. Default 16.
-    #[serde(default = "defaults::batch_size")]
-    pub batch_size: usize,
-    /// Passes over the data. Default 1.
-    #[serde(default = "defaults::epochs")]
-    pub epochs: usize,
-    /// Ends the run early, after so many steps.
+    /// How it goes through the examples.
+    #[serde(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub passes: Passes,
+    /// Seed for the order of the examples.
     #[serde(default)]
-    pub max_steps: Option<usize>,
-    /// Seeds the order of the data. Default 0.
-    #[serde(default)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub seed: u64,
-    /// Saves a checkpoint every so many steps; 0 saves one at the end only. Default 50.
-    #[serde(default = "defaults::checkpoint_every")]
+    /// Save a checkpoint every so many steps; 0 saves one at the end only.
+    #[serde(default = "default_checkpoint_every")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub checkpoint_every: usize,
-    /// Computes the loss of the evaluation examples every so many steps, before the first one
-    /// and at the end; 0 never does. Default 20.
+    /// Compute the loss of the evaluation examples every so many steps, before the first one and at the
+    /// end; 0 never does.
     #[serde(default = "default_eval_every")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub eval_every: usize,
-    /// Other settings of the optimizer; the learning rate in here is not used.
+    /// Other settings of the optimizer.
     #[serde(default)]
-    pub adam: AdamParams,
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub adam: Adam,
 }
 
 impl Config {
@@ -55,37 +56,38 @@ impl Config {
     pub fn new(base_model: impl Into<String>) -> Self {
         Self {
             adapter: Adapter::new(base_model),
-            learning_rate: Schedule::default(),
-            batch_size: defaults::batch_size(),
-            epochs: defaults::epochs(),
-            max_steps: None,
+            learning_rate: default_learning_rate(),
+            passes: Passes::default(),
             seed: 0,
-            checkpoint_every: defaults::checkpoint_every(),
+            checkpoint_every: default_checkpoint_every(),
             eval_every: default_eval_every(),
-            adam: AdamParams::default(),
+            adam: Adam::default(),
         }
     }
 
     /// Checks ranges.
     ///
     /// # Errors
-    /// If a value makes no sense; the error names it.
+    /// If a value is out of range; the error names the setting.
     pub fn check(&self) -> Result<(), Error> {
         self.learning_rate.check()?;
-        run::at_least_one("batch_size", self.batch_size)?;
-        run::at_least_one("epochs", self.epochs)?;
-        run::at_least_one("max_steps", self.max_steps.unwrap_or(1))?;
+        self.passes.check()?;
+        self.adam.check()?;
         self.adapter.check()
     }
+}
 
-    /// Returns how many steps a run over so many examples takes.
-    ///
-    /// # Errors
-    /// If there are no examples, or batches of nothing.
-    pub fn steps(&self, examples: usize) -> Result<usize, Error> {
-        let batches = Batches::new(examples, self.batch_size, self.seed)?;
-        Ok(batches.steps(self.epochs, self.max_steps))
+/// The learning rate of recipes that learn from examples.
+pub(crate) fn default_learning_rate() -> Schedule {
+    Schedule {
+        warmup_steps: 5,
+        decay: Decay::Cosine,
+        ..Schedule::new(5e-4)
     }
+}
+
+pub(crate) fn default_checkpoint_every() -> usize {
+    50
 }
 
 fn default_eval_every() -> usize {
@@ -93,31 +95,31 @@ fn default_eval_every() -> usize {
 }
 
 fn plan(config: &Config, examples: &Examples) -> Plan {
-    let plan = Plan::new(examples.train.len(), config.batch_size, config.seed);
+    let plan = Plan::new(examples.train.len(), config.passes.batch_size, config.seed);
     plan.of_examples(&examples.train)
 }
 
 /// Returns how the run in a folder ended, if it did: [`train`] then has nothing left to do.
 ///
 /// # Errors
-/// If a setting makes no sense, or the folder belongs to another run.
+/// If a setting is out of range, or the folder belongs to another run.
 pub fn finished(
     config: &Config,
     examples: &Examples,
     folder: impl AsRef<Path>,
 ) -> Result<Option<Outcome>, Error> {
     config.check()?;
-    let steps = config.steps(examples.train.len())?;
+    let steps = config.passes.steps(examples.train.len())?;
     Run::already_finished(folder, &plan(config, examples), steps)
 }
 
 /// Fine-tunes a model on examples, in a run folder.
 ///
-/// If the folder has a run already, goes on from its last checkpoint: no batch twice, none left
+/// If the folder has a run already, resumes from its last checkpoint: no batch twice, none left
 /// out. If `hooks.interrupt` is set, saves a checkpoint and returns.
 ///
 /// # Errors
-/// If a setting makes no sense, the folder belongs to another run, or the server fails.
+/// If a setting is out of range, the folder belongs to another run, or the server fails.
 pub async fn train(
     service: &ServiceClient,
     config: &Config,
@@ -128,8 +130,8 @@ pub async fn train(
     if let Some(outcome) = finished(config, examples, &folder)? {
         return Ok(outcome);
     }
-    let batches = Batches::new(examples.train.len(), config.batch_size, config.seed)?;
-    let steps = config.steps(examples.train.len())?;
+    let batches = Batches::new(examples.train.len(), config.passes.batch_size, config.seed)?;
+    let steps = config.passes.steps(examples.train.len())?;
     let plan = plan(config, examples);
     let mut run = Run::open(service, &config.adapter, plan, config, folder).await?;
     let mut under_way: VecDeque<Step> = VecDeque::new();
@@ -142,27 +144,24 @@ pub async fn train(
             // Queued behind the steps so far and ahead of the next: the weights are right.
             evaluate_at(&mut run, examples, step).await?;
         }
-        let adam = AdamParams {
-            learning_rate: config.learning_rate.rate(step, steps),
-            ..config.adam
-        };
+        let adam = config
+            .adam
+            .with_rate(config.learning_rate.rate(step, steps));
         under_way.push_back(Step::submit(
             &run.training,
             batches.batch(step),
             examples,
             adam,
         )?);
+        // Nothing may be under way behind a step that is saved.
         let save = run::due(config.checkpoint_every, step + 1);
         let keep = if save { 0 } else { PIPELINE - 1 };
         while under_way.len() > keep {
-            finish_oldest(&mut run, &mut under_way, steps, &mut hooks).await?;
-        }
-        if save {
-            run.checkpoint().await?;
+            finish_oldest(&mut run, &mut under_way, config, steps, &mut hooks).await?;
         }
     }
     while !under_way.is_empty() {
-        finish_oldest(&mut run, &mut under_way, steps, &mut hooks).await?;
+        finish_oldest(&mut run, &mut under_way, config, steps, &mut hooks).await?;
     }
     let finished = run.steps_done() >= steps;
     if finished && config.eval_every > 0 {
@@ -204,10 +203,11 @@ impl Step {
     }
 }
 
-/// Waits for the oldest step and writes it down.
+/// Waits for the oldest step and finishes it.
 async fn finish_oldest(
     run: &mut Run,
     under_way: &mut VecDeque<Step>,
+    config: &Config,
     steps: usize,
     hooks: &mut Hooks<'_>,
 ) -> Result<(), Error> {
@@ -220,23 +220,14 @@ async fn finish_oldest(
         .loss()
         .ok_or(Error::Missing { what: "loss" })?;
     let update = step.update.await?;
-    let seconds = run.lap_seconds();
     let mut numbers = Numbers::from([
         ("loss".to_owned(), loss / step.weight),
         ("learning_rate".to_owned(), step.learning_rate),
-        ("tokens".to_owned(), step.tokens as f64),
-        ("tokens_per_second".to_owned(), step.tokens as f64 / seconds),
-        ("elapsed_seconds".to_owned(), run.elapsed_seconds()),
     ]);
+    numbers.extend(run.speed(step.tokens as f64));
     numbers.extend(run::prefixed("optim/", update.metrics.unwrap_or_default()));
-    let number = run.steps_done();
-    run.step_done(step.batch, &numbers)?;
-    hooks.step(&StepReport {
-        step: number,
-        steps,
-        numbers,
-    });
-    Ok(())
+    run.finish_step(step.batch, numbers, steps, config.checkpoint_every, hooks)
+        .await
 }
 
 async fn evaluate_at(run: &mut Run, examples: &Examples, step: usize) -> Result<(), Error> {

@@ -155,9 +155,10 @@ fn list(ctx: &Context) -> anyhow::Result<()> {
     let stored = CredentialStore::of_user()?.load()?;
     let listed = listed(&stored);
     ctx.show(&listed, || {
-        let title = match listed.keys.is_empty() {
-            true => "No keys are stored on this machine",
-            false => "Stored keys",
+        let title = if listed.keys.is_empty() {
+            "No keys are stored on this machine"
+        } else {
+            "Stored keys"
         };
         let mut table = Table::new(["Key ID", "Name", "Email", "Organization", "Default"]);
         for key in &listed.keys {

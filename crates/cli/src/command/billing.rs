@@ -96,9 +96,10 @@ async fn storage(ctx: &Context, args: &StorageArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.csv {
         return write_csv(ctx, path, &rows);
     }
-    let title = match usage.data.is_empty() {
-        true => "No active checkpoint storage",
-        false => "Current checkpoint storage",
+    let title = if usage.data.is_empty() {
+        "No active checkpoint storage"
+    } else {
+        "Current checkpoint storage"
     };
     ctx.show(&usage, || rows.table(title))
 }

@@ -13,9 +13,9 @@ use tinkrs_recipes::rl::{self, Problem, Question};
 use tinkrs_recipes::run::{Hooks, Outcome, read_metrics, write_samples};
 use tinkrs_recipes::{Schedule, report, sft};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, DATA_DIR};
 use crate::report::say;
-use crate::steps::Progress;
+use crate::training_progress::TrainingProgress;
 
 /// Watch a small model learn to talk like a pirate, and then to prefer some animals
 ///
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     run_dir: PathBuf,
 
     /// Folder for what the server inside this process keeps
-    #[arg(long, value_name = "DIR", default_value = "tinkrs-data")]
+    #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
     data_dir: PathBuf,
 }
 
@@ -89,15 +89,13 @@ impl Demo {
         let train_on = TrainOn::LastAssistantMessage;
         let examples = Examples::new(&records, &self.renderer, train_on, 256, TooLong::Skip)?;
         let examples = examples.split_eval(40, 0);
-        let mut config = sft::Config {
-            learning_rate: Schedule::new(4e-3),
-            batch_size: 16,
-            epochs: 3,
-            ..sft::Config::new(&self.backend.model)
-        };
+        let mut config = sft::Config::new(&self.backend.model);
+        config.learning_rate = Schedule::new(4e-3);
+        config.passes.batch_size = 16;
+        config.passes.epochs = 3;
         config.adapter.rank = 8;
         let folder = self.folder.join("sft");
-        let mut progress = Progress::of("loss");
+        let mut progress = TrainingProgress::of("loss");
         let hooks = Hooks::default().on_step(|report| progress.step(report));
         let outcome = sft::train(&self.backend.service, &config, &examples, &folder, hooks).await?;
         let path = sampler(&outcome)?;
@@ -137,17 +135,15 @@ impl Demo {
             forest_share(&answer.message.content)
         })?;
         let problems: Vec<Arc<dyn Problem>> = vec![Arc::new(problem)];
-        let mut config = rl::Config {
-            learning_rate: Schedule::new(2e-3),
-            steps: 25,
-            problems_per_step: 1,
-            group_size: 48,
-            max_staleness: 0,
-            ..rl::Config::new(&self.backend.model)
-        };
+        let mut config = rl::Config::new(&self.backend.model);
+        config.learning_rate = Schedule::new(2e-3);
+        config.policy.steps = 25;
+        config.policy.problems_per_step = 1;
+        config.policy.group_size = 48;
+        config.policy.max_staleness = 0;
         config.adapter.rank = 8;
         let folder = self.folder.join("rl");
-        let mut progress = Progress::of("reward");
+        let mut progress = TrainingProgress::of("reward");
         let hooks = Hooks::default().on_step(|report| progress.step(report));
         let outcome = rl::train(&self.backend.service, &config, &problems, &folder, hooks).await?;
         let rewards: Vec<f64> = read_metrics(folder.join("metrics.jsonl"))?
@@ -182,7 +178,7 @@ impl Demo {
 
 fn sampler(outcome: &Outcome) -> anyhow::Result<TinkerPath> {
     let path = outcome.sampler.clone();
-    path.ok_or_else(|| anyhow!("the run was stopped; the same command goes on with it"))
+    path.ok_or_else(|| anyhow!("the run was stopped; the same command continues it"))
 }
 
 /// Says the same as a pirate would.

@@ -73,9 +73,10 @@ pub(crate) async fn run(ctx: &Context, _: &Args) -> anyhow::Result<()> {
     let mut checks = vec![version(), url(), credential()];
     checks.extend(reach().await);
     let is_clear = checks.iter().all(|check| check.status != Status::Failed);
-    checks.push(match is_clear {
-        true => models(ctx).await,
-        false => Check::new("models", Status::Skipped, "needs a server and a credential"),
+    checks.push(if is_clear {
+        models(ctx).await
+    } else {
+        Check::new("models", Status::Skipped, "needs a server and a credential")
     });
     checks.push(disk(Path::new(".")));
     let failures = checks.iter().filter(|check| check.status == Status::Failed);
@@ -83,9 +84,10 @@ pub(crate) async fn run(ctx: &Context, _: &Args) -> anyhow::Result<()> {
     let ok = failures == 0;
     let report = Report { ok, checks };
     ctx.show(&report, || table(&report.checks))?;
-    match ok {
-        true => Ok(()),
-        false => Err(anyhow!("{} failed", counted(failures, "check"))),
+    if ok {
+        Ok(())
+    } else {
+        Err(anyhow!("{} failed", counted(failures, "check")))
     }
 }
 
@@ -152,14 +154,15 @@ async fn reach() -> [Check; 2] {
         }
     };
     let (status, took) = (answer.status(), started.elapsed().as_millis());
-    let server = match status.is_success() {
-        true => Check::new("server", Status::Ok, format!("answers in {took} ms")),
-        false => Check::new(
+    let server = if status.is_success() {
+        Check::new("server", Status::Ok, format!("answers in {took} ms"))
+    } else {
+        Check::new(
             "server",
             Status::Failed,
             format!("status {}", status.as_u16()),
         )
-        .hint("the server is up but not well, or TINKER_BASE_URL has the wrong path"),
+        .hint("the server is up but not well, or TINKER_BASE_URL has the wrong path")
     };
     let date = answer
         .headers()
@@ -184,10 +187,11 @@ fn clock(date: Option<&str>, now: Timestamp) -> Check {
         1.. => format!("{skew} s ahead of the server's"),
         _ => format!("{} s behind the server's", -skew),
     };
-    match skew.abs() > MAX_SKEW_SECONDS {
-        true => Check::new("clock", Status::Warning, detail)
-            .hint("set this machine's clock: tokens and links may look expired"),
-        false => Check::new("clock", Status::Ok, detail),
+    if skew.abs() > MAX_SKEW_SECONDS {
+        Check::new("clock", Status::Warning, detail)
+            .hint("set this machine's clock: tokens and links may look expired")
+    } else {
+        Check::new("clock", Status::Ok, detail)
     }
 }
 
@@ -220,18 +224,12 @@ async fn models(ctx: &Context) -> Check {
     let first: Vec<_> = names.take(3).collect();
     let more = if models.len() > 3 { ", ..." } else { "" };
     let count = counted(models.len() as u64, "model");
-    match models.is_empty() {
-        true => Check::new(
-            "models",
-            Status::Warning,
-            "the server offers none to this account",
-        ),
-        false => Check::new(
-            "models",
-            Status::Ok,
-            format!("{count}: {}{more}", first.join(", ")),
-        ),
+    if models.is_empty() {
+        let detail = "the server offers none to this account";
+        return Check::new("models", Status::Warning, detail);
     }
+    let detail = format!("{count}: {}{more}", first.join(", "));
+    Check::new("models", Status::Ok, detail)
 }
 
 fn disk(folder: &Path) -> Check {
@@ -243,10 +241,11 @@ fn disk(folder: &Path) -> Check {
 
 fn room(free_bytes: u64) -> Check {
     let detail = format!("{} free for this folder", size(free_bytes));
-    match free_bytes < LOW_DISK_BYTES {
-        true => Check::new("disk", Status::Warning, detail)
-            .hint("make room before downloading or serving: checkpoints are large"),
-        false => Check::new("disk", Status::Ok, detail),
+    if free_bytes < LOW_DISK_BYTES {
+        Check::new("disk", Status::Warning, detail)
+            .hint("make room before downloading or serving: checkpoints are large")
+    } else {
+        Check::new("disk", Status::Ok, detail)
     }
 }
 

@@ -12,16 +12,16 @@ use tinkrs_recipes::evaluate::{Graded, answers, surprise};
 use tinkrs_recipes::{Error, Tokens};
 
 use crate::backend::{Backend, BackendArgs};
-use crate::choice;
 use crate::context::Context;
 use crate::cost;
-use crate::judge::JudgeArgs;
-use crate::report::{Hint, note};
+use crate::human::counted;
+use crate::judge::{JudgeArgs, NO_GRADER};
+use crate::report::note;
 use crate::table::Table;
 
 /// Measure a model on a file: how surprising the text is to it, or how good its answers are
 ///
-/// Without a judge, each line is {"messages": […]} or {"prompt": "…", "completion": "…"}, and the result is
+/// Without a grader, each line is {"messages": […]} or {"prompt": "…", "completion": "…"}, and the result is
 /// the mean negative log-likelihood of the answers' tokens. With `--grader` or `--reward-command`, each
 /// line is {"prompt": "…", "answer": "…"}, where the prompt is what a user asks, or the same with "messages";
 /// the model answers, and the result is the mean grade.
@@ -41,8 +41,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     judge: JudgeArgs,
 
-    /// The most tokens of an answer. Default 128. Without a judge: of an example, since longer ones are
-    /// left out. Default 1024
+    /// Most tokens of an answer, 128 unless given. Without a grader: of an example, 1024 unless given, since
+    /// longer ones are left out
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: Option<u32>,
 
@@ -54,10 +54,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     seed: Option<i64>,
 
-    /// Which tokens of a chat count without a judge: last-assistant-message, all-assistant-messages or
-    /// all-tokens. Default the first
-    #[arg(long, value_name = "WHICH", value_parser = choice::read::<TrainOn>)]
-    train_on: Option<TrainOn>,
+    /// Which tokens of a chat count without a grader
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t)]
+    train_on: TrainOn,
 
     /// Measure only the first so many lines
     #[arg(long, value_name = "N")]
@@ -122,9 +121,10 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         .with_context(|| format!("could not read {}", args.data.display()))?;
     let backend = Backend::open(&args.backend).await?;
     let renderer = backend.renderer()?;
-    match args.judge.is_given() {
-        true => grades(ctx, args, &backend, &renderer).await?,
-        false => likelihood(ctx, args, &backend, &renderer).await?,
+    if args.judge.is_given() {
+        grades(ctx, args, &backend, &renderer).await?;
+    } else {
+        likelihood(ctx, args, &backend, &renderer).await?;
     }
     backend.close().await
 }
@@ -137,7 +137,7 @@ async fn likelihood(
 ) -> anyhow::Result<()> {
     refuse_questions(&args.data)?;
     let longest = args.max_tokens.unwrap_or(1024);
-    let train_on = args.train_on.unwrap_or_default();
+    let train_on = args.train_on;
     let path = &args.data;
     let mut examples = Examples::read(path, renderer, train_on, longest as usize, TooLong::Skip)?;
     if let Some(limit) = args.limit {
@@ -155,7 +155,10 @@ async fn likelihood(
         ..Tokens::default()
     };
     cost::confirm(backend, &tokens, args.yes).await?;
-    note(format_args!("reading {examples_left} examples"));
+    note(format_args!(
+        "reading {}",
+        counted(examples_left as u64, "example")
+    ));
     let sampler = sampler(args, backend).await?;
     let parts = surprise(&sampler, &examples.train).await?;
     let weight: f64 = parts.iter().map(|part| part.weight).sum();
@@ -207,7 +210,10 @@ async fn grades(
         ..Tokens::default()
     };
     cost::confirm(backend, &tokens, args.yes).await?;
-    note(format_args!("asking {} questions", tasks.len()));
+    note(format_args!(
+        "asking {}",
+        counted(tasks.len() as u64, "question")
+    ));
     let sampler = sampler(args, backend).await?;
     let params = SamplingParams {
         temperature: args.temperature,
@@ -284,17 +290,14 @@ async fn sampler(args: &Args, backend: &Backend) -> anyhow::Result<SamplingClien
     sampler.map_err(|error| crate::hint::explain(error, "could not open the model".to_owned()))
 }
 
-/// Refuses lines with an `answer` where nobody was chosen to compare with it.
+/// Refuses lines with an `answer` that no grader compares with.
 fn refuse_questions(path: &Path) -> anyhow::Result<()> {
     let lines = read_numbered::<serde_json::Value>(path)?;
     match lines.iter().find(|(_, line)| line.get("answer").is_some()) {
-        Some((number, _)) => Err(anyhow!(
-            "{}, line {number} has an `answer`, and nobody judges",
-            path.display()
-        )
-        .context(Hint(
-            "choose `--grader exact`, `words`, `contains` or `number`, or `--reward-command`",
-        ))),
+        Some((number, _)) => {
+            let place = format!("{}, line {number} has an `answer`", path.display());
+            Err(anyhow!(NO_GRADER).context(place))
+        }
         None => Ok(()),
     }
 }

@@ -9,9 +9,7 @@ use crate::human::{or_unknown, yes_no};
 use crate::report::Hint;
 use crate::table::Table;
 
-/// Show the models that the server offers
-///
-/// The server may be elsewhere. `tinkrs models` is about the files on this machine.
+/// List the models that a server offers (for model files on this machine: `tinkrs models`)
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     List(ListArgs),

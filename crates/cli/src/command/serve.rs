@@ -3,170 +3,179 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
-use serde::Deserialize;
+use anyhow::{Context, anyhow};
+use serde::{Deserialize, Serialize};
 use tinkrs_server::{BaseModel, Server, Settings};
 use tinkrs_types::protocol::ClientConfig;
 use tokio::net::TcpListener;
 use tracing_subscriber::filter::LevelFilter;
 
+use crate::backend::DATA_DIR;
 use crate::local_model::{self, NamedModel, Wanted};
 use crate::report::Hint;
+use crate::settings::{self, Layered};
 
-/// How long answers under way may take once the server is told to stop.
+/// How long responses under way may take once the server is asked to stop.
 const GRACE: Duration = Duration::from_secs(9);
-/// Where the server listens unless told otherwise.
-const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8000);
+const SERVED: &str = "Models and address";
 
 /// Serve models to Tinker clients on this machine
 ///
 /// Clients find the server through TINKER_BASE_URL; any TINKER_API_KEY that starts with `tml-`
 /// will do, unless there is a key file. The first line on stdout has the address, and appears when
 /// the server is ready. What it has acknowledged is not lost, however it ends.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, clap::Args, Serialize, Deserialize)]
 pub(crate) struct Args {
     /// Model to serve: a name that `tinkrs models list` has, or NAME=PATH with the name that clients use
-    /// and a Hugging Face folder or GGUF file. Without one, the small model that comes with this program:
-    /// tinkrs/nano
-    #[arg(long = "model", value_name = "MODEL", value_parser = local_model::read_wanted)]
-    models: Vec<Wanted>,
+    /// and a Hugging Face folder or GGUF file; may be repeated. Without one, the small model that comes with
+    /// this program: tinkrs/nano. In a file: a table `[models]` of names and paths
+    #[arg(
+        id = "models",
+        long = "model",
+        alias = "models",
+        value_name = "MODEL",
+        value_parser = local_model::read_wanted,
+        help_heading = SERVED
+    )]
+    #[serde(skip)]
+    typed_models: Vec<Wanted>,
 
-    /// Address to listen on; port 0 picks a free one. Default 127.0.0.1:8000
-    #[arg(long, value_name = "IP:PORT")]
-    addr: Option<SocketAddr>,
+    #[arg(skip)]
+    models: BTreeMap<String, PathBuf>,
 
-    /// Folder for everything that is kept, made if it does not exist. Default tinkrs-data
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+    /// Address to listen on; port 0 picks a free one
+    #[arg(long, value_name = "IP:PORT", help_heading = SERVED)]
+    addr: SocketAddr,
 
-    /// File of the keys that are taken, one on a line, each with an optional name behind it
-    #[arg(long, value_name = "FILE")]
-    api_key_file: Option<PathBuf>,
-
-    /// File of faults to answer with on purpose, for testing clients
-    #[arg(long, value_name = "FILE")]
-    faults: Option<PathBuf>,
-
-    /// Threads that compute. Default one for each core
-    #[arg(long, value_name = "N")]
+    /// Threads that compute; one for each core unless given
+    #[arg(long, value_name = "N", help_heading = SERVED)]
     threads: Option<usize>,
 
     /// How much to log, as JSON lines on stderr: off, error, warn, info (a line for each request) or debug
-    #[arg(long, value_name = "LEVEL", default_value = "warn")]
+    #[arg(long, value_name = "LEVEL")]
+    #[serde(with = "level")]
     log: LevelFilter,
 
-    /// TOML file with the same settings: `addr`, `data_dir`, `api_key_file`, `faults`, `threads`, a table
-    /// `[models]` of names and paths, and a table `[client]` of flags that official clients ask for. What
-    /// is given on the command line comes first
+    /// Flag that official clients ask for, such as parallel_fwdbwd_chunks=false; may be repeated. In a file:
+    /// a table `[client]`
+    #[arg(id = "client", long = "client", value_name = "FLAG=VALUE")]
+    #[serde(skip)]
+    client_flags: Vec<String>,
+
+    /// TOML file of settings: every option here is a key, with `_` for `-`
+    ///
+    /// What is typed comes before what the file says.
     #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
     config: Option<PathBuf>,
-}
 
-/// The settings of a file.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Config {
-    addr: Option<SocketAddr>,
-    data_dir: Option<PathBuf>,
-    api_key_file: Option<PathBuf>,
-    faults: Option<PathBuf>,
-    threads: Option<usize>,
-    #[serde(default)]
-    models: BTreeMap<String, PathBuf>,
-    client: Option<KnownFlags>,
-}
-
-/// Flags for clients; what is not given stays as the server has it. A client passes over those that it does
-/// not know; here a name that nobody knows is a mistake.
-#[derive(Debug, Deserialize)]
-#[serde(try_from = "toml::Table")]
-struct KnownFlags(ClientConfig);
-
-impl TryFrom<toml::Table> for KnownFlags {
-    type Error = anyhow::Error;
-
-    fn try_from(flags: toml::Table) -> anyhow::Result<Self> {
-        let mut all = toml::Table::try_from(Settings::new("").client)?;
-        if let Some(name) = flags.keys().find(|name| !all.contains_key(*name)) {
-            let known: Vec<_> = all.keys().map(String::as_str).collect();
-            let known = known.join(", ");
-            bail!("unknown flag `{name}`, expected one of: {known}");
-        }
-        all.extend(flags);
-        Ok(Self(all.try_into()?))
-    }
-}
-
-/// The settings that count.
-#[derive(Debug)]
-struct Setup {
-    models: Vec<NamedModel>,
-    addr: SocketAddr,
-    threads: Option<usize>,
+    #[command(flatten)]
     settings: Settings,
 }
 
-impl Setup {
-    fn new(args: &Args) -> anyhow::Result<Self> {
-        let config = match &args.config {
-            Some(path) => read_config(path)?,
-            None => Config::default(),
-        };
-        let mut models = args.models.clone();
-        for (name, path) in config.models {
-            if !models.iter().any(|model| model.name() == name) {
-                models.push(Wanted::At(NamedModel { name, path }));
-            }
+impl Default for Args {
+    fn default() -> Self {
+        Self {
+            typed_models: Vec::new(),
+            models: BTreeMap::new(),
+            addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8000),
+            threads: None,
+            log: LevelFilter::WARN,
+            client_flags: Vec::new(),
+            config: None,
+            settings: Settings::new(DATA_DIR),
         }
-        let data = args.data_dir.clone().or(config.data_dir);
-        let data = data.unwrap_or_else(|| PathBuf::from("tinkrs-data"));
-        if models.is_empty() {
-            models.push(Wanted::BuiltIn);
-        }
-        let models = models.into_iter().map(|model| model.place(&data));
-        let models = models.collect::<anyhow::Result<Vec<_>>>()?;
-        let mut settings = Settings::new(data);
-        settings.key_file = args.api_key_file.clone().or(config.api_key_file);
-        settings.faults = args.faults.clone().or(config.faults);
-        if let Some(KnownFlags(client)) = config.client {
-            settings.client = client;
-        }
-        let addr = args.addr.or(config.addr).unwrap_or(DEFAULT_ADDRESS);
-        if settings.key_file.is_none() && !addr.ip().is_loopback() {
-            return Err(
-                anyhow!("{addr} can be reached from other machines, and no keys are set").context(
-                    Hint("name a file of keys with `--api-key-file`, or listen on 127.0.0.1"),
-                ),
-            );
-        }
-        Ok(Self {
-            models,
-            addr,
-            threads: args.threads.or(config.threads),
-            settings,
-        })
     }
 }
 
-fn read_config(path: &Path) -> anyhow::Result<Config> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("could not read {}", path.display()))?;
-    toml::from_str(&text).with_context(|| format!("{} has a mistake", path.display()))
+/// Log levels as text.
+mod level {
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use tracing_subscriber::filter::LevelFilter;
+
+    pub(super) fn serialize<S: Serializer>(level: &LevelFilter, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(level)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<LevelFilter, D::Error> {
+        let name = String::deserialize(from)?;
+        let expected = "expected off, error, warn, info or debug";
+        let level = name.parse();
+        level.map_err(|_| D::Error::custom(format_args!("`{name}`, {expected}")))
+    }
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+impl Args {
+    /// Returns the models to serve, from the command line first.
+    fn models(&self) -> anyhow::Result<Vec<NamedModel>> {
+        let mut models = self.typed_models.clone();
+        for (name, path) in &self.models {
+            if !models.iter().any(|model| model.name() == name) {
+                let (name, path) = (name.clone(), path.clone());
+                models.push(Wanted::At(NamedModel { name, path }));
+            }
+        }
+        if models.is_empty() {
+            models.push(Wanted::BuiltIn);
+        }
+        let models = models.into_iter();
+        models
+            .map(|model| model.place(&self.settings.data))
+            .collect()
+    }
+
+    /// Returns the settings of the server.
+    fn server_settings(&self) -> anyhow::Result<Settings> {
+        let mut settings = self.settings.clone();
+        for flag in &self.client_flags {
+            set_flag(&mut settings.client, flag)?;
+        }
+        settings.check()?;
+        if settings.key_file.is_none() && !self.addr.ip().is_loopback() {
+            return Err(anyhow!(
+                "{} can be reached from other machines, and no keys are set",
+                self.addr
+            )
+            .context(Hint(
+                "name a file of keys with `--api-key-file`, or listen on 127.0.0.1",
+            )));
+        }
+        Ok(settings)
+    }
+}
+
+/// Sets one of the flags that clients ask for, from `FLAG=VALUE`.
+fn set_flag(client: &mut ClientConfig, text: &str) -> anyhow::Result<()> {
+    let (name, value) = text
+        .split_once('=')
+        .ok_or_else(|| anyhow!("--client: `{text}`, expected FLAG=VALUE"))?;
+    let mut flags = serde_json::to_value(&*client)?;
+    let Some(flag) = flags.get_mut(name) else {
+        let known = flags.as_object().into_iter().flatten();
+        let near = settings::nearest(name, known.map(|(name, _)| name.clone()));
+        let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+        return Err(anyhow!("--client: unknown flag `{name}`{near}"));
+    };
+    *flag = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+    *client = serde_json::from_value(flags).with_context(|| format!("--client {name}"))?;
+    Ok(())
+}
+
+pub(crate) fn run(args: &Layered<Args>) -> anyhow::Result<()> {
+    let args = args.load()?;
     tracing_subscriber::fmt()
         .json()
         .with_max_level(args.log)
         .with_writer(std::io::stderr)
         .init();
-    let setup = Setup::new(args)?;
-    let threads = local_model::threads(setup.threads)?;
-    let models = setup
-        .models
+    let settings = args.server_settings()?;
+    let models = args.models()?;
+    let threads = local_model::threads(args.threads)?;
+    let models = models
         .iter()
         .map(|named| local_model::load(named, &threads));
     let models = models.collect::<anyhow::Result<Vec<_>>>()?;
@@ -174,11 +183,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("could not start the threads that answer requests")?;
-    runtime.block_on(answer(setup, models))
+    runtime.block_on(answer(args.addr, settings, models))
 }
 
-async fn answer(setup: Setup, models: Vec<BaseModel>) -> anyhow::Result<()> {
-    let Setup { addr, settings, .. } = setup;
+async fn answer(
+    addr: SocketAddr,
+    settings: Settings,
+    models: Vec<BaseModel>,
+) -> anyhow::Result<()> {
     let server = Server::start(models, settings).context("could not start the server")?;
     let listener = TcpListener::bind(addr)
         .await
@@ -205,9 +217,9 @@ async fn answer(setup: Setup, models: Vec<BaseModel>) -> anyhow::Result<()> {
     };
     tokio::select! {
         result = tinkrs_server::serve(listener, server, shutdown) => {
-            result.context("could not go on listening")
+            result.context("could not continue to listen")
         }
-        // What is under way is in the journal, and the next server takes it up.
+        // What is under way is in the journal; the next server on this folder continues it.
         () = overdue => std::process::exit(0),
     }
 }
@@ -232,26 +244,110 @@ async fn asked_to_stop() {
 mod tests {
     use super::*;
 
+    fn load(text: &str, typed: &[&str]) -> anyhow::Result<Args> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("server.toml");
+        std::fs::write(&path, text)?;
+        let file = format!("--config={}", path.display());
+        let command = settings::command::<Args>().no_binary_name(true);
+        let typed = command.get_matches_from([&[file.as_str()], typed].concat());
+        settings::load(&typed)
+    }
+
     #[test]
-    fn a_flag_for_clients_that_nobody_knows_is_a_mistake_with_its_name() {
-        let read = |text: &str| toml::from_str::<Config>(text);
-        let config = read("[client]\nproto_compress_fwdbwd = true\n").unwrap();
-        let KnownFlags(client) = config.client.unwrap();
+    fn every_setting_is_a_key_and_an_option() {
+        let text = "addr = \"127.0.0.1:0\"\ndata_dir = \"d\"\napi_key_file = \"k\"\nlog = \"info\"\n\
+                    poll_timeout = \"2s\"\nsession_timeout = 90\ninline_bytes = \"1KiB\"\n\
+                    snapshot_interval = \"1m 30s\"\nsnapshot_operations = 3\nqueued_samples = 7\n\
+                    [models]\nmine = \"folder\"\n";
+        let args = load(text, &[]).unwrap();
+        let settings = args.server_settings().unwrap();
+        assert_eq!(settings.data, PathBuf::from("d"));
+        assert_eq!(settings.key_file, Some(PathBuf::from("k")));
+        assert_eq!(settings.poll_timeout, Duration::from_secs(2));
+        assert_eq!(settings.session_timeout, Duration::from_secs(90));
+        assert_eq!(settings.snapshot_interval, Duration::from_secs(90));
+        assert_eq!(settings.inline_bytes, 1024);
+        assert_eq!(
+            (settings.snapshot_operations, settings.queued_samples),
+            (3, 7)
+        );
+        assert_eq!((args.log, args.addr.port()), (LevelFilter::INFO, 0));
+        let mine = NamedModel {
+            name: "mine".to_owned(),
+            path: PathBuf::from("folder"),
+        };
+        assert_eq!(args.models().unwrap(), [mine]);
+
+        let typed = [
+            "--poll-timeout",
+            "3s",
+            "--inline-bytes=2MiB",
+            "--model",
+            "mine=other",
+        ];
+        let args = load(text, &typed).unwrap();
+        let settings = args.server_settings().unwrap();
+        assert_eq!(settings.poll_timeout, Duration::from_secs(3));
+        assert_eq!(settings.inline_bytes, 2 << 20);
+        assert_eq!(settings.session_timeout, Duration::from_secs(90));
+        assert_eq!(args.models().unwrap()[0].path, PathBuf::from("other"));
+    }
+
+    #[test]
+    fn an_unknown_flag_for_clients_is_a_mistake_with_its_name() {
+        let settings = |text: &str, typed: &[&str]| load(text, typed)?.server_settings();
         let mut expected = Settings::new("").client;
         expected.proto_compress_fwdbwd = true;
-        assert_eq!(client, expected, "the others are as without a file");
-        for (text, expected) in [
+        let file = settings("[client]\nproto_compress_fwdbwd = true\n", &[]).unwrap();
+        assert_eq!(file.client, expected, "the others are as without a file");
+        let typed = settings("", &["--client", "proto_compress_fwdbwd=true"]).unwrap();
+        assert_eq!(typed.client, expected);
+        for (text, typed, expected) in [
             (
-                "[client]\nproto_compress = true\n",
-                "unknown flag `proto_compress`",
+                "[client]\nproto_compress_fwdbwt = true\n",
+                None,
+                "server.toml, line 2: `client`: unknown flag `proto_compress_fwdbwt`; did you mean `proto_compress_fwdbwd`?",
             ),
             (
-                "[client]\nfwdbwd_max_chunk_len = \"4\"\n",
-                "fwdbwd_max_chunk_len",
+                "\n[client]\nfwdbwd_max_chunk_len = \"4\"\n",
+                None,
+                "server.toml, line 3: `client.fwdbwd_max_chunk_len`: invalid type: string \"4\", expected usize",
+            ),
+            ("", Some("nothing=1"), "--client: unknown flag `nothing`"),
+            ("", Some("sample_no_retries"), "expected FLAG=VALUE"),
+            (
+                "",
+                Some("sample_no_retries=7"),
+                "--client sample_no_retries",
             ),
         ] {
-            let error = read(text).unwrap_err().to_string();
+            let typed: Vec<_> = typed
+                .into_iter()
+                .flat_map(|flag| ["--client", flag])
+                .collect();
+            let error = format!("{:#}", settings(text, &typed).unwrap_err());
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_server_that_others_can_reach_needs_keys_and_queues_need_room() {
+        let refused = |typed: &[&str]| {
+            let error = load("", typed).unwrap().server_settings().unwrap_err();
+            error.root_cause().to_string()
+        };
+        let open = refused(&["--addr", "0.0.0.0:0"]);
+        assert!(open.contains("no keys are set"), "{open}");
+        let full = refused(&["--queued-samples", "0"]);
+        assert!(full.contains("queued_samples"), "{full}");
+        let dead = refused(&["--session-timeout", "0"]);
+        assert!(dead.contains("session_timeout"), "{dead}");
+        assert!(
+            load("poll_timeout = \"soon\"", &[])
+                .unwrap_err()
+                .to_string()
+                .contains("`soon`, expected a time such as 500ms, 30s, 5m or 24h")
+        );
     }
 }

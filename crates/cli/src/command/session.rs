@@ -191,7 +191,7 @@ async fn export_trace(ctx: &Context, args: &ExportArgs) -> anyhow::Result<()> {
     })
 }
 
-/// Downloads a link, which must not be shown: whoever has it can use it.
+/// Downloads a link, which must not be shown: anyone who has it can use it.
 async fn download(ctx: &Context, url: &str, file: &Path) -> anyhow::Result<u64> {
     let answer = server::http(url, SILENCE)?.get(url).send().await;
     let answer = server::refusal(answer.map_err(reqwest::Error::without_url)?).await?;

@@ -87,7 +87,7 @@ impl JudgeCommand {
     pub(crate) async fn ask(&self, question: &serde_json::Value) -> Result<f64, BoxError> {
         let (reply, replied) = oneshot::channel();
         let line = format!("{question}\n");
-        // If nobody takes the question, its reply is dropped, and the reason comes below.
+        // If the task that writes questions is gone, the reply is dropped, and the reason comes below.
         let _ = self.questions.send(Question { line, reply }).await;
         match replied.await {
             Ok(reward) => Ok(reward),
@@ -101,7 +101,7 @@ impl JudgeCommand {
     }
 }
 
-/// Writes questions until nobody has any, or nobody reads them.
+/// Writes questions until there are no more, or the program stops reading.
 async fn write(
     mut asked: mpsc::Receiver<Question>,
     replies: mpsc::Sender<oneshot::Sender<f64>>,
@@ -138,7 +138,7 @@ impl Reader {
         let problem = loop {
             match self.answer(number, &mut waiting).await {
                 Ok(true) => number += 1,
-                Ok(false) => break "nobody asks any more".to_owned(),
+                Ok(false) => break "no more questions".to_owned(),
                 Err(problem) => break problem,
             }
         };
@@ -146,14 +146,14 @@ impl Reader {
         problem
     }
 
-    /// Hands out one number. Returns whether somebody waited for it.
+    /// Hands out one number. Returns whether a question waited for it.
     async fn answer(
         &mut self,
         number: usize,
         waiting: &mut mpsc::Receiver<oneshot::Sender<f64>>,
     ) -> Result<bool, String> {
         let reply = tokio::select! {
-            // Whoever asks is here before the question is written.
+            // The asker waits before the question is written.
             biased;
             reply = waiting.recv() => reply,
             line = self.next_line() => {
@@ -191,7 +191,7 @@ impl Reader {
         };
         match line.trim().parse::<f64>() {
             Ok(reward) if reward.is_finite() => {
-                // Whoever asked may have gone.
+                // The asker may have been dropped.
                 let _ = reply.send(reward);
                 Ok(true)
             }
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_asked_for_is_nobodys_reward() {
+    async fn an_output_without_a_question_is_no_reward() {
         // Two numbers for a question: the second must not become the next one's answer.
         let judge = "while read -r line; do echo 1; echo 2; done";
         let judge = JudgeCommand::start(judge, Duration::from_secs(20)).unwrap();
@@ -367,7 +367,7 @@ mod tests {
         let judge = JudgeCommand::start(script, Duration::from_millis(200)).unwrap();
         let id = judge.ask(&json!({})).await.unwrap();
         judge.ask(&json!({})).await.unwrap_err();
-        // Whoever should clean up after it may take a while.
+        // The system may take a while to clean up after it.
         let stat = format!("/proc/{id}/stat");
         let runs = || std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
         let gone = async {

@@ -1,4 +1,4 @@
-//! Who judges answers: a comparison with the right one, or a program of the user's.
+//! Grading answers: by comparison with the right one, or by a program of the user's.
 
 mod command;
 mod group;
@@ -6,50 +6,61 @@ mod group;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tinkrs::{BoxError, SamplingParams};
 use tinkrs_chat::{Renderer, Response};
 use tinkrs_recipes::data::Task;
 use tinkrs_recipes::evaluate::Check;
 use tinkrs_recipes::rl::{Env, Judgement, Problem, Turn};
+use tinkrs_server::units::duration;
 
-use crate::choice;
-use crate::report::Hint;
 use command::JudgeCommand;
 pub(crate) use group::end_all;
 
-const JUDGING: &str = "Judging answers";
+const GRADING: &str = "Grading answers";
 
-/// How answers are judged
-#[derive(Clone, Debug, clap::Args)]
+/// How answers are graded
+#[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 pub(crate) struct JudgeArgs {
     /// How an answer is compared with the line's `answer`; it earns 1 or 0
-    ///
-    /// `exact`: the same text. `words`: the same words, whatever their case and punctuation. `contains`:
-    /// the right words are in it. `number`: its last number is the right one.
-    #[arg(long, value_name = "NAME", value_parser = choice::read::<Check>, help_heading = JUDGING)]
+    #[arg(long, value_name = "NAME", value_enum, help_heading = GRADING)]
     grader: Option<Check>,
 
-    /// Program that judges instead, such as 'python reward.py'
+    /// Program that grades instead, such as 'python reward.py'
     ///
     /// It reads lines {"prompt": …, "messages": …, "completion": …, "answer": …} from its stdin and
     /// writes a number for each to its stdout, in the same order and at once: it must not wait for the
     /// end of its input. It is started once and runs in a shell.
-    #[arg(long, value_name = "COMMAND", conflicts_with = "grader", help_heading = JUDGING)]
+    #[arg(long, value_name = "COMMAND", conflicts_with = "grader", help_heading = GRADING)]
     reward_command: Option<String>,
 
-    /// How long the program may take for an answer, in seconds. Default 60
+    /// How long the program may take for an answer, such as 90s or 5m; a bare number is seconds
     #[arg(
         long,
-        value_name = "SECONDS",
-        value_parser = clap::value_parser!(u64).range(1..),
-        help_heading = JUDGING
+        value_name = "TIME",
+        value_parser = duration::parse,
+        default_value = REWARD_TIMEOUT,
+        help_heading = GRADING
     )]
-    reward_timeout: Option<u64>,
+    #[serde(with = "duration")]
+    reward_timeout: Duration,
 }
 
-/// Who judges answers.
+const REWARD_TIMEOUT: &str = "1m";
+
+impl Default for JudgeArgs {
+    fn default() -> Self {
+        Self {
+            grader: None,
+            reward_command: None,
+            reward_timeout: duration::parse(REWARD_TIMEOUT).expect("a duration"),
+        }
+    }
+}
+
+/// What grades answers.
 #[derive(Clone)]
 pub(crate) enum Judge {
     Check(Check),
@@ -57,43 +68,45 @@ pub(crate) enum Judge {
 }
 
 impl JudgeArgs {
-    /// Returns whether somebody was chosen to judge.
+    /// Returns whether a grader was chosen.
     pub(crate) fn is_given(&self) -> bool {
         self.grader.is_some() || self.reward_command.is_some()
     }
 
-    /// Starts whoever judges.
+    /// Starts the program that grades, if there is one.
     pub(crate) fn open(&self) -> anyhow::Result<Judge> {
+        ensure!(
+            !self.reward_timeout.is_zero(),
+            "reward_timeout: 0s, expected more"
+        );
         match (self.grader, &self.reward_command) {
             (Some(check), _) => Ok(Judge::Check(check)),
             (None, Some(command)) => {
-                let patience = Duration::from_secs(self.reward_timeout.unwrap_or(60));
-                Ok(Judge::Command(Arc::new(JudgeCommand::start(
-                    command, patience,
-                )?)))
+                let command = JudgeCommand::start(command, self.reward_timeout)?;
+                Ok(Judge::Command(Arc::new(command)))
             }
-            (None, None) => Err(anyhow::anyhow!("nobody judges the answers").context(Hint(
-                "choose `--grader exact`, `words`, `contains` or `number`, or a program of yours with \
-                 `--reward-command`",
-            ))),
+            (None, None) => Err(anyhow::anyhow!(NO_GRADER)),
         }
     }
 }
 
+/// What is missing where answers cannot be graded.
+pub(crate) const NO_GRADER: &str = "no grader: choose --grader or --reward-command";
+
 impl Judge {
-    /// Refuses a task that cannot be judged.
+    /// Refuses a task that cannot be graded.
     pub(crate) fn check(&self, task: &Task) -> anyhow::Result<()> {
         match (self, &task.answer) {
             (Self::Command(_), _) => Ok(()),
-            (Self::Check(_), None) => bail!("there is no `answer` to compare with"),
+            (Self::Check(_), None) => bail!("no `answer` to compare with"),
             (Self::Check(check), Some(answer)) if !check.accepts(answer) => {
-                bail!("the answer `{answer}` has nothing to compare with")
+                bail!("the answer `{answer}` has nothing that could be compared")
             }
             (Self::Check(_), Some(_)) => Ok(()),
         }
     }
 
-    /// Judges an answer.
+    /// Grades an answer.
     pub(crate) async fn score(&self, task: &Task, response: &Response) -> Result<f64, BoxError> {
         match self {
             Self::Check(check) => {
@@ -176,7 +189,7 @@ impl Env for JudgedTask {
 
     fn judge(self: Box<Self>) -> Judgement {
         Box::pin(async move {
-            let said = self.said.as_ref().ok_or("nothing was said")?;
+            let said = self.said.as_ref().ok_or("the model has not answered yet")?;
             self.judge.score(&self.task, said).await
         })
     }

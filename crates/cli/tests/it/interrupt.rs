@@ -104,7 +104,7 @@ fn a_run_stopped_by_ctrl_c_goes_on_without_repeating_or_skipping_a_batch() {
     stderr.read_to_string(&mut rest).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{rest}");
     assert!(
-        rest.contains("the same command goes on from there"),
+        rest.contains("the same command continues from there"),
         "{rest}"
     );
 
@@ -169,7 +169,7 @@ fn ctrl_c_stops_a_run_and_not_the_program_that_judges_its_answers() {
     let stderr = String::from_utf8(ran.stderr).unwrap();
     assert_eq!(ran.status.code(), Some(130), "{stderr}");
     assert!(
-        stderr.contains("the same command goes on from there"),
+        stderr.contains("the same command continues from there"),
         "{stderr}"
     );
 }

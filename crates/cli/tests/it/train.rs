@@ -102,7 +102,7 @@ fn a_program_of_the_users_rewards_answers_and_loses_nothing_when_it_fails() {
     );
     assert!(error.contains("out of paper"), "{error}");
     assert!(
-        error.contains("the same command goes on after 2 steps"),
+        error.contains("the same command continues after 2 steps"),
         "{error}"
     );
     here.ok(&train);
@@ -157,7 +157,7 @@ fn mistakes_are_named_with_file_and_line_and_what_is_allowed() {
     let rl = |arguments: &[&'static str]| [&["train", "rl"], arguments, &run].concat();
     let example = "examples/configs/sft.jsonl";
     let cases = [
-        (sft(&[]), "there is no file to learn from"),
+        (sft(&[]), "no data file"),
         (sft(&["--data", "none.jsonl"]), "could not read none.jsonl"),
         (sft(&["--data", "empty.jsonl"]), "empty.jsonl has no lines"),
         (
@@ -171,11 +171,11 @@ fn mistakes_are_named_with_file_and_line_and_what_is_allowed() {
         ),
         (
             sft(&["--config", "value.toml"]),
-            "value.toml, line 2: `learning_rate`: fast: invalid float literal",
+            "value.toml, line 2: `learning_rate`: invalid type: string \"fast\", expected f64",
         ),
         (
             sft(&["--config", "name.toml"]),
-            "name.toml, line 1: `decay`: steep: unknown variant steep, expected one of constant, linear, cosine",
+            "name.toml, line 1: `decay`: `steep`, expected one of constant, linear, cosine",
         ),
         (
             sft(&["--data", example, "--epochs", "0"]),
@@ -190,7 +190,10 @@ fn mistakes_are_named_with_file_and_line_and_what_is_allowed() {
             sft(&["--data", example, "--eval", "1000"]),
             "no example to train on",
         ),
-        (rl(&["--data", "tasks.jsonl"]), "nobody judges the answers"),
+        (
+            rl(&["--data", "tasks.jsonl"]),
+            "no grader: choose --grader or --reward-command",
+        ),
         (
             rl(&["--data", "tasks.jsonl", "--grader", "number"]),
             "tasks.jsonl, line 2",
@@ -235,7 +238,7 @@ fn wrong_values_and_modes_are_refused_before_a_model_is_loaded() {
 
     let distill = |more: &[&'static str]| here.refused(&[&["train", "distill"], more].concat());
     assert!(distill(&[]).contains("choose `--mode on-policy` or `--mode prompt`"));
-    assert!(distill(&["--mode", "on-policy"]).contains("there is no teacher"));
+    assert!(distill(&["--mode", "on-policy"]).contains("error: no teacher"));
     assert!(distill(&["--mode", "prompt"]).contains("the teacher has no instructions"));
     let foreign = distill(&["--mode", "prompt", "--instructions", "a", "--steps", "3"]);
     assert!(
@@ -296,11 +299,11 @@ fn nothing_is_billed_unless_somebody_agrees() {
         "{stderr}"
     );
     assert!(
-        stderr.contains("nobody is here to agree to the cost"),
+        stderr.contains("cannot ask for confirmation of the cost"),
         "{stderr}"
     );
     assert!(
-        stderr.contains("hint: `--yes` goes on without asking"),
+        stderr.contains("hint: `--yes` continues without asking"),
         "{stderr}"
     );
     assert!(!here.path("runs").exists(), "nothing began");
@@ -331,13 +334,13 @@ fn a_finished_run_costs_nothing_and_is_not_asked_about() {
         let (code, stderr) = hosted(&train("1"));
         assert_eq!(code, Some(0), "{file}: {stderr}");
         assert!(
-            stderr.contains("this run was finished before; nothing is left to do"),
+            stderr.contains("this run is already finished; nothing is left to do"),
             "{file}: {stderr}"
         );
         let (code, stderr) = hosted(&train("2"));
         assert_eq!(code, Some(1), "{file}: {stderr}");
         assert!(
-            stderr.contains("nobody is here to agree to the cost"),
+            stderr.contains("cannot ask for confirmation of the cost"),
             "{file}: {stderr}"
         );
     }
@@ -372,8 +375,10 @@ fn a_run_does_not_go_on_with_another_answer_to_a_question() {
     questions("three");
     let error = here.refused(&train);
     assert!(
-        error.contains("the run in run cannot go on: it began with other examples, though as many"),
+        error.contains(
+            "the run in run cannot be resumed: it began with other examples, though as many"
+        ),
         "{error}"
     );
-    assert!(error.contains("hint: go on with the data"), "{error}");
+    assert!(error.contains("hint: continue with the data"), "{error}");
 }

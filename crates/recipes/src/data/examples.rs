@@ -11,6 +11,7 @@ use tinkrs_chat::{Example, Renderer, TrainOn};
 /// What to do with an example that is too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum TooLong {
     /// Stop and say which one it is.
     #[default]

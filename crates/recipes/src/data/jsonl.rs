@@ -97,9 +97,10 @@ fn explain(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let place = message.rfind(" at line ");
     let message = &message[..place.unwrap_or(message.len())];
-    match error.is_data() {
-        true => message.to_owned(),
-        false => format!("not JSON: {message}"),
+    if error.is_data() {
+        message.to_owned()
+    } else {
+        format!("not JSON: {message}")
     }
 }
 

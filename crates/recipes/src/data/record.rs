@@ -41,9 +41,10 @@ impl Record {
             Self::Chat(conversation) => Ok(renderer.example(conversation, train_on)?),
             Self::Pair { prompt, completion } => {
                 let vocabulary = renderer.vocabulary();
-                let mut completion = match prompt.is_empty() {
-                    true => vocabulary.encode_text(completion)?,
-                    false => vocabulary.encode_continuation(completion)?,
+                let mut completion = if prompt.is_empty() {
+                    vocabulary.encode_text(completion)?
+                } else {
+                    vocabulary.encode_continuation(completion)?
                 };
                 let prompt = renderer.document(prompt)?;
                 if let tinkrs::sampling::Stop::AnyToken(stops) = renderer.stop() {

@@ -5,14 +5,94 @@
 //! down. There is no reward and no group: it is the reinforcement loop, pulled towards the
 //! teacher and nothing else.
 
-use crate::Error;
-use crate::rl::{self, Baseline, Env, Problem, Reference, Turn};
-use crate::run::{Hooks, Outcome};
+use crate::rl::{self, Baseline, Env, PolicyConfig, Problem, Reference, Turn};
+use crate::run::{Adam, Adapter, Hooks, Outcome};
+use crate::{Error, Schedule};
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
 use tinkrs::{BoxError, SamplingClient, SamplingParams, ServiceClient};
 
-/// A prompt that the student continues, and nobody grades.
+/// Settings of on-policy distillation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+pub struct OnPolicyConfig {
+    /// Which adapter of which student.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub adapter: Adapter,
+    /// The learning rate.
+    #[serde(default)]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub learning_rate: Schedule,
+    /// How many answers are sampled, and how the student learns from them.
+    #[serde(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub policy: PolicyConfig,
+    /// How much each nat of distance from the teacher counts.
+    #[serde(default = "default_kl_weight")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "X"))]
+    pub kl_weight: f64,
+    /// Seed for the order of the prompts, and for sampling.
+    #[serde(default)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
+    pub seed: u64,
+    /// Save a checkpoint every so many steps; 0 saves one at the end only.
+    #[serde(default = "rl::default_checkpoint_every")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
+    pub checkpoint_every: usize,
+    /// Other settings of the optimizer.
+    #[serde(default)]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub adam: Adam,
+}
+
+impl OnPolicyConfig {
+    /// Makes the default settings for a student.
+    pub fn new(student: impl Into<String>) -> Self {
+        Self {
+            adapter: Adapter::new(student),
+            learning_rate: Schedule::default(),
+            policy: PolicyConfig::default(),
+            kl_weight: default_kl_weight(),
+            seed: 0,
+            checkpoint_every: rl::default_checkpoint_every(),
+            adam: Adam::default(),
+        }
+    }
+
+    /// Checks ranges.
+    ///
+    /// # Errors
+    /// If a value is out of range; the error names the setting.
+    pub fn check(&self) -> Result<(), Error> {
+        if !(self.kl_weight > 0.0 && self.kl_weight.is_finite()) {
+            let problem = format!("{}, expected a positive number", self.kl_weight);
+            return Err(Error::setting("kl_weight", problem));
+        }
+        self.as_rl().check()
+    }
+
+    /// Returns the reinforcement run that this is: one that earns nothing but the teacher's agreement.
+    pub(crate) fn as_rl(&self) -> rl::Config {
+        rl::Config {
+            adapter: self.adapter.clone(),
+            learning_rate: self.learning_rate,
+            policy: self.policy,
+            baseline: Baseline::None,
+            kl_penalty: self.kl_weight,
+            seed: self.seed,
+            checkpoint_every: self.checkpoint_every,
+            adam: self.adam,
+        }
+    }
+}
+
+fn default_kl_weight() -> f64 {
+    1.0
+}
+
+/// A prompt that the student continues. Its answers earn no reward.
 #[derive(Clone, Debug)]
 struct Prompt {
     tokens: Arc<Vec<u32>>,
@@ -48,51 +128,38 @@ impl Env for Prompt {
 /// # Errors
 /// As [`rl::finished`].
 pub fn on_policy_finished(
-    config: &rl::Config,
+    config: &OnPolicyConfig,
     prompts: &[Vec<u32>],
     params: &SamplingParams,
     folder: impl AsRef<Path>,
 ) -> Result<Option<Outcome>, Error> {
-    rl::finished(&settings(config), &problems(prompts, params), folder)
+    config.check()?;
+    rl::finished(&config.as_rl(), &problems(prompts, params), folder)
 }
 
 /// Teaches the student of `config` to write as the teacher would, in a run folder.
 ///
 /// The number to watch is `kl_reference`: how far the student still is, in nats a token. The two
-/// models must share a tokenizer. `config.kl_penalty` is how much each nat counts, 1 if it is 0;
-/// `baseline` and rewards play no part. Resumes and stops as [`rl::train`] does.
+/// models must share a tokenizer. Resumes and stops as [`rl::train`] does.
 ///
 /// # Errors
 /// As [`rl::train`].
 pub async fn on_policy(
     service: &ServiceClient,
-    config: &rl::Config,
+    config: &OnPolicyConfig,
     teacher: SamplingClient,
     prompts: &[Vec<u32>],
     params: &SamplingParams,
     folder: impl AsRef<Path>,
     hooks: Hooks<'_>,
 ) -> Result<Outcome, Error> {
-    let config = settings(config);
+    config.check()?;
     let reference = Reference {
         sampler: teacher,
-        weight: config.kl_penalty,
+        weight: config.kl_weight,
     };
-    let problems = problems(prompts, params);
+    let (config, problems) = (config.as_rl(), problems(prompts, params));
     rl::train_towards(service, &config, &problems, Some(reference), folder, hooks).await
-}
-
-fn settings(config: &rl::Config) -> rl::Config {
-    let weight = if config.kl_penalty > 0.0 {
-        config.kl_penalty
-    } else {
-        1.0
-    };
-    rl::Config {
-        baseline: Baseline::None,
-        kl_penalty: weight,
-        ..config.clone()
-    }
 }
 
 fn problems(prompts: &[Vec<u32>], params: &SamplingParams) -> Vec<Arc<dyn Problem>> {

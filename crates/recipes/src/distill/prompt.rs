@@ -3,10 +3,9 @@
 //! The teacher gets long instructions and the question; the student learns the teacher's answer
 //! from the question alone.
 
-use crate::Error;
 use crate::data::{Examples, Record, TooLong, read_jsonl};
-use crate::run::{self, Entry, Hooks, Journal, Outcome};
-use crate::sft;
+use crate::run::{self, Adam, Adapter, Entry, Hooks, Journal, Outcome, Passes};
+use crate::{Error, Schedule, sft};
 use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -19,38 +18,69 @@ const ANSWERS: &str = "distilled.jsonl";
 /// Settings of prompt distillation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct PromptConfig {
-    /// How the student is trained.
-    pub sft: sft::Config,
-    /// What the teacher is told and the student is not.
+    /// Which adapter of which student.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub adapter: Adapter,
+    /// The learning rate.
+    #[serde(default = "sft::default_learning_rate")]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub learning_rate: Schedule,
+    /// How it goes through the teacher's answers.
+    #[serde(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub passes: Passes,
+    /// Instructions that the teacher gets and the student does not.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "TEXT"))]
     pub instructions: String,
-    /// Answers to each question. Default 1.
+    /// Answers of the teacher to each question.
     #[serde(default = "default_answers")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub answers: u32,
-    /// The longest answer. Default 256.
+    /// Most tokens of an answer.
     #[serde(default = "default_max_tokens")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_tokens: u32,
-    /// The temperature of the teacher. Default 1.
+    /// Temperature of the teacher.
     #[serde(default = "default_temperature")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "T"))]
     pub temperature: f64,
+    /// Seed for the order of the answers, and for sampling.
+    #[serde(default)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
+    pub seed: u64,
+    /// Save a checkpoint every so many steps; 0 saves one at the end only.
+    #[serde(default = "sft::default_checkpoint_every")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
+    pub checkpoint_every: usize,
+    /// Other settings of the optimizer.
+    #[serde(default)]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub adam: Adam,
 }
 
 impl PromptConfig {
     /// Makes the default settings for a student and the teacher's instructions.
     pub fn new(student: impl Into<String>, instructions: impl Into<String>) -> Self {
         Self {
-            sft: sft::Config::new(student),
+            adapter: Adapter::new(student),
+            learning_rate: sft::default_learning_rate(),
+            passes: Passes::default(),
             instructions: instructions.into(),
             answers: default_answers(),
             max_tokens: default_max_tokens(),
             temperature: default_temperature(),
+            seed: 0,
+            checkpoint_every: sft::default_checkpoint_every(),
+            adam: Adam::default(),
         }
     }
 
     /// Checks ranges.
     ///
     /// # Errors
-    /// If a value makes no sense; the error names it.
+    /// If a value is out of range; the error names the setting.
     pub fn check(&self) -> Result<(), Error> {
         run::at_least_one("answers", self.answers as usize)?;
         run::at_least_one("max_tokens", self.max_tokens as usize)?;
@@ -58,7 +88,20 @@ impl PromptConfig {
             let problem = format!("{}, expected 0 or more", self.temperature);
             return Err(Error::setting("temperature", problem));
         }
-        self.sft.check()
+        self.as_sft().check()
+    }
+
+    /// Returns the supervised run on the teacher's answers. None of them is set aside for evaluation.
+    fn as_sft(&self) -> sft::Config {
+        sft::Config {
+            adapter: self.adapter.clone(),
+            learning_rate: self.learning_rate,
+            passes: self.passes,
+            seed: self.seed,
+            checkpoint_every: self.checkpoint_every,
+            eval_every: 0,
+            adam: self.adam,
+        }
     }
 }
 
@@ -67,7 +110,7 @@ fn default_answers() -> u32 {
 }
 
 fn default_max_tokens() -> u32 {
-    256
+    128
 }
 
 fn default_temperature() -> f64 {
@@ -93,7 +136,7 @@ pub async fn ask_teacher(
     };
     let ask = |(index, question): (usize, &Conversation)| {
         let prompt = renderer.prompt(&instructed(question, &config.instructions));
-        let seed = config.sft.seed.wrapping_add(index as u64) >> 1;
+        let seed = config.seed.wrapping_add(index as u64) >> 1;
         let params = SamplingParams {
             seed: Some(seed as i64),
             ..params.clone()
@@ -121,7 +164,7 @@ pub async fn ask_teacher(
 /// Returns how the run in a folder ended, if it did: [`prompt`] then has nothing left to do.
 ///
 /// # Errors
-/// If a setting makes no sense, or the folder belongs to another run.
+/// If a setting is out of range, or the folder belongs to another run.
 pub fn prompt_finished(
     config: &PromptConfig,
     renderer: &Renderer,
@@ -130,7 +173,7 @@ pub fn prompt_finished(
 ) -> Result<Option<Outcome>, Error> {
     config.check()?;
     match kept(config, renderer, questions, folder.as_ref())? {
-        Some(records) => sft::finished(&config.sft, &examples(&records, renderer)?, folder),
+        Some(records) => sft::finished(&config.as_sft(), &examples(&records, renderer)?, folder),
         None => Ok(None),
     }
 }
@@ -171,7 +214,7 @@ pub async fn prompt(
         }
     };
     let examples = examples(&records, renderer)?;
-    sft::train(service, &config.sft, &examples, folder, hooks).await
+    sft::train(service, &config.as_sft(), &examples, folder, hooks).await
 }
 
 /// Returns what the teacher said in an earlier part of the run.

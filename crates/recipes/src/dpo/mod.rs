@@ -6,44 +6,46 @@ mod pair;
 pub use pair::{Pair, Preference};
 
 use crate::data::Batches;
-use crate::run::{self, Adapter, Hooks, Numbers, Outcome, Plan, Run, StepReport, defaults};
-use crate::{Error, Schedule};
+use crate::run::{self, Adam, Adapter, Hooks, Numbers, Outcome, Passes, Plan, Run};
+use crate::{Error, Schedule, sft};
 use loss::{Answer, dpo_loss, weighted_sum};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tinkrs::training::CustomLoss;
-use tinkrs::{AdamParams, BoxError, Datum, Pending, SamplingClient, ServiceClient};
+use tinkrs::{BoxError, Datum, Pending, SamplingClient, ServiceClient};
 
 /// Settings of a preference run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct Config {
     /// Which adapter of which model.
+    #[cfg_attr(feature = "clap", command(flatten))]
     pub adapter: Adapter,
-    /// The learning rate. Preferences want a tenth of what examples do.
+    /// The learning rate. Preferences want a tenth of what examples do, or less.
     #[serde(default = "default_learning_rate")]
+    #[cfg_attr(feature = "clap", command(flatten))]
     pub learning_rate: Schedule,
-    /// How strongly the model is held to where it began; higher holds it closer. Default 0.1.
+    /// How strongly the model is kept close to the base model; higher keeps it closer.
     #[serde(default = "default_beta")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "X"))]
     pub beta: f64,
-    /// Pairs in a step. Default 16.
-    #[serde(default = "defaults::batch_size")]
-    pub batch_size: usize,
-    /// Passes over the data. Default 1.
-    #[serde(default = "defaults::epochs")]
-    pub epochs: usize,
-    /// Ends the run early, after so many steps.
+    /// How it goes through the pairs.
+    #[serde(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub passes: Passes,
+    /// Seed for the order of the pairs.
     #[serde(default)]
-    pub max_steps: Option<usize>,
-    /// Seeds the order of the data. Default 0.
-    #[serde(default)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub seed: u64,
-    /// Saves a checkpoint every so many steps; 0 saves one at the end only. Default 50.
-    #[serde(default = "defaults::checkpoint_every")]
+    /// Save a checkpoint every so many steps; 0 saves one at the end only.
+    #[serde(default = "sft::default_checkpoint_every")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub checkpoint_every: usize,
-    /// Other settings of the optimizer; the learning rate in here is not used.
+    /// Other settings of the optimizer.
     #[serde(default)]
-    pub adam: AdamParams,
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub adam: Adam,
 }
 
 impl Config {
@@ -53,38 +55,26 @@ impl Config {
             adapter: Adapter::new(base_model),
             learning_rate: default_learning_rate(),
             beta: default_beta(),
-            batch_size: defaults::batch_size(),
-            epochs: defaults::epochs(),
-            max_steps: None,
+            passes: Passes::default(),
             seed: 0,
-            checkpoint_every: defaults::checkpoint_every(),
-            adam: AdamParams::default(),
+            checkpoint_every: sft::default_checkpoint_every(),
+            adam: Adam::default(),
         }
     }
 
     /// Checks ranges.
     ///
     /// # Errors
-    /// If a value makes no sense; the error names it.
+    /// If a value is out of range; the error names the setting.
     pub fn check(&self) -> Result<(), Error> {
         self.learning_rate.check()?;
         if !(self.beta > 0.0 && self.beta.is_finite()) {
             let problem = format!("{}, expected a positive number", self.beta);
             return Err(Error::setting("beta", problem));
         }
-        run::at_least_one("batch_size", self.batch_size)?;
-        run::at_least_one("epochs", self.epochs)?;
-        run::at_least_one("max_steps", self.max_steps.unwrap_or(1))?;
+        self.passes.check()?;
+        self.adam.check()?;
         self.adapter.check()
-    }
-
-    /// Returns how many steps a run over so many pairs takes.
-    ///
-    /// # Errors
-    /// If there are no pairs, or batches of nothing.
-    pub fn steps(&self, pairs: usize) -> Result<usize, Error> {
-        let batches = Batches::new(pairs, self.batch_size, self.seed)?;
-        Ok(batches.steps(self.epochs, self.max_steps))
     }
 }
 
@@ -97,32 +87,32 @@ fn default_beta() -> f64 {
 }
 
 fn plan(config: &Config, pairs: &[Pair]) -> Plan {
-    let plan = Plan::new(pairs.len(), config.batch_size, config.seed);
+    let plan = Plan::new(pairs.len(), config.passes.batch_size, config.seed);
     plan.of_examples(pairs.iter().flat_map(|pair| [&pair.chosen, &pair.rejected]))
 }
 
 /// Returns how the run in a folder ended, if it did: [`train`] then has nothing left to do.
 ///
 /// # Errors
-/// If a setting makes no sense, or the folder belongs to another run.
+/// If a setting is out of range, or the folder belongs to another run.
 pub fn finished(
     config: &Config,
     pairs: &[Pair],
     folder: impl AsRef<Path>,
 ) -> Result<Option<Outcome>, Error> {
     config.check()?;
-    let steps = config.steps(pairs.len())?;
+    let steps = config.passes.steps(pairs.len())?;
     Run::already_finished(folder, &plan(config, pairs), steps)
 }
 
 /// Trains a model on pairs of answers, in a run folder.
 ///
 /// The model before training is the base model, which the server also samples from. If the
-/// folder has a run already, goes on from its last checkpoint. If `hooks.interrupt` is set, saves
+/// folder has a run already, resumes from its last checkpoint. If `hooks.interrupt` is set, saves
 /// a checkpoint and returns.
 ///
 /// # Errors
-/// If a setting makes no sense, the folder belongs to another run, or the server fails.
+/// If a setting is out of range, the folder belongs to another run, or the server fails.
 pub async fn train(
     service: &ServiceClient,
     config: &Config,
@@ -133,8 +123,8 @@ pub async fn train(
     if let Some(outcome) = finished(config, pairs, &folder)? {
         return Ok(outcome);
     }
-    let batches = Batches::new(pairs.len(), config.batch_size, config.seed)?;
-    let steps = config.steps(pairs.len())?;
+    let batches = Batches::new(pairs.len(), config.passes.batch_size, config.seed)?;
+    let steps = config.passes.steps(pairs.len())?;
     let plan = plan(config, pairs);
     let mut run = Run::open(service, &config.adapter, plan, config, folder).await?;
     let base_model = config.adapter.base_model.as_str();
@@ -157,10 +147,9 @@ pub async fn train(
         let datums = examples()
             .map(|example| example.to_datum())
             .collect::<Result<Vec<Datum>, _>>()?;
-        let adam = AdamParams {
-            learning_rate: config.learning_rate.rate(step, steps),
-            ..config.adam
-        };
+        let adam = config
+            .adam
+            .with_rate(config.learning_rate.rate(step, steps));
         let beta = config.beta;
         let pass = run
             .training
@@ -176,27 +165,15 @@ pub async fn train(
         let mut numbers = Numbers::from([
             ("loss".to_owned(), loss / batch.len() as f64),
             ("learning_rate".to_owned(), adam.learning_rate),
-            ("tokens".to_owned(), tokens as f64),
-            (
-                "tokens_per_second".to_owned(),
-                tokens as f64 / run.lap_seconds(),
-            ),
-            ("elapsed_seconds".to_owned(), run.elapsed_seconds()),
         ]);
+        numbers.extend(run.speed(tokens as f64));
         for name in ["accuracy", "margin"] {
             let number = output.metrics.get(&format!("{name}:mean"));
             numbers.extend(number.map(|number| (name.to_owned(), *number)));
         }
         numbers.extend(run::prefixed("optim/", update.metrics.unwrap_or_default()));
-        run.step_done(batch, &numbers)?;
-        if run::due(config.checkpoint_every, step + 1) {
-            run.checkpoint().await?;
-        }
-        hooks.step(&StepReport {
-            step,
-            steps,
-            numbers,
-        });
+        run.finish_step(batch, numbers, steps, config.checkpoint_every, &mut hooks)
+            .await?;
     }
     let finished = run.steps_done() >= steps;
     run.end(finished).await

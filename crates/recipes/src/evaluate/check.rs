@@ -7,6 +7,7 @@ use tinkrs_chat::Response;
 /// How an answer is compared with the right one. The grade is 1 or 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Check {
     /// The same text, white space at the ends aside.
     Exact,

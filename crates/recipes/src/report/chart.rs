@@ -129,9 +129,10 @@ pub(super) fn number(value: f64) -> String {
         return format!("{value:.2e}");
     }
     let text = format!("{value:.*}", (3 - digits).max(0) as usize);
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
     }
 }
 

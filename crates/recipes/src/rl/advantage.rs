@@ -5,11 +5,14 @@ use serde::{Deserialize, Serialize};
 /// How the rewards of a group become advantages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Baseline {
     /// The reward less the group's mean.
     #[default]
+    #[cfg_attr(feature = "clap", value(alias = "group_mean"))]
     GroupMean,
     /// That, divided by the group's standard deviation. Easy and hard problems then count alike.
+    #[cfg_attr(feature = "clap", value(alias = "group_normalized"))]
     GroupNormalized,
     /// The reward itself.
     None,

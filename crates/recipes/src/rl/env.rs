@@ -28,7 +28,7 @@ impl Turn {
     }
 }
 
-/// One episode: the model sees tokens, writes tokens, and is told what that earned.
+/// One episode: the model sees tokens, writes tokens, and earns a reward.
 ///
 /// Implement it over several turns for tools and games; for one question and one answer there is
 /// [`Question`].
@@ -55,7 +55,7 @@ pub trait Env: Send {
     }
 }
 
-/// A reward that somebody is still thinking about. If it fails, the run stops.
+/// A reward that is still being computed. If it fails, the run stops.
 pub type Judgement = Pin<Box<dyn Future<Output = Result<f64, BoxError>> + Send>>;
 
 /// Something to solve, again and again: a group of episodes starts from each.

@@ -53,13 +53,16 @@ mod batch;
 mod config;
 mod env;
 mod episode;
+mod loss;
 mod rollout;
 mod train;
 
 pub use advantage::Baseline;
 pub use batch::{Reference, sampler_trainer_kl};
-pub use config::{Config, PolicyLoss};
+pub(crate) use config::default_checkpoint_every;
+pub use config::{Config, PolicyConfig};
 pub use env::{Env, Grader, Judgement, Problem, Question, Turn};
 pub use episode::{Episode, Sequence};
+pub use loss::{PolicyGradient, PolicyLoss};
 pub use rollout::{Group, play};
 pub use train::{finished, train, train_towards};

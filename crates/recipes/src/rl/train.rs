@@ -11,41 +11,41 @@ use super::env::Problem;
 use super::rollout::{Group, mix, play};
 use crate::Error;
 use crate::data::Batches;
-use crate::run::{self, Hooks, Numbers, Outcome, Plan, Run, StepReport};
+use crate::run::{self, Hooks, Outcome, Plan, Run};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
-use tinkrs::{AdamParams, SamplingClient, ServiceClient};
+use tinkrs::{SamplingClient, ServiceClient};
 use tokio::task::JoinSet;
 
 fn plan(config: &Config, problems: &[Arc<dyn Problem>]) -> Plan {
     let identities = problems.iter().map(|problem| problem.identity());
     let words = identities.flat_map(|words| run::counted(&words).collect::<Vec<_>>());
-    Plan::new(problems.len(), config.problems_per_step, config.seed).of_words(words)
+    Plan::new(problems.len(), config.policy.problems_per_step, config.seed).of_words(words)
 }
 
 /// Returns how the run in a folder ended, if it did: [`train`] then has nothing left to do.
 ///
 /// # Errors
-/// If a setting makes no sense, or the folder belongs to another run.
+/// If a setting is out of range, or the folder belongs to another run.
 pub fn finished(
     config: &Config,
     problems: &[Arc<dyn Problem>],
     folder: impl AsRef<Path>,
 ) -> Result<Option<Outcome>, Error> {
     config.check()?;
-    Run::already_finished(folder, &plan(config, problems), config.steps)
+    Run::already_finished(folder, &plan(config, problems), config.policy.steps)
 }
 
 /// Trains a model on problems by trial and error, in a run folder.
 ///
-/// If the folder has a run already, goes on from its last checkpoint with the next problems; the
+/// If the folder has a run already, resumes from its last checkpoint with the next problems; the
 /// first episodes are then played with that checkpoint's weights. If `hooks.interrupt` is set,
 /// saves a checkpoint and returns. If an environment fails, a checkpoint is saved before the error is
 /// returned, so that no step is lost.
 ///
 /// # Errors
-/// If a setting makes no sense, the folder belongs to another run, or an environment or the
+/// If a setting is out of range, the folder belongs to another run, or an environment or the
 /// server fails.
 pub async fn train(
     service: &ServiceClient,
@@ -81,15 +81,17 @@ pub async fn train_towards(
     if let Some(outcome) = finished(config, problems, &folder)? {
         return Ok(outcome);
     }
-    let batches = Batches::new(problems.len(), config.problems_per_step, config.seed)?;
+    let batches = Batches::new(problems.len(), config.policy.problems_per_step, config.seed)?;
     let plan = plan(config, problems);
     let mut run = Run::open(service, &config.adapter, plan, config, folder).await?;
     let mut sampler = run.training.save_weights_and_get_sampling_client().await?;
     let mut playing: VecDeque<Playing> = VecDeque::new();
 
-    while run.steps_done() < config.steps && !hooks.interrupt.is_set() {
+    while run.steps_done() < config.policy.steps && !hooks.interrupt.is_set() {
         let step = run.steps_done();
-        while playing.len() <= config.max_staleness && step + playing.len() < config.steps {
+        while playing.len() <= config.policy.max_staleness
+            && step + playing.len() < config.policy.steps
+        {
             let next = step + playing.len();
             let chosen = batches.batch(next);
             playing.push_back(Playing::start(
@@ -112,12 +114,10 @@ pub async fn train_towards(
         numbers.insert("staleness".to_owned(), (step - played.version) as f64);
 
         if !batch.datums.is_empty() {
-            let adam = AdamParams {
-                learning_rate: config.learning_rate.rate(step, config.steps),
-                ..config.adam
-            };
+            let rate = config.learning_rate.rate(step, config.policy.steps);
+            let adam = config.adam.with_rate(rate);
             numbers.insert("learning_rate".to_owned(), adam.learning_rate);
-            let loss = config.loss.to_loss_fn();
+            let loss = config.policy.loss.to_loss_fn();
             let pass = run
                 .training
                 .forward_backward(batch.datums)
@@ -135,33 +135,13 @@ pub async fn train_towards(
             ));
             sampler = save.await?;
         }
-        let tokens_per_second = numbers["tokens"] / run.lap_seconds();
-        numbers.insert("tokens_per_second".to_owned(), tokens_per_second);
-        numbers.insert("elapsed_seconds".to_owned(), run.elapsed_seconds());
-        finish_step(&mut run, config, played.problems, numbers, &mut hooks).await?;
+        numbers.extend(run.speed(numbers["tokens"]));
+        let (steps, every) = (config.policy.steps, config.checkpoint_every);
+        run.finish_step(played.problems, numbers, steps, every, &mut hooks)
+            .await?;
     }
-    let finished = run.steps_done() >= config.steps;
+    let finished = run.steps_done() >= config.policy.steps;
     run.end(finished).await
-}
-
-async fn finish_step(
-    run: &mut Run,
-    config: &Config,
-    problems: Vec<usize>,
-    numbers: Numbers,
-    hooks: &mut Hooks<'_>,
-) -> Result<(), Error> {
-    let step = run.steps_done();
-    run.step_done(problems, &numbers)?;
-    if run::due(config.checkpoint_every, step + 1) {
-        run.checkpoint().await?;
-    }
-    hooks.step(&StepReport {
-        step,
-        steps: config.steps,
-        numbers,
-    });
-    Ok(())
 }
 
 /// The episodes of a step, being played in a task of their own. Dropping it stops them.
@@ -185,7 +165,7 @@ impl Playing {
             .iter()
             .map(|index| Arc::clone(&problems[*index]))
             .collect();
-        let (sampler, group_size) = (sampler.clone(), config.group_size);
+        let (sampler, group_size) = (sampler.clone(), config.policy.group_size);
         let seed = Some(mix(config.seed, step as u64));
         let mut task = JoinSet::new();
         task.spawn(async move { play(&sampler, &problems, group_size, seed).await });

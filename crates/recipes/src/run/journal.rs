@@ -1,6 +1,6 @@
 //! What a run has done, written down as it happens.
 //!
-//! The journal is a file of JSON lines. Each is on the disk before the run goes on, so after a
+//! The journal is a file of JSON lines. Each is on the disk before the run continues, so after a
 //! crash it says exactly which steps are in which checkpoint. A line that a crash cut short is
 //! dropped when the journal is opened again.
 //!
@@ -68,7 +68,7 @@ pub struct Plan {
     pub batch_size: usize,
     /// What they are shuffled with.
     pub seed: u64,
-    /// A hash of the examples: a run must not go on with other data. 0 if it is not known.
+    /// A hash of the examples: a run must not be resumed with other data. 0 if it is not known.
     #[serde(default)]
     pub data: u64,
 }

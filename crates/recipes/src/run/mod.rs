@@ -8,11 +8,13 @@
 //! RUN/report.html     all of it, for people
 //! ```
 
+mod config;
 mod hooks;
 mod journal;
 mod metrics;
 mod samples;
 
+pub use config::{Adam, Adapter, Passes};
 pub use hooks::{Hooks, Interrupt, StepReport};
 pub use journal::{Entry, Journal, Plan};
 pub(crate) use journal::{counted, hash};
@@ -21,71 +23,17 @@ pub use metrics::{MetricsFile, Numbers, StepNumbers, read_metrics};
 pub use samples::{SampleRecord, read_samples, write_samples};
 
 use crate::Error;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tinkrs::{ServiceClient, TinkerPath, TrainingClient};
 
-/// Which adapter of which model a run trains.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Adapter {
-    /// The base model, by the server's name for it.
-    pub base_model: String,
-    /// The adapter's rank. Default 32.
-    #[serde(default = "default_rank")]
-    pub rank: u32,
-    /// Seeds the adapter's first weights. Default 0.
-    #[serde(default)]
-    pub seed: i64,
-}
-
-impl Adapter {
-    /// Describes an adapter of rank 32.
-    pub fn new(base_model: impl Into<String>) -> Self {
-        Self {
-            base_model: base_model.into(),
-            rank: default_rank(),
-            seed: 0,
-        }
-    }
-}
-
-impl Adapter {
-    /// Checks ranges.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        at_least_one("rank", self.rank as usize)
-    }
-}
-
 /// Refuses a setting that counts something and is 0.
 pub(crate) fn at_least_one(setting: &'static str, count: usize) -> Result<(), Error> {
-    match count {
-        0 => Err(Error::setting(setting, "0, expected 1 or more")),
-        _ => Ok(()),
+    if count == 0 {
+        return Err(Error::setting(setting, "0, expected 1 or more"));
     }
-}
-
-fn default_rank() -> u32 {
-    32
-}
-
-/// What recipes that go through their data have in common, where nothing else was asked for.
-pub(crate) mod defaults {
-    /// What a step trains on.
-    pub(crate) fn batch_size() -> usize {
-        16
-    }
-
-    /// Passes over the data.
-    pub(crate) fn epochs() -> usize {
-        1
-    }
-
-    /// Steps between checkpoints.
-    pub(crate) fn checkpoint_every() -> usize {
-        50
-    }
+    Ok(())
 }
 
 /// Returns whether something that happens every so many steps happens after `steps`; 0 is never.
@@ -121,7 +69,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Begins a run in a folder, or goes on with the one that is there.
+    /// Begins a run in a folder, or resumes the one that is there.
     ///
     /// # Errors
     /// If the folder cannot be used, has a run with other batches, or the model or checkpoint
@@ -136,10 +84,11 @@ impl Run {
         let folder = folder.as_ref().to_owned();
         std::fs::create_dir_all(&folder).map_err(Error::file("create", &folder))?;
         let mut journal = Journal::open(folder.join("journal.jsonl"))?;
-        let goes_on = journal.plan().is_some();
-        match goes_on {
-            true => same_plan(&journal, &plan, &folder)?,
-            false => journal.write(Entry::Started { plan })?,
+        let resumes = journal.plan().is_some();
+        if resumes {
+            same_plan(&journal, &plan, &folder)?;
+        } else {
+            journal.write(Entry::Started { plan })?;
         }
         let path = folder.join("config.json");
         let text = serde_json::to_string_pretty(config).map_err(std::io::Error::from);
@@ -160,7 +109,7 @@ impl Run {
                 (0, create.rank(adapter.rank).seed(adapter.seed).await?)
             }
         };
-        if goes_on {
+        if resumes {
             journal.write(Entry::Resumed { steps: steps_done })?;
         }
         Ok(Self {
@@ -217,13 +166,46 @@ impl Run {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Returns how long ago the step before ended, and starts counting again.
+    /// Returns how many tokens the step had that ends now, and how fast it was.
     ///
-    /// With steps under way at the same time this, not the wait for one of them, is what a step
-    /// takes.
-    pub fn lap_seconds(&mut self) -> f64 {
+    /// The time of a step is the time since the step before ended: with several steps under way, the
+    /// wait for one of them is not what a step takes.
+    pub fn speed(&mut self, tokens: f64) -> Numbers {
         let before = std::mem::replace(&mut self.last_step, Instant::now());
-        (self.last_step - before).as_secs_f64()
+        let seconds = (self.last_step - before).as_secs_f64();
+        Numbers::from([
+            ("tokens".to_owned(), tokens),
+            ("tokens_per_second".to_owned(), tokens / seconds),
+            ("elapsed_seconds".to_owned(), self.elapsed_seconds()),
+        ])
+    }
+
+    /// Finishes a step: writes it down, saves a checkpoint if one is due, and calls the hooks.
+    ///
+    /// `examples` are what the step trained on, by index; `steps` is how many the run takes in all.
+    /// When a checkpoint is due, no later step may have been submitted.
+    ///
+    /// # Errors
+    /// If it cannot be written, or the checkpoint cannot be saved.
+    pub async fn finish_step(
+        &mut self,
+        examples: Vec<usize>,
+        numbers: Numbers,
+        steps: usize,
+        checkpoint_every: usize,
+        hooks: &mut Hooks<'_>,
+    ) -> Result<(), Error> {
+        let step = self.steps_done;
+        self.step_done(examples, &numbers)?;
+        if due(checkpoint_every, step + 1) {
+            self.checkpoint().await?;
+        }
+        hooks.step(&StepReport {
+            step,
+            steps,
+            numbers,
+        });
+        Ok(())
     }
 
     /// Writes down that a step was applied, with its numbers.
@@ -245,7 +227,7 @@ impl Run {
         self.metrics.write(step, numbers)
     }
 
-    /// Saves the weights and the optimizer, so that the run can go on from here.
+    /// Saves the weights and the optimizer, so that the run can be resumed from here.
     ///
     /// Every submitted step must have been [`step_done`](Self::step_done).
     ///
@@ -292,7 +274,7 @@ impl Run {
     }
 }
 
-/// Refuses to go on with a run that began with other batches.
+/// Refuses to resume a run that began with other batches.
 fn same_plan(journal: &Journal, plan: &Plan, folder: &Path) -> Result<(), Error> {
     match journal.plan().and_then(|earlier| earlier.difference(plan)) {
         Some(problem) => Err(Error::resume(folder, problem)),

@@ -15,7 +15,7 @@ pub struct SampleRecord {
     pub prompt: String,
     /// What it said.
     pub answer: String,
-    /// How good that was, if somebody judged.
+    /// Its grade, if it was graded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
 }

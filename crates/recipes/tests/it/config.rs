@@ -1,5 +1,8 @@
 //! Settings in files.
 
+use serde_json::{Value, json};
+use tinkrs_recipes::distill::{OnPolicyConfig, PromptConfig};
+use tinkrs_recipes::rl::PolicyLoss;
 use tinkrs_recipes::{Decay, Schedule, dpo, rl, sft};
 
 #[test]
@@ -16,6 +19,15 @@ fn a_file_needs_only_the_model_and_says_no_to_typos() {
     assert_eq!(
         toml::from_str::<dpo::Config>(file).unwrap(),
         dpo::Config::new("tiny")
+    );
+    assert_eq!(
+        toml::from_str::<OnPolicyConfig>(file).unwrap(),
+        OnPolicyConfig::new("tiny")
+    );
+    let told = format!("instructions = \"Rhyme.\"\n{file}");
+    assert_eq!(
+        toml::from_str::<PromptConfig>(&told).unwrap(),
+        PromptConfig::new("tiny", "Rhyme.")
     );
 
     let typo = format!("bach_size = 3\n{file}");
@@ -38,14 +50,8 @@ fn nested_settings_are_read() {
         [adapter]\nbase_model = \"tiny\"\nrank = 8\n\
         [learning_rate]\npeak = 0.5\ndecay = \"cosine\"\n";
     let config: rl::Config = toml::from_str(file).unwrap();
-    assert_eq!((config.steps, config.adapter.rank), (3, 8));
-    assert_eq!(
-        config.loss,
-        rl::PolicyLoss::Ppo {
-            low: 0.9,
-            high: 1.1
-        }
-    );
+    assert_eq!((config.policy.steps, config.adapter.rank), (3, 8));
+    assert_eq!(config.policy.loss, PolicyLoss::ppo(0.9, 1.1));
     assert_eq!(
         config.learning_rate,
         Schedule {
@@ -53,4 +59,47 @@ fn nested_settings_are_read() {
             ..Schedule::new(0.5)
         }
     );
+}
+
+/// The `config.json` of a supervised and of a reinforcement run, as written before 0.1.
+fn stored() -> [Value; 2] {
+    let adapter = json!({"base_model": "tiny", "rank": 4, "seed": 0});
+    let rate = json!({"peak": 0.01, "warmup_steps": 0, "decay": "linear", "floor": 0.0});
+    let adam = json!({"learning_rate": 0.0001, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12,
+        "weight_decay": 0.0, "grad_clip_norm": 0.0});
+    let sft = json!({"adapter": adapter, "learning_rate": rate, "batch_size": 3, "epochs": 2,
+        "max_steps": null, "seed": 7, "checkpoint_every": 2, "eval_every": 20, "adam": adam});
+    let rl = json!({"adapter": adapter, "learning_rate": rate, "steps": 3, "problems_per_step": 2,
+        "group_size": 4, "max_staleness": 1, "baseline": "group_mean",
+        "loss": {"cispo": {"low": 0.9, "high": 1.1}}, "kl_penalty": 0.0, "seed": 7,
+        "checkpoint_every": 20, "adam": adam});
+    [sft, rl]
+}
+
+#[test]
+fn the_settings_in_older_run_folders_can_be_read() {
+    let [sft, rl] = stored();
+    let config: sft::Config = serde_json::from_value(sft.clone()).unwrap();
+    let mut expected = sft::Config::new("tiny");
+    expected.adapter.rank = 4;
+    expected.learning_rate = Schedule::new(0.01);
+    expected.passes.batch_size = 3;
+    expected.passes.epochs = 2;
+    (expected.seed, expected.checkpoint_every) = (7, 2);
+    assert_eq!(config, expected);
+    // What is written has the same shape, without the optimizer's own learning rate: it was never used.
+    let mut written = serde_json::to_value(&config).unwrap();
+    written["adam"]["learning_rate"] = json!(0.0001);
+    assert_eq!(written, sft);
+
+    let config: rl::Config = serde_json::from_value(rl.clone()).unwrap();
+    assert_eq!(config.policy.loss, PolicyLoss::cispo(0.9, 1.1));
+    let mut written = serde_json::to_value(&config).unwrap();
+    assert_eq!(
+        written["loss"],
+        json!({"kind": "cispo", "low": 0.9, "high": 1.1})
+    );
+    written["adam"]["learning_rate"] = json!(0.0001);
+    written["loss"] = rl["loss"].clone();
+    assert_eq!(written, rl);
 }

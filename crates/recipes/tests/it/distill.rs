@@ -3,9 +3,9 @@ use anyhow::Result;
 use tinkrs::SamplingParams;
 use tinkrs_chat::{Conversation, Message, TrainOn};
 use tinkrs_recipes::data::{Examples, Record, TooLong};
-use tinkrs_recipes::distill::{self, PromptConfig};
+use tinkrs_recipes::distill::{self, OnPolicyConfig, PromptConfig};
 use tinkrs_recipes::run::{Hooks, read_metrics};
-use tinkrs_recipes::{Schedule, rl, sft};
+use tinkrs_recipes::{Schedule, sft};
 
 #[tokio::test]
 async fn the_student_comes_closer_to_its_teacher() -> Result<()> {
@@ -24,11 +24,9 @@ async fn the_student_comes_closer_to_its_teacher() -> Result<()> {
         99,
         TooLong::Refuse,
     )?;
-    let mut config = sft::Config {
-        learning_rate: Schedule::new(2e-2),
-        epochs: 8,
-        ..sft::Config::new(MODEL)
-    };
+    let mut config = sft::Config::new(MODEL);
+    config.learning_rate = Schedule::new(2e-2);
+    config.passes.epochs = 8;
     config.adapter.rank = 4;
     let school = tempfile::tempdir()?;
     let taught = sft::train(&service, &config, &lessons, school.path(), Hooks::default()).await?;
@@ -36,14 +34,12 @@ async fn the_student_comes_closer_to_its_teacher() -> Result<()> {
         .create_sampling_client(taught.sampler.unwrap())
         .await?;
 
-    let mut config = rl::Config {
-        learning_rate: Schedule::new(4e-2),
-        steps: 10,
-        problems_per_step: 1,
-        group_size: 32,
-        max_staleness: 0,
-        ..rl::Config::new(MODEL)
-    };
+    let mut config = OnPolicyConfig::new(MODEL);
+    config.learning_rate = Schedule::new(4e-2);
+    config.policy.steps = 10;
+    config.policy.problems_per_step = 1;
+    config.policy.group_size = 32;
+    config.policy.max_staleness = 0;
     config.adapter.rank = 4;
     let folder = tempfile::tempdir()?;
     let prompts = [renderer.prompt(&Conversation::from([Message::user("hello")]))?];
@@ -83,9 +79,9 @@ async fn a_teacher_is_asked_once_and_its_answers_are_learned() -> Result<()> {
         max_tokens: 100,
         ..PromptConfig::new(MODEL, "Answer in rhymes.")
     };
-    config.sft.adapter.rank = 4;
-    config.sft.batch_size = 2;
-    config.sft.max_steps = Some(2);
+    config.adapter.rank = 4;
+    config.passes.batch_size = 2;
+    config.passes.max_steps = Some(2);
     let questions = ["hello", "fine?"].map(|text| Conversation::from([Message::user(text)]));
     let folder = tempfile::tempdir()?;
     let train = |config: PromptConfig, questions: [Conversation; 2]| {
@@ -124,7 +120,7 @@ async fn a_teacher_is_asked_once_and_its_answers_are_learned() -> Result<()> {
         train(told_otherwise, questions.clone()),
     ] {
         let error = other.await.unwrap_err().to_string();
-        assert!(error.contains("cannot go on: its teacher"), "{error}");
+        assert!(error.contains("cannot be resumed: its teacher"), "{error}");
     }
     Ok(())
 }

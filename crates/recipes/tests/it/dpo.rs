@@ -22,12 +22,10 @@ fn pairs() -> Vec<Pair> {
 async fn preferences_are_learned_from_log_two_down() -> Result<()> {
     let server = TestServer::start().await;
     let folder = tempfile::tempdir()?;
-    let mut config = dpo::Config {
-        learning_rate: Schedule::new(1e-2),
-        batch_size: 3,
-        epochs: 3,
-        ..dpo::Config::new(MODEL)
-    };
+    let mut config = dpo::Config::new(MODEL);
+    config.learning_rate = Schedule::new(1e-2);
+    config.passes.batch_size = 3;
+    config.passes.epochs = 3;
     config.adapter.rank = 4;
     let outcome = dpo::train(
         &server.service(),

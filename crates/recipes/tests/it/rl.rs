@@ -9,13 +9,11 @@ use tinkrs_recipes::rl::{self, Env, Problem, Question, Turn};
 use tinkrs_recipes::run::{Entry, Hooks, Interrupt, Journal, read_metrics};
 
 fn config() -> rl::Config {
-    let mut config = rl::Config {
-        learning_rate: Schedule::new(5e-2),
-        steps: 2,
-        problems_per_step: 2,
-        group_size: 4,
-        ..rl::Config::new(MODEL)
-    };
+    let mut config = rl::Config::new(MODEL);
+    config.learning_rate = Schedule::new(5e-2);
+    config.policy.steps = 2;
+    config.policy.problems_per_step = 2;
+    config.policy.group_size = 4;
     config.adapter.rank = 4;
     config
 }
@@ -43,12 +41,10 @@ async fn two_steps_play_and_learn_within_the_staleness_budget() -> Result<()> {
     let server = TestServer::start().await;
     for max_staleness in [0, 2] {
         let folder = tempfile::tempdir()?;
-        let config = rl::Config {
-            steps: 4,
-            max_staleness,
-            kl_penalty: 0.01,
-            ..config()
-        };
+        let mut config = config();
+        config.policy.steps = 4;
+        config.policy.max_staleness = max_staleness;
+        config.kl_penalty = 0.01;
         let problems = questions();
         let outcome = rl::train(
             &server.service(),
@@ -85,12 +81,10 @@ async fn two_steps_play_and_learn_within_the_staleness_budget() -> Result<()> {
 async fn the_reward_rises() -> Result<()> {
     let server = TestServer::start().await;
     let folder = tempfile::tempdir()?;
-    let config = rl::Config {
-        steps: 20,
-        group_size: 16,
-        max_staleness: 1,
-        ..config()
-    };
+    let mut config = config();
+    config.policy.steps = 20;
+    config.policy.group_size = 16;
+    config.policy.max_staleness = 1;
     rl::train(
         &server.service(),
         &config,
@@ -114,10 +108,8 @@ async fn the_reward_rises() -> Result<()> {
 async fn an_interrupted_run_resumes_where_it_stopped() -> Result<()> {
     let server = TestServer::start().await;
     let folder = tempfile::tempdir()?;
-    let config = rl::Config {
-        steps: 3,
-        ..config()
-    };
+    let mut config = config();
+    config.policy.steps = 3;
     let interrupt = Interrupt::default();
     let mut hooks = Hooks::default();
     hooks.interrupt = interrupt.clone();
@@ -143,7 +135,8 @@ async fn a_run_does_not_go_on_with_other_questions() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let train = |steps, problems: Vec<Arc<dyn Problem>>| {
         let (service, folder) = (server.service(), folder.path());
-        let config = rl::Config { steps, ..config() };
+        let mut config = config();
+        config.policy.steps = steps;
         async move { rl::train(&service, &config, &problems, folder, Hooks::default()).await }
     };
     train(1, questions()).await?;
@@ -259,13 +252,11 @@ impl Env for Waiting {
 async fn a_judge_that_fails_costs_no_step() -> Result<()> {
     let server = TestServer::start().await;
     let folder = tempfile::tempdir()?;
-    let config = rl::Config {
-        steps: 3,
-        problems_per_step: 1,
-        group_size: 4,
-        max_staleness: 0,
-        ..config()
-    };
+    let mut config = config();
+    config.policy.steps = 3;
+    config.policy.problems_per_step = 1;
+    config.policy.group_size = 4;
+    config.policy.max_staleness = 0;
     let verdicts = Arc::new(AtomicUsize::new(0));
     let problems: [Arc<dyn Problem>; 1] = [Arc::new(JudgedLate {
         verdicts: Arc::clone(&verdicts),

@@ -23,17 +23,25 @@ fn examples() -> Examples {
 }
 
 fn config() -> sft::Config {
-    let mut config = sft::Config {
-        learning_rate: Schedule::new(1e-2),
-        batch_size: 3,
-        epochs: 2,
-        checkpoint_every: 2,
-        eval_every: 2,
-        ..sft::Config::new(MODEL)
-    };
+    let mut config = sft::Config::new(MODEL);
+    config.learning_rate = Schedule::new(1e-2);
+    config.passes.batch_size = 3;
+    config.passes.epochs = 2;
+    config.checkpoint_every = 2;
+    config.eval_every = 2;
     config.adapter.rank = 4;
     config
 }
+
+/// The settings of [`config`] in a run folder, as written before 0.1.
+const OLD_CONFIG: &str = r#"{
+  "adapter": {"base_model": "tiny", "rank": 4, "seed": 0},
+  "learning_rate": {"peak": 0.01, "warmup_steps": 0, "decay": "linear", "floor": 0.0},
+  "batch_size": 3, "epochs": 2, "max_steps": null, "seed": 0, "checkpoint_every": 2, "eval_every": 2,
+  "adam": {"learning_rate": 0.0001, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12, "weight_decay": 0.0,
+    "grad_clip_norm": 0.0}
+}
+"#;
 
 fn losses(folder: &Path) -> Vec<f64> {
     let metrics = read_metrics(folder.join("metrics.jsonl")).unwrap();
@@ -47,11 +55,9 @@ fn losses(folder: &Path) -> Vec<f64> {
 async fn two_steps_learn_and_leave_a_folder() -> Result<()> {
     let server = TestServer::start().await;
     let folder = tempfile::tempdir()?;
-    let config = sft::Config {
-        max_steps: Some(2),
-        eval_every: 1,
-        ..config()
-    };
+    let mut config = config();
+    config.passes.max_steps = Some(2);
+    config.eval_every = 1;
     let mut seen = Vec::new();
     let hooks = Hooks::default().on_step(|report| seen.push((report.step, report.steps)));
     let service = server.service();
@@ -95,6 +101,8 @@ async fn an_interrupted_run_goes_on_as_if_nothing_had_happened() -> Result<()> {
         // At every step: each round gets one or two done.
         let hooks = hooks.on_step(move |_| interrupt.set());
         let outcome = sft::train(&service, &config, &examples, parts.path(), hooks).await?;
+        // As a version before 0.1 would have left the folder.
+        std::fs::write(parts.path().join("config.json"), OLD_CONFIG)?;
         rounds += 1;
         if outcome.finished {
             break;
@@ -152,10 +160,8 @@ async fn a_lost_process_loses_only_what_is_behind_its_checkpoint() -> Result<()>
 async fn a_folder_of_another_run_is_refused() -> Result<()> {
     let server = TestServer::start().await;
     let folder = tempfile::tempdir()?;
-    let config = sft::Config {
-        max_steps: Some(1),
-        ..config()
-    };
+    let mut config = config();
+    config.passes.max_steps = Some(1);
     let service = server.service();
     sft::train(
         &service,
@@ -165,11 +171,9 @@ async fn a_folder_of_another_run_is_refused() -> Result<()> {
         Hooks::default(),
     )
     .await?;
-    let other = sft::Config {
-        batch_size: 4,
-        max_steps: Some(2),
-        ..config
-    };
+    let mut other = config;
+    other.passes.batch_size = 4;
+    other.passes.max_steps = Some(2);
     let refused = sft::train(
         &service,
         &other,
@@ -179,6 +183,6 @@ async fn a_folder_of_another_run_is_refused() -> Result<()> {
     )
     .await;
     let error = refused.unwrap_err().to_string();
-    assert!(error.contains("cannot go on"), "{error}");
+    assert!(error.contains("cannot be resumed"), "{error}");
     Ok(())
 }

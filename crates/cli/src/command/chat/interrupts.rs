@@ -1,4 +1,4 @@
-//! Ctrl-C, which is kept until somebody asks for it.
+//! Ctrl-C, which is remembered until it is asked for.
 
 use std::sync::Arc;
 

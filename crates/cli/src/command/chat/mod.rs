@@ -37,7 +37,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     sampling: SamplingArgs,
 
-    /// What the model is told first
+    /// System prompt: what the model is told first
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 }
@@ -110,7 +110,7 @@ async fn answer_to(
             talk.messages.push(answer.message);
             Ok(())
         }
-        // Nobody reads what we write.
+        // The reader of our output has closed it.
         Err(error) if report::is_closed_pipe(&error) => Err(error),
         Err(error) => {
             talk.messages.pop();

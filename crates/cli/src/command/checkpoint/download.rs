@@ -180,9 +180,10 @@ fn make_room(target: &Path, force: bool) -> anyhow::Result<()> {
             "replace it with `--force`, or choose another folder with `-o`",
         ))),
         Ok(found) => {
-            let removed = match found.is_dir() {
-                true => std::fs::remove_dir_all(target),
-                false => std::fs::remove_file(target),
+            let removed = if found.is_dir() {
+                std::fs::remove_dir_all(target)
+            } else {
+                std::fs::remove_file(target)
             };
             removed.with_context(|| format!("could not remove {}", target.display()))
         }

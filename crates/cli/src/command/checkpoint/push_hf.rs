@@ -185,23 +185,24 @@ fn destination(
         let revision = revision.unwrap_or_else(|| hub_name(&path.checkpoint_id()));
         return (format!("{user}/{name}"), Some(revision));
     };
-    let repo = match repo.contains('/') {
-        true => repo.clone(),
-        false => format!("{user}/{repo}"),
+    let repo = if repo.contains('/') {
+        repo.clone()
+    } else {
+        format!("{user}/{repo}")
     };
     (repo, args.revision.clone())
 }
 
 pub(crate) fn check_repo(repo: &str) -> anyhow::Result<()> {
     let is_name = |name: &str| !name.is_empty() && hub_name(name) == name;
-    match repo.matches('/').count() <= 1 && repo.split('/').all(is_name) {
-        true => Ok(()),
-        false => Err(
+    if repo.matches('/').count() > 1 || !repo.split('/').all(is_name) {
+        return Err(
             anyhow!("`{repo}` is not a repository of the Hub").context(Hint(
                 "repositories are called OWNER/NAME, or NAME for your own",
             )),
-        ),
+        );
     }
+    Ok(())
 }
 
 /// Makes a name that the Hub takes.

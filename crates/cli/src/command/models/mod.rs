@@ -18,11 +18,10 @@ use crate::report::Hint;
 use crate::table::Table;
 use inspect::{Facts, inspect};
 
-/// Manage the models on this machine
+/// Manage model files on this machine (for what a server offers: `tinkrs model list`)
 ///
 /// A model that was added or downloaded here has a name that `--model` takes: in `serve`, `train`, `eval`,
-/// `sample` and `chat`. These are files on this machine; `tinkrs model list` shows the models that a server
-/// offers. The names are kept in `~/.tinkrs/models.json` (or in the folder that TINKRS_HOME names).
+/// `sample` and `chat`. The names are kept in `~/.tinkrs/models.json` (or in the folder that TINKRS_HOME names).
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     List(ListArgs),

@@ -124,9 +124,10 @@ impl Oracle {
         let sample = self.sampler.sample(self.prompt(ask)?, self.params.clone());
         let output = sample.num_samples(self.count).await?;
         let read = |sequence: SampledSequence| {
-            let text = match self.raw {
-                true => self.renderer.continuation(&sequence.tokens)?,
-                false => self.renderer.parse(&sequence.tokens)?.message.content,
+            let text = if self.raw {
+                self.renderer.continuation(&sequence.tokens)?
+            } else {
+                self.renderer.parse(&sequence.tokens)?.message.content
             };
             Ok((text, sequence))
         };
@@ -158,9 +159,10 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
 
 async fn one(ctx: &Context, oracle: &Oracle, ask: &Ask) -> anyhow::Result<()> {
     for (text, sequence) in oracle.answers(ask).await? {
-        match ctx.is_json() {
-            true => say(ascii(&object(&text, &sequence).to_string()))?,
-            false => say(text)?,
+        if ctx.is_json() {
+            say(ascii(&object(&text, &sequence).to_string()))?
+        } else {
+            say(text)?
         }
     }
     Ok(())

@@ -1,40 +1,36 @@
 //! `tinkrs train distill`: learning from another model, or from instructions.
+//!
+//! The two modes are two recipes with settings of their own, and one command has the options of both.
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow, ensure};
+use clap::{Arg, ArgMatches, FromArgMatches, ValueEnum};
+use serde::{Deserialize, Serialize};
 use tinkrs::{SampleFrom, TinkerPath};
 use tinkrs_chat::Conversation;
 use tinkrs_recipes::data::{Task, read_numbered};
-use tinkrs_recipes::distill::{self, PromptConfig};
+use tinkrs_recipes::distill::{self, OnPolicyConfig, PromptConfig};
 use tinkrs_recipes::run::Hooks;
 use tinkrs_recipes::{Error, Tokens};
 
 use super::Training;
-use super::options::RunArgs;
-use super::rl::{AnswerArgs, PlayArgs};
-use super::sft::{self, PassArgs};
+use super::options::{AnswerArgs, RunArgs};
 use crate::context::Context;
 use crate::human::counted;
 use crate::local_model::{self, Wanted};
 use crate::report::{Hint, note};
+use crate::settings;
 
-const ON_POLICY: &str = "Only with --mode on-policy";
-const PROMPT: &str = "Only with --mode prompt";
 const OPEN_TEACHER: &str = "open the teacher";
 
-/// Learn from a teacher, or to follow instructions without being given them
-///
-/// Each line of the file is {"prompt": "…"}, where the prompt is what a user asks, or {"messages": […]}.
-/// With `--mode on-policy` the model answers and the teacher says how likely each token was; both must
-/// have the same tokenizer. With `--mode prompt` the teacher answers under instructions, and the model
-/// learns those answers without seeing the instructions. Ctrl-C saves a checkpoint; the same command goes
-/// on from there.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    run: RunArgs,
+/// What was typed for either mode.
+#[derive(Clone, Debug)]
+pub(crate) struct Args(ArgMatches);
 
+/// What both modes have
+#[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]
+struct TeacherArgs {
     /// What is learned from the teacher. Required, here or in `--config`
     #[arg(long, value_name = "MODE", value_enum)]
     mode: Option<Mode>,
@@ -43,95 +39,179 @@ pub(crate) struct Args {
     /// itself unless given
     #[arg(long, value_name = "MODEL")]
     teacher: Option<String>,
+}
+
+#[derive(Debug, clap::Args, Serialize, Deserialize)]
+struct OnPolicyArgs {
+    #[command(flatten)]
+    run: RunArgs,
+
+    #[command(flatten)]
+    shared: TeacherArgs,
 
     #[command(flatten)]
     answer: AnswerArgs,
 
-    #[command(flatten, next_help_heading = ON_POLICY)]
-    play: PlayArgs,
-
-    /// How much each nat of distance from the teacher counts. Default 1
-    #[arg(long, value_name = "X", help_heading = ON_POLICY)]
-    kl_weight: Option<f64>,
-
-    #[command(flatten, next_help_heading = PROMPT)]
-    passes: PassArgs,
-
-    /// What the teacher is told
-    #[arg(long, value_name = "TEXT", conflicts_with = "instructions_file", help_heading = PROMPT)]
-    instructions: Option<String>,
-
-    /// File with what the teacher is told
-    #[arg(long, value_name = "FILE", help_heading = PROMPT)]
-    instructions_file: Option<PathBuf>,
-
-    /// The teacher's answers to each question. Default 1
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..),
-        help_heading = PROMPT
-    )]
-    answers: Option<u32>,
-
-    /// The teacher's temperature. Default 1
-    #[arg(long, value_name = "T", help_heading = PROMPT)]
-    temperature: Option<f64>,
+    #[command(flatten)]
+    recipe: OnPolicyConfig,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
+impl Default for OnPolicyArgs {
+    fn default() -> Self {
+        Self {
+            run: RunArgs::default(),
+            shared: TeacherArgs::default(),
+            answer: AnswerArgs::default(),
+            recipe: OnPolicyConfig::new(tinkrs_nano::NAME),
+        }
+    }
+}
+
+#[derive(Debug, clap::Args, Serialize, Deserialize)]
+struct PromptArgs {
+    #[command(flatten)]
+    run: RunArgs,
+
+    #[command(flatten)]
+    shared: TeacherArgs,
+
+    #[command(flatten)]
+    recipe: PromptConfig,
+
+    /// File with the instructions
+    #[arg(long, value_name = "FILE", conflicts_with = "instructions")]
+    instructions_file: Option<PathBuf>,
+}
+
+impl Default for PromptArgs {
+    fn default() -> Self {
+        Self {
+            run: RunArgs::default(),
+            shared: TeacherArgs::default(),
+            recipe: PromptConfig::new(tinkrs_nano::NAME, ""),
+            instructions_file: None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
 enum Mode {
-    /// The model answers, the teacher judges every token
+    /// The model answers, the teacher rates every token
+    #[value(alias = "on_policy")]
     OnPolicy,
     /// The teacher answers under instructions, the model learns to answer like that without them
     Prompt,
 }
 
-impl Args {
-    /// Returns the mode, and refuses options that it does not have: they would do nothing.
-    fn mode(&self) -> anyhow::Result<Mode> {
-        let mode = self.mode.ok_or_else(|| {
-            anyhow!("what is to be learned from the teacher?")
-                .context(Hint("choose `--mode on-policy` or `--mode prompt`"))
-        })?;
-        let (play, passes) = (&self.play, &self.passes);
-        let foreign: &[_] = match mode {
-            Mode::OnPolicy => &[
-                ("epochs", passes.epochs.is_some()),
-                ("batch-size", passes.batch_size.is_some()),
-                ("max-steps", passes.max_steps.is_some()),
-                ("instructions", self.instructions.is_some()),
-                ("instructions-file", self.instructions_file.is_some()),
-                ("answers", self.answers.is_some()),
-                ("temperature", self.temperature.is_some()),
-            ],
-            Mode::Prompt => &[
-                ("steps", play.steps.is_some()),
-                ("problems-per-step", play.problems_per_step.is_some()),
-                ("group-size", play.group_size.is_some()),
-                ("max-staleness", play.max_staleness.is_some()),
-                ("loss", play.loss.is_some()),
-                ("clip-low", play.clip_low.is_some()),
-                ("clip-high", play.clip_high.is_some()),
-                ("kl-weight", self.kl_weight.is_some()),
-            ],
-        };
-        match foreign.iter().find(|(_, given)| *given) {
-            Some((name, _)) => Err(anyhow!("`--{name}` belongs to the other mode")),
-            None => Ok(mode),
+impl Mode {
+    fn options(self) -> clap::Command {
+        match self {
+            Self::OnPolicy => settings::command::<OnPolicyArgs>(),
+            Self::Prompt => settings::command::<PromptArgs>(),
         }
     }
 
+    fn other(self) -> Self {
+        match self {
+            Self::OnPolicy => Self::Prompt,
+            Self::Prompt => Self::OnPolicy,
+        }
+    }
+}
+
+impl clap::Args for Args {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let (on_policy, prompt) = (Mode::OnPolicy.options(), Mode::Prompt.options());
+        let same = |commands: &clap::Command, option: &Arg| {
+            let mut options = commands.get_arguments();
+            options
+                .find(|other| other.get_id() == option.get_id())
+                .cloned()
+        };
+        let of_on_policy = on_policy
+            .get_arguments()
+            .map(|option| match same(&prompt, option) {
+                Some(other) => with_both_defaults(option.clone(), &other),
+                None => option.clone().help_heading("Only with --mode on-policy"),
+            });
+        let of_prompt = prompt.get_arguments();
+        let of_prompt = of_prompt.filter(|option| same(&on_policy, option).is_none());
+        let of_prompt =
+            of_prompt.map(|option| option.clone().help_heading("Only with --mode prompt"));
+        command.args(of_on_policy.chain(of_prompt))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Args {
+    fn from_arg_matches(typed: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self(typed.clone()))
+    }
+
+    fn update_from_arg_matches(&mut self, typed: &ArgMatches) -> Result<(), clap::Error> {
+        self.0 = typed.clone();
+        Ok(())
+    }
+}
+
+/// Shows the default of each mode where they differ.
+fn with_both_defaults(on_policy: Arg, prompt: &Arg) -> Arg {
+    if on_policy.get_default_values() == prompt.get_default_values() {
+        return on_policy;
+    }
+    let text = |option: &Arg| match option.get_default_values() {
+        [value, ..] => value.to_string_lossy().into_owned(),
+        [] => "none".to_owned(),
+    };
+    let help = on_policy.get_help().cloned().unwrap_or_default();
+    let help = format!(
+        "{help} [default: {} with on-policy, {} with prompt]",
+        text(&on_policy),
+        text(prompt)
+    );
+    on_policy.help(help).hide_default_value(true)
+}
+
+impl Args {
+    /// Returns the mode, and refuses options that it does not have: they would do nothing.
+    fn mode(&self) -> anyhow::Result<Mode> {
+        let typed = self.0.get_one::<Mode>("mode").copied();
+        let in_file = settings::text_in_file(&self.0, "mode")?;
+        let in_file = in_file.and_then(|name| Mode::from_str(&name.replace('_', "-"), false).ok());
+        let mode = typed.or(in_file).ok_or_else(|| {
+            anyhow!("no mode").context(Hint("choose `--mode on-policy` or `--mode prompt`"))
+        })?;
+        let (options, others) = (mode.options(), mode.other().options());
+        let both = <Self as clap::Args>::augment_args(clap::Command::new("distill"));
+        for id in settings::given(&both, &self.0)? {
+            let has = |command: &clap::Command| {
+                let mut options = command.get_arguments();
+                options.find(|option| option.get_id() == &id).cloned()
+            };
+            if let (None, Some(option)) = (has(&options), has(&others)) {
+                let name = option.get_long().unwrap_or(&id);
+                return Err(anyhow!("`--{name}` belongs to the other mode"));
+            }
+        }
+        Ok(mode)
+    }
+}
+
+impl PromptArgs {
     fn instructions(&self) -> anyhow::Result<String> {
-        let text = match (&self.instructions, &self.instructions_file) {
-            (Some(text), _) => text.clone(),
-            (None, Some(path)) => std::fs::read_to_string(path)
+        let text = match &self.instructions_file {
+            Some(path) => std::fs::read_to_string(path)
                 .with_context(|| format!("could not read {}", path.display()))?,
-            (None, None) => {
+            None if self.recipe.instructions.is_empty() => {
                 return Err(anyhow!("the teacher has no instructions").context(Hint(
                     "give them with `--instructions TEXT` or `--instructions-file FILE`",
                 )));
             }
+            None => self.recipe.instructions.clone(),
         };
         let text = text.trim();
         ensure!(!text.is_empty(), "the instructions are empty");
@@ -141,40 +221,27 @@ impl Args {
 
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     match args.mode()? {
-        Mode::OnPolicy => on_policy(ctx, args).await,
-        Mode::Prompt => prompt(ctx, args).await,
+        Mode::OnPolicy => on_policy(ctx, &settings::load(&args.0)?).await,
+        Mode::Prompt => prompt(ctx, &settings::load(&args.0)?).await,
     }
 }
 
-async fn on_policy(ctx: &Context, args: &Args) -> anyhow::Result<()> {
-    let teacher = args.teacher.as_deref().ok_or_else(|| {
-        anyhow!("there is no teacher")
-            .context(Hint("name a model or a checkpoint with `--teacher`"))
+async fn on_policy(ctx: &Context, args: &OnPolicyArgs) -> anyhow::Result<()> {
+    let teacher = args.shared.teacher.as_deref().ok_or_else(|| {
+        anyhow!("no teacher").context(Hint("name a model or a checkpoint with `--teacher`"))
     })?;
-    let weight = args.kl_weight.unwrap_or(1.0);
-    ensure!(
-        weight > 0.0 && weight.is_finite(),
-        "kl_weight: {weight}, expected a positive number"
-    );
+    args.recipe.check().map_err(super::in_our_words)?;
+    let answer_tokens = args.answer.max_tokens()?;
     let training = Training::open(ctx, &args.run, Some(teacher)).await?;
-    let questions = questions(args, &training)?;
-    let config = args.play.settings(&args.run, &training.backend.model)?;
-    let config = tinkrs_recipes::rl::Config {
-        kl_penalty: weight,
-        ..config
+    let config = OnPolicyConfig {
+        adapter: training.adapter(&args.recipe.adapter),
+        ..args.recipe.clone()
     };
-    config.check().map_err(super::in_our_words)?;
+    let questions = questions(&args.run, &training)?;
     let prompts: Vec<_> = questions.into_iter().map(|(_, prompt)| prompt).collect();
-    note(format_args!(
-        "{} questions, {} in a step, {} answers to each: {}",
-        prompts.len(),
-        config.problems_per_step.min(prompts.len()),
-        config.group_size,
-        counted(config.steps as u64, "step")
-    ));
-    let answer_tokens = args.answer.max_tokens();
+    super::announce(prompts.len(), &config.policy);
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
-    let tokens = Tokens::of_rl(&config, longest, answer_tokens);
+    let tokens = Tokens::of_on_policy(&config, longest, answer_tokens);
     let teacher = source(teacher)?;
     let params = training.renderer.sampling_params(answer_tokens);
     let finished = distill::on_policy_finished(&config, &prompts, &params, &training.folder);
@@ -186,29 +253,26 @@ async fn on_policy(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     training.run("kl_reference", &tokens, finished, train).await
 }
 
-async fn prompt(ctx: &Context, args: &Args) -> anyhow::Result<()> {
+async fn prompt(ctx: &Context, args: &PromptArgs) -> anyhow::Result<()> {
     let instructions = args.instructions()?;
-    let training = Training::open(ctx, &args.run, args.teacher.as_deref()).await?;
-    let questions = questions(args, &training)?;
-    let model = &training.backend.model;
-    let default = PromptConfig::new(model, instructions);
+    args.recipe.check().map_err(super::in_our_words)?;
+    let teacher = args.shared.teacher.as_deref();
+    let training = Training::open(ctx, &args.run, teacher).await?;
     let config = PromptConfig {
-        sft: sft::settings(&args.run, &args.passes, model)?,
-        answers: args.answers.unwrap_or(default.answers),
-        max_tokens: args.answer.max_tokens(),
-        temperature: args.temperature.unwrap_or(default.temperature),
-        ..default
+        adapter: training.adapter(&args.recipe.adapter),
+        instructions,
+        ..args.recipe.clone()
     };
-    config.check().map_err(super::in_our_words)?;
+    let questions = questions(&args.run, &training)?;
     note(format_args!(
-        "{} questions, {} answers of the teacher to each",
-        questions.len(),
-        config.answers
+        "{}, {} of the teacher to each",
+        counted(questions.len() as u64, "question"),
+        counted(u64::from(config.answers), "answer")
     ));
     let tokens = Tokens::of_prompt_distillation(&config, &training.renderer, &questions)?;
-    let teacher = match &args.teacher {
+    let teacher = match teacher {
         Some(teacher) => source(teacher)?,
-        None => SampleFrom::BaseModel(model.clone()),
+        None => SampleFrom::BaseModel(training.backend.model.clone()),
     };
     let questions: Vec<_> = questions
         .into_iter()
@@ -230,10 +294,10 @@ async fn prompt(ctx: &Context, args: &Args) -> anyhow::Result<()> {
 
 /// Reads the questions, each with its tokens.
 fn questions(
-    args: &Args,
+    run: &RunArgs,
     training: &Training<'_>,
 ) -> anyhow::Result<Vec<(Conversation, Vec<u32>)>> {
-    let file = args.run.data()?;
+    let file = run.data()?;
     let tasks = read_numbered::<Task>(file)?;
     super::not_empty(&tasks, 0, file)?;
     let question = |(line, task): (usize, Task)| {

@@ -1,7 +1,7 @@
 //! `tinkrs train`: training loops on the command line.
 //!
-//! A recipe's file has its options and turns them into the settings of a function of
-//! `tinkrs-recipes`. What happens around that function is here, in [`Training`].
+//! A recipe's settings are those of `tinkrs-recipes`; its file here adds where the data come from. What
+//! happens around the recipe's function is here, in [`Training`].
 
 mod distill;
 mod dpo;
@@ -17,37 +17,48 @@ use serde_json::json;
 use tinkrs::{SampleFrom, SamplingClient, SamplingParams};
 use tinkrs_chat::{Conversation, Message, Renderer};
 use tinkrs_recipes::evaluate::sample_records;
-use tinkrs_recipes::run::{Hooks, Interrupt, Journal, Outcome, read_samples, write_samples};
-use tinkrs_recipes::{Error, Tokens, report};
+use tinkrs_recipes::rl::PolicyConfig;
+use tinkrs_recipes::run::{
+    Adapter, Hooks, Interrupt, Journal, Outcome, read_samples, write_samples,
+};
+use tinkrs_recipes::{Error, Schedule, Tokens, report};
 
 use crate::backend::Backend;
 use crate::context::Context;
 use crate::hint;
 use crate::human::counted;
 use crate::report::{Hint, Stopped, note};
-use crate::steps::Progress;
+use crate::settings::Layered;
+use crate::training_progress::TrainingProgress;
 use crate::{cost, judge, local_model};
 use options::RunArgs;
 
 /// Train a model
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    Sft(sft::Args),
-    Rl(rl::Args),
-    Dpo(dpo::Args),
+    Sft(Layered<sft::Args>),
+    Rl(Layered<rl::Args>),
+    Dpo(Layered<dpo::Args>),
+    /// Learn from a teacher, or to follow instructions without being given them
+    ///
+    /// Each line of the file is {"prompt": "…"}, where the prompt is what a user asks, or {"messages": […]}.
+    /// With `--mode on-policy` the model answers and the teacher says how likely each token was; both must
+    /// have the same tokenizer. With `--mode prompt` the teacher answers under instructions, and the model
+    /// learns those answers without seeing the instructions. Ctrl-C saves a checkpoint; the same command
+    /// continues from there.
     Distill(distill::Args),
 }
 
 pub(crate) async fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> {
     match command {
-        Command::Sft(args) => sft::run(ctx, args).await,
-        Command::Rl(args) => rl::run(ctx, args).await,
-        Command::Dpo(args) => dpo::run(ctx, args).await,
+        Command::Sft(args) => sft::run(ctx, &args.load()?).await,
+        Command::Rl(args) => rl::run(ctx, &args.load()?).await,
+        Command::Dpo(args) => dpo::run(ctx, &args.load()?).await,
         Command::Distill(args) => distill::run(ctx, args).await,
     }
 }
 
-/// A run that is about to begin or to go on: the server, the folder, and what to show.
+/// A run that is about to begin or to be resumed: the server, the folder, and what to show.
 struct Training<'a> {
     ctx: &'a Context,
     args: &'a RunArgs,
@@ -67,7 +78,6 @@ impl<'a> Training<'a> {
         // Before a model is loaded for nothing.
         let data = args.data()?;
         std::fs::File::open(data).with_context(|| format!("could not read {}", data.display()))?;
-        args.adam()?;
         let teacher = teacher.filter(|name| !name.starts_with("tinker://"));
         let teacher = teacher.map(local_model::find).transpose()?.flatten();
         let backend = Backend::open_with(&args.backend, teacher).await?;
@@ -80,9 +90,17 @@ impl<'a> Training<'a> {
         })
     }
 
+    /// Returns the adapter to train, of the model that the server has.
+    fn adapter(&self, settings: &Adapter) -> Adapter {
+        Adapter {
+            base_model: self.backend.model.clone(),
+            ..settings.clone()
+        }
+    }
+
     /// Trains, unless the run is `finished`, and leaves a report. `number` is the one to watch.
     ///
-    /// On a server that charges, says what `tokens` cost and asks whether to go on.
+    /// On a server that charges, says what `tokens` cost and asks for confirmation.
     async fn run(
         self,
         number: &'static str,
@@ -92,7 +110,7 @@ impl<'a> Training<'a> {
     ) -> anyhow::Result<()> {
         let outcome = match finished.map_err(|error| explain(error, &self.folder))? {
             Some(outcome) => {
-                note("this run was finished before; nothing is left to do");
+                note("this run is already finished; nothing is left to do");
                 outcome
             }
             None => {
@@ -120,7 +138,7 @@ impl<'a> Training<'a> {
         shown?;
         if !outcome.finished {
             return Err(anyhow!(Stopped(format!(
-                "stopped after {}, saved as {}; the same command goes on from there",
+                "stopped after {}, saved as {}; the same command continues from there",
                 counted(outcome.steps as u64, "step"),
                 checkpoint.unwrap_or_default()
             ))));
@@ -138,7 +156,7 @@ impl<'a> Training<'a> {
         stop_on_ctrl_c(hooks.interrupt.clone());
         let base = SampleFrom::BaseModel(self.backend.model.clone());
         self.sample(base, 0).await?;
-        let mut progress = Progress::of(number);
+        let mut progress = TrainingProgress::of(number);
         let outcome = train(self, hooks.on_step(|report| progress.step(report))).await;
         progress.end();
         let outcome = outcome.map_err(|error| match error.downcast() {
@@ -193,15 +211,15 @@ fn explain(error: Error, folder: &Path) -> anyhow::Error {
     let saved = saved_steps(folder);
     let headline = match saved {
         Some(steps) => format!(
-            "the run stopped; the same command goes on after {}",
+            "the run stopped; the same command continues after {}",
             counted(steps as u64, "step")
         ),
-        None => "the run could not go on".to_owned(),
+        None => "the run could not continue".to_owned(),
     };
     match error {
         Error::Client(error) => hint::explain(error, headline),
         Error::Resume { .. } => anyhow::Error::new(error).context(Hint(
-            "go on with the data and settings that it began with, or name another `--run-dir`",
+            "continue with the data and settings that it began with, or name another `--run-dir`",
         )),
         Error::Caller { source, .. } => anyhow!(source.to_string()).context(headline),
         error => in_our_words(error),
@@ -215,26 +233,36 @@ fn saved_steps(folder: &Path) -> Option<usize> {
     journal.last_checkpoint().map(|(steps, _)| steps)
 }
 
-/// Calls settings as the options do.
+/// Names a setting as its option does.
 fn in_our_words(error: Error) -> anyhow::Error {
-    match error {
-        Error::Setting { setting, problem } => {
-            let option = match setting {
-                "learning_rate.peak" => "learning_rate",
-                "learning_rate.floor" => "decay_floor",
-                other => other,
-            };
-            anyhow!("{option}: {problem}")
-        }
-        error => error.into(),
+    let Error::Setting { setting, problem } = &error else {
+        return error.into();
+    };
+    let options = <Schedule as clap::Args>::augment_args(clap::Command::new("schedule"));
+    let mut options = options.get_arguments();
+    let option = options.find(|option| option.get_id() == *setting);
+    match option.and_then(clap::Arg::get_long) {
+        Some(name) => anyhow!("{}: {problem}", name.replace('-', "_")),
+        None => error.into(),
     }
+}
+
+/// Says what a run that learns from its own answers is about to do.
+fn announce(questions: usize, config: &PolicyConfig) {
+    note(format_args!(
+        "{}, {} in a step, {} to each: {}",
+        counted(questions as u64, "question"),
+        config.problems_per_step.min(questions),
+        counted(config.group_size as u64, "answer"),
+        counted(config.steps as u64, "step")
+    ));
 }
 
 /// The first Ctrl-C ends the run after the step, the second one at once.
 fn stop_on_ctrl_c(interrupt: Interrupt) {
     tokio::spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {
-            // Not into the bar.
+            // The progress bar has an open line.
             let bar = if std::io::stderr().is_terminal() {
                 "\n"
             } else {
@@ -254,12 +282,13 @@ fn stop_on_ctrl_c(interrupt: Interrupt) {
 
 /// Refuses a file with nothing to learn from.
 fn not_empty<T>(items: &[T], too_long: usize, file: &Path) -> anyhow::Result<()> {
-    match (items.is_empty(), too_long) {
-        (false, _) => Ok(()),
-        (true, 0) => Err(anyhow!("{} has no lines", file.display())),
-        (true, _) => Err(anyhow!(
-            "everything in {} is longer than `max_tokens`",
-            file.display()
-        )),
+    if !items.is_empty() {
+        return Ok(());
     }
+    let file = file.display();
+    Err(if too_long == 0 {
+        anyhow!("{file} has no lines")
+    } else {
+        anyhow!("everything in {file} is longer than `max_tokens`")
+    })
 }

@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use tinkrs_recipes::run::StepReport;
 
+use crate::human::counted;
+
 /// Without a terminal, how many lines a run prints if its steps are quick.
 const LINES: usize = 20;
 /// Without a terminal, how long a run with slow steps may print nothing.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// Shows the steps of a run on stderr.
-pub(crate) struct Progress {
+pub(crate) struct TrainingProgress {
     start: Instant,
     last_line: Instant,
     first_step: Option<usize>,
@@ -22,7 +24,7 @@ pub(crate) struct Progress {
     number: &'static str,
 }
 
-impl Progress {
+impl TrainingProgress {
     /// Shows one of a run's numbers beside its steps.
     pub(crate) fn of(number: &'static str) -> Self {
         Self {
@@ -39,8 +41,12 @@ impl Progress {
     pub(crate) fn step(&mut self, report: &StepReport) {
         let mut stderr = std::io::stderr();
         if self.first_step.is_none() && report.step > 0 {
-            // A run does not fail because nobody watches it.
-            let _ = writeln!(stderr, "going on after {} steps", report.step);
+            // A run does not fail because stderr is closed.
+            let _ = writeln!(
+                stderr,
+                "resuming after {}",
+                counted(report.step as u64, "step")
+            );
         }
         let first = *self.first_step.get_or_insert(report.step);
         let done = report.step + 1;

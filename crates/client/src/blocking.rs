@@ -18,7 +18,7 @@
 //! println!("loss {:?}", step.wait()?.loss());
 //! update.wait()?;
 //!
-//! let runs = service.create_rest_client().list_training_runs(20, 0).wait()?;
+//! let runs = service.create_rest_client().list_training_runs().wait()?;
 //! println!("{} runs", runs.cursor.total_count);
 //! # Ok(()) }
 //! ```

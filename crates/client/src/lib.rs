@@ -53,8 +53,10 @@
 //!
 //! # Coming from the Python SDK
 //!
-//! Every public method of the official client 0.36.0 has its counterpart. The `_async` twins are
-//! the same methods here.
+//! Every public method of the official client 0.36.0 has its counterpart, under the same name where
+//! that is possible: hence the `get_` of some methods, which Rust would leave out. Searching these
+//! docs for a Python name finds the method. The `_async` twins are the same methods here; times are
+//! [`Duration`](std::time::Duration)s, and optional arguments are setters of the request.
 //!
 //! | Python | Rust |
 //! |---|---|
@@ -140,6 +142,7 @@ mod telemetry;
 #[cfg(feature = "tokenizers")]
 mod tokenizer;
 pub mod training;
+mod ttl;
 mod uuid;
 
 /// What a model reads: tokens, images and audio.

@@ -23,7 +23,7 @@ pub(crate) struct Options {
     pub(crate) tags: Option<Vec<String>>,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) backpressure: BackpressureScope,
-    pub(crate) http_timeout: Duration,
+    pub(crate) http_timeout: Option<Duration>,
     pub(crate) queue_listener: Option<QueueListener>,
     pub(crate) telemetry: Option<bool>,
 }
@@ -39,7 +39,7 @@ impl Default for Options {
             tags: None,
             headers: BTreeMap::new(),
             backpressure: BackpressureScope::Account,
-            http_timeout: Duration::MAX,
+            http_timeout: None,
             queue_listener: None,
             telemetry: None,
         }

@@ -130,7 +130,7 @@ impl ServiceClientBuilder {
     /// most others.
     #[must_use]
     pub fn http_timeout(mut self, timeout: Duration) -> Self {
-        self.options.http_timeout = timeout;
+        self.options.http_timeout = Some(timeout);
         self
     }
 

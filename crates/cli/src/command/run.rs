@@ -118,7 +118,11 @@ async fn list(ctx: &Context, args: &ListArgs) -> anyhow::Result<()> {
     let page = |limit, offset| {
         let rest = rest.clone();
         async move {
-            let page = rest.list_training_runs(limit, offset).await?;
+            let page = rest
+                .list_training_runs()
+                .limit(limit)
+                .offset(offset)
+                .await?;
             Ok((page.training_runs, Some(page.cursor.total_count)))
         }
     };

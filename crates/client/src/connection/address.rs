@@ -32,8 +32,8 @@ pub(crate) struct Address {
     headers: Vec<(HeaderName, HeaderValue)>,
     /// The headers among them that the user has set, for other processes that join the session.
     pub(crate) header_overrides: BTreeMap<String, String>,
-    /// The longest that the user wants to wait for a response.
-    pub(super) max_timeout: Duration,
+    /// The longest that the user wants to wait for a response; `None` means as long as a call says.
+    pub(super) max_timeout: Option<Duration>,
 }
 
 impl Address {

@@ -90,7 +90,8 @@ impl Connection {
 
     /// Returns how long the server may be silent before a try counts as failed.
     pub(super) fn timeout(&self, call: &Call) -> Duration {
-        call.timeout.min(self.address.max_timeout)
+        let most = self.address.max_timeout;
+        most.map_or(call.timeout, |most| call.timeout.min(most))
     }
 }
 

@@ -1,10 +1,11 @@
 use super::client::RestClient;
-use super::pages::{Page, Pages, by_offset};
-use crate::Error;
+use super::pages::{Page, Pages, Window, by_offset};
 use crate::connection::call::Call;
 use crate::connection::policy::Policy;
 use crate::training::BoxFuture;
-use tinkrs_types::protocol::check_ttl;
+use crate::{Error, ttl};
+use std::future::IntoFuture;
+use std::time::Duration;
 use tinkrs_types::rest::{Checkpoint, CheckpointPage, ExternalWeightsUrls, WeightsInfo};
 use tinkrs_types::{CheckpointKind, ModelId, TinkerPath};
 use tinkrs_wire::endpoint;
@@ -12,6 +13,42 @@ use tinkrs_wire::op::set_checkpoint_ttl::SetCheckpointTtlRequest;
 use tinkrs_wire::op::weights_info::WeightsInfoRequest;
 
 const PAGE: u64 = 100;
+
+/// A page of checkpoints that has been described but not fetched. Await it to fetch it.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is fetched until this is awaited"]
+pub struct ListUserCheckpoints {
+    client: RestClient,
+    window: Window,
+}
+
+impl ListUserCheckpoints {
+    /// Sets the most checkpoints of the page. The default is 100.
+    pub fn limit(mut self, limit: u64) -> Self {
+        self.window.limit = limit;
+        self
+    }
+
+    /// Leaves out the first checkpoints. The default is 0.
+    pub fn offset(mut self, offset: u64) -> Self {
+        self.window.offset = offset;
+        self
+    }
+
+    async fn fetch(self) -> Result<CheckpointPage, Error> {
+        let call = Call::new(&endpoint::LIST_USER_CHECKPOINTS);
+        self.client.json(call.query(self.window.query())).await
+    }
+}
+
+impl IntoFuture for ListUserCheckpoints {
+    type Output = Result<CheckpointPage, Error>;
+    type IntoFuture = BoxFuture<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.fetch())
+    }
+}
 
 impl RestClient {
     /// Lists all checkpoints of a training run.
@@ -25,19 +62,11 @@ impl RestClient {
     }
 
     /// Lists a page of one's checkpoints over all runs, newest first.
-    ///
-    /// # Errors
-    /// If the server cannot be asked.
-    pub async fn list_user_checkpoints(
-        &self,
-        limit: u64,
-        offset: u64,
-    ) -> Result<CheckpointPage, Error> {
-        let call = Call::new(&endpoint::LIST_USER_CHECKPOINTS).query([
-            ("limit", limit.to_string().into()),
-            ("offset", offset.to_string().into()),
-        ]);
-        self.json(call).await
+    pub fn list_user_checkpoints(&self) -> ListUserCheckpoints {
+        ListUserCheckpoints {
+            client: self.clone(),
+            window: Window::new(PAGE),
+        }
     }
 
     /// Lists all of one's checkpoints over all runs, fetching pages as they are needed.
@@ -48,7 +77,7 @@ impl RestClient {
 
     fn checkpoints_from(self, offset: u64) -> BoxFuture<Result<Page<Checkpoint>, Error>> {
         Box::pin(async move {
-            let page = self.list_user_checkpoints(PAGE, offset).await?;
+            let page = self.list_user_checkpoints().offset(offset).await?;
             let total = page.cursor.map(|cursor| cursor.total_count);
             Ok(by_offset(offset, page.checkpoints, total, move |offset| {
                 self.checkpoints_from(offset)
@@ -79,6 +108,7 @@ impl RestClient {
     ///
     /// # Errors
     /// If there is no such checkpoint or the server cannot be asked.
+    #[doc(alias = "delete_checkpoint_from_tinker_path")]
     pub async fn delete_checkpoint(&self, path: &TinkerPath) -> Result<(), Error> {
         let call = Call::at(&endpoint::DELETE_CHECKPOINT, path)
             .named("delete_checkpoint_from_tinker_path");
@@ -90,6 +120,7 @@ impl RestClient {
     /// # Errors
     /// If it is public already (status 409, which is not retried), if there is no such
     /// checkpoint, or if the server cannot be asked.
+    #[doc(alias = "publish_checkpoint_from_tinker_path")]
     pub async fn publish_checkpoint(&self, path: &TinkerPath) -> Result<(), Error> {
         let call = Call::at(&endpoint::PUBLISH_CHECKPOINT, path)
             .named("publish_checkpoint_from_tinker_path")
@@ -102,6 +133,7 @@ impl RestClient {
     /// # Errors
     /// If it is not public (status 409, which is not retried), if there is no such checkpoint,
     /// or if the server cannot be asked.
+    #[doc(alias = "unpublish_checkpoint_from_tinker_path")]
     pub async fn unpublish_checkpoint(&self, path: &TinkerPath) -> Result<(), Error> {
         let call = Call::at(&endpoint::UNPUBLISH_CHECKPOINT, path)
             .named("unpublish_checkpoint_from_tinker_path")
@@ -112,14 +144,15 @@ impl RestClient {
     /// Says how long from now a checkpoint is kept; `None` means for ever.
     ///
     /// # Errors
-    /// If the time is shorter than an hour or longer than ten years, if there is no such
-    /// checkpoint, or if the server cannot be asked.
+    /// If the time is not whole seconds, shorter than an hour or longer than ten years, if there
+    /// is no such checkpoint, or if the server cannot be asked.
+    #[doc(alias = "set_checkpoint_ttl_from_tinker_path")]
     pub async fn set_checkpoint_ttl(
         &self,
         path: &TinkerPath,
-        ttl_seconds: Option<u64>,
+        ttl: Option<Duration>,
     ) -> Result<(), Error> {
-        ttl_seconds.map_or(Ok(()), check_ttl)?;
+        let ttl_seconds = ttl::seconds(ttl)?;
         let call = Call::at(&endpoint::SET_CHECKPOINT_TTL, path)
             .named("set_checkpoint_ttl_from_tinker_path")
             .json(&SetCheckpointTtlRequest { ttl_seconds });

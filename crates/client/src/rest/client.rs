@@ -12,7 +12,7 @@ use tinkrs_wire::{SDK_VERSION, endpoint, header};
 /// ```no_run
 /// # async fn run(service: tinkrs::ServiceClient) -> Result<(), tinkrs::Error> {
 /// let rest = service.create_rest_client();
-/// let page = rest.list_training_runs(20, 0).await?;
+/// let page = rest.list_training_runs().limit(20).await?;
 /// println!("{} of {} runs", page.training_runs.len(), page.cursor.total_count);
 ///
 /// let mut checkpoints = rest.all_user_checkpoints(); // page after page, as they are needed

@@ -1,11 +1,11 @@
 use super::client::RestClient;
-use crate::Error;
 use crate::auth::Secret;
 use crate::connection::call::Call;
 use crate::training::BoxFuture;
+use crate::{Error, ttl};
 use http::header::HeaderValue;
 use std::future::IntoFuture;
-use tinkrs_types::protocol::check_ttl;
+use std::time::Duration;
 use tinkrs_types::rest::CopiedWeights;
 use tinkrs_types::{InvalidInput, ProjectId, TinkerPath};
 use tinkrs_wire::op::copy_weights::CopyWeightsRequest;
@@ -18,7 +18,7 @@ pub struct CopyWeights {
     client: RestClient,
     source: TinkerPath,
     project: Option<ProjectId>,
-    ttl_seconds: Option<u64>,
+    ttl: Option<Duration>,
     access_token: Option<Secret>,
 }
 
@@ -32,7 +32,7 @@ impl RestClient {
             client: self.clone(),
             source,
             project: None,
-            ttl_seconds: None,
+            ttl: None,
             access_token: None,
         }
     }
@@ -46,8 +46,9 @@ impl CopyWeights {
     }
 
     /// Deletes the copy after this long: an hour to ten years. The default is never.
-    pub fn ttl_seconds(mut self, seconds: u64) -> Self {
-        self.ttl_seconds = Some(seconds);
+    #[doc(alias = "ttl_seconds")]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
         self
     }
 
@@ -58,7 +59,7 @@ impl CopyWeights {
     }
 
     async fn copy(self) -> Result<TinkerPath, Error> {
-        self.ttl_seconds.map_or(Ok(()), check_ttl)?;
+        let ttl_seconds = ttl::seconds(self.ttl)?;
         let project = self
             .project
             .or_else(|| self.client.service().inner.options.project_id());
@@ -69,7 +70,7 @@ impl CopyWeights {
             destination_project_id: Some(project),
             session_id: None,
             model_seq_id: None,
-            ttl_seconds: self.ttl_seconds,
+            ttl_seconds,
             weights_access_token: None,
         };
         let key = HeaderValue::from_str(&crate::uuid::v4()).expect("a UUID is plain text");

@@ -1,7 +1,6 @@
 use super::client::RestClient;
 use crate::Error;
 use crate::connection::call::{Call, Payload};
-use bytes::Bytes;
 use std::time::Duration;
 use tinkrs_types::rest::ImportedWeights;
 use tinkrs_wire::endpoint;
@@ -23,12 +22,12 @@ impl RestClient {
         &self,
         base_model: &str,
         name: Option<&str>,
-        archive: Bytes,
+        archive: Vec<u8>,
     ) -> Result<ImportedWeights, Error> {
         let name = name.map(|name| ("name", name.into()));
         let query = [("base_model", base_model.into())].into_iter().chain(name);
         let mut call = Call::new(&endpoint::IMPORT_WEIGHTS);
-        call.payload = Payload::Archive(archive);
+        call.payload = Payload::Archive(archive.into());
         self.json(call.query(query).timeout(TIMEOUT)).await
     }
 }

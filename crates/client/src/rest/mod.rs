@@ -10,10 +10,13 @@ mod pages;
 mod sessions;
 mod training_runs;
 
+pub use checkpoints::ListUserCheckpoints;
 pub use client::RestClient;
 pub use copy_weights::CopyWeights;
 pub use download_checkpoint::DownloadCheckpoint;
 pub use pages::Pages;
+pub use sessions::ListSessions;
+pub use training_runs::ListTrainingRuns;
 
 pub use tinkrs_types::rest::{
     Checkpoint, CheckpointPage, Cursor, ExternalWeightsUrls, ImportedWeights, SamplerInfo,

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::training::BoxFuture;
 use futures_core::Stream;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
@@ -12,6 +13,27 @@ use std::task::{Context, Poll, ready};
 pub(crate) struct Page<T> {
     pub(crate) items: Vec<T>,
     pub(crate) next: Option<Fetch<T>>,
+}
+
+/// Which part of a listing a page is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) limit: u64,
+    pub(crate) offset: u64,
+}
+
+impl Window {
+    /// Makes the first page of this size.
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { limit, offset: 0 }
+    }
+
+    pub(crate) fn query(self) -> [(&'static str, Cow<'static, str>); 2] {
+        [
+            ("limit", self.limit.to_string().into()),
+            ("offset", self.offset.to_string().into()),
+        ]
+    }
 }
 
 /// Fetches a page.

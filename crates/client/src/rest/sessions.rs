@@ -1,9 +1,10 @@
 use super::client::RestClient;
-use super::pages::{Fetch, Page, Pages, by_offset};
+use super::pages::{Fetch, Page, Pages, Window, by_offset};
 use super::training_runs::scope;
 use crate::Error;
 use crate::connection::call::Call;
 use crate::training::BoxFuture;
+use std::future::IntoFuture;
 use std::time::Duration;
 use tinkrs_types::session::{
     AccessScope, SessionInfo, SessionSearch, SessionSearchPage, SessionSummary, TraceExport,
@@ -17,6 +18,45 @@ use tinkrs_wire::op::list_sessions::ListSessionsResponse;
 const PAGE: u64 = 100;
 const TRACE_POLL: Duration = Duration::from_secs(5);
 
+/// A page of sessions that has been described but not fetched. Await it to fetch it.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is fetched until this is awaited"]
+pub struct ListSessions {
+    client: RestClient,
+    window: Window,
+}
+
+impl ListSessions {
+    /// Sets the most sessions of the page. The default is 20.
+    pub fn limit(mut self, limit: u64) -> Self {
+        self.window.limit = limit;
+        self
+    }
+
+    /// Leaves out the first sessions. The default is 0.
+    pub fn offset(mut self, offset: u64) -> Self {
+        self.window.offset = offset;
+        self
+    }
+
+    async fn fetch(self) -> Result<Vec<SessionId>, Error> {
+        let query = self.window.query().into_iter();
+        let query = query.chain(scope(AccessScope::Owned));
+        let call = Call::new(&endpoint::LIST_SESSIONS).query(query);
+        let listed: ListSessionsResponse = self.client.json(call).await?;
+        Ok(listed.sessions)
+    }
+}
+
+impl IntoFuture for ListSessions {
+    type Output = Result<Vec<SessionId>, Error>;
+    type IntoFuture = BoxFuture<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.fetch())
+    }
+}
+
 impl RestClient {
     /// Asks what a session holds.
     ///
@@ -28,18 +68,11 @@ impl RestClient {
     }
 
     /// Lists a page of one's own sessions, newest first.
-    ///
-    /// # Errors
-    /// If the server cannot be asked.
-    pub async fn list_sessions(&self, limit: u64, offset: u64) -> Result<Vec<SessionId>, Error> {
-        let page = [
-            ("limit", limit.to_string().into()),
-            ("offset", offset.to_string().into()),
-        ];
-        let call = Call::new(&endpoint::LIST_SESSIONS)
-            .query(page.into_iter().chain(scope(AccessScope::Owned)));
-        let listed: ListSessionsResponse = self.json(call).await?;
-        Ok(listed.sessions)
+    pub fn list_sessions(&self) -> ListSessions {
+        ListSessions {
+            client: self.clone(),
+            window: Window::new(20),
+        }
     }
 
     /// Lists all of one's own sessions, fetching pages as they are needed.
@@ -50,7 +83,7 @@ impl RestClient {
 
     fn sessions_from(self, offset: u64) -> BoxFuture<Result<Page<SessionId>, Error>> {
         Box::pin(async move {
-            let sessions = self.list_sessions(PAGE, offset).await?;
+            let sessions = self.list_sessions().limit(PAGE).offset(offset).await?;
             Ok(by_offset(offset, sessions, None, move |offset| {
                 self.sessions_from(offset)
             }))

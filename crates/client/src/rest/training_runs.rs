@@ -1,15 +1,60 @@
 use super::client::RestClient;
-use super::pages::{Page, Pages, by_offset};
+use super::pages::{Page, Pages, Window, by_offset};
 use crate::Error;
 use crate::connection::call::Call;
 use crate::training::BoxFuture;
 use std::borrow::Cow;
+use std::future::IntoFuture;
 use tinkrs_types::rest::{TrainingRun, TrainingRunPage};
 use tinkrs_types::session::AccessScope;
 use tinkrs_types::{ModelId, TinkerPath};
 use tinkrs_wire::endpoint;
 
 const PAGE: u64 = 100;
+
+/// A page of training runs that has been described but not fetched. Await it to fetch it.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is fetched until this is awaited"]
+pub struct ListTrainingRuns {
+    client: RestClient,
+    window: Window,
+    access: AccessScope,
+}
+
+impl ListTrainingRuns {
+    /// Sets the most runs of the page. The default is 20.
+    pub fn limit(mut self, limit: u64) -> Self {
+        self.window.limit = limit;
+        self
+    }
+
+    /// Leaves out the first runs. The default is 0.
+    pub fn offset(mut self, offset: u64) -> Self {
+        self.window.offset = offset;
+        self
+    }
+
+    /// Sets whose runs to list. The default is [`AccessScope::Owned`].
+    pub fn access_scope(mut self, access: AccessScope) -> Self {
+        self.access = access;
+        self
+    }
+
+    async fn fetch(self) -> Result<TrainingRunPage, Error> {
+        let query = self.window.query().into_iter().chain(scope(self.access));
+        let call = Call::new(&endpoint::LIST_TRAINING_RUNS).query(query);
+        self.client.json(call).await
+    }
+}
+
+impl IntoFuture for ListTrainingRuns {
+    type Output = Result<TrainingRunPage, Error>;
+    type IntoFuture = BoxFuture<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.fetch())
+    }
+}
 
 impl RestClient {
     /// Asks about a training run.
@@ -35,36 +80,13 @@ impl RestClient {
         self.json(call).await
     }
 
-    /// Lists a page of one's own training runs, newest first.
-    ///
-    /// # Errors
-    /// If the server cannot be asked.
-    pub async fn list_training_runs(
-        &self,
-        limit: u64,
-        offset: u64,
-    ) -> Result<TrainingRunPage, Error> {
-        self.list_training_runs_in(limit, offset, AccessScope::Owned)
-            .await
-    }
-
-    /// Lists a page of training runs, one's own or all that one may read.
-    ///
-    /// # Errors
-    /// If the server cannot be asked.
-    pub async fn list_training_runs_in(
-        &self,
-        limit: u64,
-        offset: u64,
-        access: AccessScope,
-    ) -> Result<TrainingRunPage, Error> {
-        let page = [
-            ("limit", limit.to_string().into()),
-            ("offset", offset.to_string().into()),
-        ];
-        let call =
-            Call::new(&endpoint::LIST_TRAINING_RUNS).query(page.into_iter().chain(scope(access)));
-        self.json(call).await
+    /// Lists a page of training runs, newest first.
+    pub fn list_training_runs(&self) -> ListTrainingRuns {
+        ListTrainingRuns {
+            client: self.clone(),
+            window: Window::new(20),
+            access: AccessScope::Owned,
+        }
     }
 
     /// Lists all of one's own training runs, fetching pages as they are needed.
@@ -75,7 +97,7 @@ impl RestClient {
 
     fn runs_from(self, offset: u64) -> BoxFuture<Result<Page<TrainingRun>, Error>> {
         Box::pin(async move {
-            let page = self.list_training_runs(PAGE, offset).await?;
+            let page = self.list_training_runs().limit(PAGE).offset(offset).await?;
             let total = Some(page.cursor.total_count);
             Ok(by_offset(
                 offset,

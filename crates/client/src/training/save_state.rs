@@ -1,8 +1,9 @@
 use super::request::{Operation, Request};
 use crate::connection::call::Call;
 use crate::future::Pending;
-use crate::{Error, TrainingClient};
-use tinkrs_types::protocol::{RequestType, check_ttl};
+use crate::{Error, TrainingClient, ttl};
+use std::time::Duration;
+use tinkrs_types::protocol::RequestType;
 use tinkrs_types::{TinkerPath, UserMetadata};
 use tinkrs_wire::endpoint;
 use tinkrs_wire::op::save_weights::{SaveWeightsRequest, SaveWeightsResult};
@@ -13,7 +14,7 @@ const NAME: &str = "save_state";
 #[derive(Clone, Debug)]
 pub struct SaveState {
     name: String,
-    ttl_seconds: Option<u64>,
+    ttl: Option<Duration>,
     overwrite: bool,
     user_metadata: Option<UserMetadata>,
 }
@@ -25,7 +26,7 @@ impl TrainingClient {
     pub fn save_state(&self, name: impl Into<String>) -> Request<SaveState> {
         self.request(SaveState {
             name: name.into(),
-            ttl_seconds: None,
+            ttl: None,
             overwrite: false,
             user_metadata: None,
         })
@@ -34,8 +35,9 @@ impl TrainingClient {
 
 impl Request<SaveState> {
     /// Deletes the checkpoint after this long: an hour to ten years. The default is never.
-    pub fn ttl_seconds(mut self, seconds: u64) -> Self {
-        self.operation.ttl_seconds = Some(seconds);
+    #[doc(alias = "ttl_seconds")]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.operation.ttl = Some(ttl);
         self
     }
 
@@ -56,9 +58,10 @@ impl Operation for SaveState {
     type Output = TinkerPath;
 
     fn submit(self, client: &TrainingClient) -> Pending<TinkerPath> {
-        if let Err(error) = self.ttl_seconds.map_or(Ok(()), check_ttl) {
-            return Pending::ready(NAME, Err(error.into()));
-        }
+        let ttl_seconds = match ttl::seconds(self.ttl) {
+            Ok(seconds) => seconds,
+            Err(error) => return Pending::ready(NAME, Err(error.into())),
+        };
         let model_id = client.inner.model_id.clone();
         client.inner.enqueue(
             NAME,
@@ -68,7 +71,7 @@ impl Operation for SaveState {
                     model_id,
                     path: Some(self.name),
                     seq_id: Some(seq_id),
-                    ttl_seconds: self.ttl_seconds,
+                    ttl_seconds,
                     overwrite: self.overwrite,
                     user_metadata: self.user_metadata,
                 };

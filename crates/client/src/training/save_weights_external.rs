@@ -1,9 +1,10 @@
 use super::request::{Operation, Request};
 use crate::connection::call::Call;
 use crate::future::Pending;
-use crate::{Error, TrainingClient};
+use crate::{Error, TrainingClient, ttl};
+use std::time::Duration;
 use tinkrs_types::InvalidInput;
-use tinkrs_types::protocol::{RequestType, check_ttl};
+use tinkrs_types::protocol::RequestType;
 use tinkrs_types::training::ExternalSave;
 use tinkrs_wire::endpoint;
 use tinkrs_wire::op::save_weights_external::SaveWeightsExternalRequest;
@@ -15,7 +16,7 @@ const MAX_RECIPIENTS: usize = 10;
 #[derive(Clone, Debug)]
 pub struct SaveWeightsExternal {
     name: String,
-    ttl_seconds: Option<u64>,
+    ttl: Option<Duration>,
     recipients: Option<Vec<String>>,
 }
 
@@ -24,7 +25,7 @@ impl TrainingClient {
     pub fn save_weights_external(&self, name: impl Into<String>) -> Request<SaveWeightsExternal> {
         self.request(SaveWeightsExternal {
             name: name.into(),
-            ttl_seconds: None,
+            ttl: None,
             recipients: None,
         })
     }
@@ -32,8 +33,9 @@ impl TrainingClient {
 
 impl Request<SaveWeightsExternal> {
     /// Deletes the checkpoint after this long: an hour to ten years. The default is never.
-    pub fn ttl_seconds(mut self, seconds: u64) -> Self {
-        self.operation.ttl_seconds = Some(seconds);
+    #[doc(alias = "ttl_seconds")]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.operation.ttl = Some(ttl);
         self
     }
 
@@ -45,8 +47,9 @@ impl Request<SaveWeightsExternal> {
 }
 
 impl SaveWeightsExternal {
-    fn check(&self) -> Result<(), InvalidInput> {
-        self.ttl_seconds.map_or(Ok(()), check_ttl)?;
+    /// Checks the settings and returns the time to live in seconds.
+    fn check(&self) -> Result<Option<u64>, InvalidInput> {
+        let ttl_seconds = ttl::seconds(self.ttl)?;
         let recipients = self.recipients.as_deref().unwrap_or_default();
         if recipients.len() > MAX_RECIPIENTS {
             let allowed = format!("at most {MAX_RECIPIENTS}");
@@ -56,7 +59,7 @@ impl SaveWeightsExternal {
                 allowed,
             ));
         }
-        Ok(())
+        Ok(ttl_seconds)
     }
 }
 
@@ -64,9 +67,10 @@ impl Operation for SaveWeightsExternal {
     type Output = ExternalSave;
 
     fn submit(self, client: &TrainingClient) -> Pending<ExternalSave> {
-        if let Err(error) = self.check() {
-            return Pending::ready(NAME, Err(error.into()));
-        }
+        let ttl_seconds = match self.check() {
+            Ok(seconds) => seconds,
+            Err(error) => return Pending::ready(NAME, Err(error.into())),
+        };
         let model_id = client.inner.model_id.clone();
         client.inner.enqueue(
             NAME,
@@ -76,7 +80,7 @@ impl Operation for SaveWeightsExternal {
                     model_id,
                     path: self.name,
                     seq_id: Some(seq_id),
-                    ttl_seconds: self.ttl_seconds,
+                    ttl_seconds,
                     age_encryption_recipients: self.recipients,
                 };
                 Call::new(&endpoint::SAVE_WEIGHTS_EXTERNAL).json(&request)

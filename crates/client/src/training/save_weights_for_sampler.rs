@@ -4,9 +4,10 @@ use crate::connection::call::Call;
 use crate::future::Pending;
 use crate::future::poll::RawResult;
 use crate::sampling::SamplingClient;
-use crate::{Error, TrainingClient};
+use crate::{Error, TrainingClient, ttl};
 use std::sync::Arc;
-use tinkrs_types::protocol::{RequestType, check_ttl};
+use std::time::Duration;
+use tinkrs_types::protocol::RequestType;
 use tinkrs_types::{TinkerPath, UserMetadata};
 use tinkrs_wire::endpoint;
 use tinkrs_wire::op::save_weights_for_sampler::{
@@ -19,7 +20,7 @@ const NAME: &str = "save_weights_for_sampler";
 #[derive(Clone, Debug)]
 pub struct SaveWeightsForSampler {
     name: String,
-    ttl_seconds: Option<u64>,
+    ttl: Option<Duration>,
     user_metadata: Option<UserMetadata>,
 }
 
@@ -37,7 +38,7 @@ impl TrainingClient {
     ) -> Request<SaveWeightsForSampler> {
         self.request(SaveWeightsForSampler {
             name: name.into(),
-            ttl_seconds: None,
+            ttl: None,
             user_metadata: None,
         })
     }
@@ -52,8 +53,9 @@ impl TrainingClient {
 
 impl Request<SaveWeightsForSampler> {
     /// Deletes the checkpoint after this long: an hour to ten years. The default is never.
-    pub fn ttl_seconds(mut self, seconds: u64) -> Self {
-        self.operation.ttl_seconds = Some(seconds);
+    #[doc(alias = "ttl_seconds")]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.operation.ttl = Some(ttl);
         self
     }
 
@@ -76,13 +78,14 @@ impl Operation for SaveWeightsForSampler {
     type Output = TinkerPath;
 
     fn submit(self, client: &TrainingClient) -> Pending<TinkerPath> {
-        if let Err(error) = self.ttl_seconds.map_or(Ok(()), check_ttl) {
-            return Pending::ready(NAME, Err(error.into()));
-        }
+        let ttl_seconds = match ttl::seconds(self.ttl) {
+            Ok(seconds) => seconds,
+            Err(error) => return Pending::ready(NAME, Err(error.into())),
+        };
         let Self {
             name,
-            ttl_seconds,
             user_metadata,
+            ..
         } = self;
         let request = SaveWeightsForSamplerRequest {
             model_id: client.inner.model_id.clone(),

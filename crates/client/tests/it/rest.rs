@@ -3,6 +3,7 @@
 use crate::support::{service, settle, training};
 use anyhow::Result;
 use serde_json::json;
+use std::time::Duration;
 use tinkrs::admin::AuditEventType;
 use tinkrs::rest::{SessionSearch, StatusQuery};
 use tinkrs::{Error, FinishReason, RestClient, TinkerPath};
@@ -93,17 +94,25 @@ async fn runs_and_checkpoints_are_read_and_changed() -> Result<()> {
             .training_run_id,
         run
     );
-    let page = rest.list_training_runs(2, 1).await?;
+    let page = rest.list_training_runs().limit(2).offset(1).await?;
     assert_eq!((page.training_runs.len(), page.cursor.total_count), (2, 3));
     assert_eq!(rest.list_checkpoints(&run).await?.len(), 2);
-    assert_eq!(rest.list_user_checkpoints(4, 0).await?.checkpoints.len(), 4);
+    assert_eq!(
+        rest.list_user_checkpoints()
+            .limit(4)
+            .await?
+            .checkpoints
+            .len(),
+        4
+    );
     let info = rest.get_weights_info_by_tinker_path(&path).await?;
     assert_eq!(info.lora_rank, Some(32));
 
     rest.publish_checkpoint(&path).await?;
     assert!(rest.list_checkpoints(&run).await?[0].public);
     rest.unpublish_checkpoint(&path).await?;
-    rest.set_checkpoint_ttl(&path, Some(7_200)).await?;
+    rest.set_checkpoint_ttl(&path, Some(Duration::from_secs(7_200)))
+        .await?;
     assert!(rest.list_checkpoints(&run).await?[0].expires_at.is_some());
     rest.set_checkpoint_ttl(&path, None).await?;
     let ttl = server.requests_to("set_checkpoint_ttl");
@@ -142,7 +151,7 @@ async fn sessions_are_found_moved_and_exported() -> Result<()> {
         rest.get_session(&id).await?.training_run_ids,
         [client.model_id().clone()]
     );
-    assert_eq!(rest.list_sessions(10, 0).await?.first(), Some(&id));
+    assert_eq!(rest.list_sessions().limit(10).await?.first(), Some(&id));
     rest.assign_session_project(&id, "p2".into()).await?;
     let search = SessionSearch {
         project_ids: Some(vec!["p2".into()]),
@@ -195,7 +204,11 @@ async fn a_copy_is_made_once_however_often_it_is_asked_for() -> Result<()> {
     );
     assert!(!String::from_utf8_lossy(&tries[0].body).contains("theirs"));
     assert_eq!(
-        rest.list_user_checkpoints(10, 0).await?.checkpoints.len(),
+        rest.list_user_checkpoints()
+            .limit(10)
+            .await?
+            .checkpoints
+            .len(),
         2
     );
     Ok(())

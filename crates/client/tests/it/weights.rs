@@ -2,6 +2,7 @@
 
 use crate::support::{datums, service, training};
 use anyhow::Result;
+use std::time::Duration;
 use tinkrs::training::OptimizerConfig;
 use tinkrs::{AdamParams, Error, UserMetadata};
 use tinkrs_testkit::ScriptedServer;
@@ -14,7 +15,7 @@ async fn checkpoints_are_saved_with_all_their_options() -> Result<()> {
     let labels = UserMetadata::from([("run".to_owned(), "a".to_owned())]);
     let state = client
         .save_state("one")
-        .ttl_seconds(7_200)
+        .ttl(Duration::from_secs(7_200))
         .user_metadata(labels.clone())
         .await?;
     assert_eq!(
@@ -25,7 +26,7 @@ async fn checkpoints_are_saved_with_all_their_options() -> Result<()> {
     client.save_state("one").overwrite(true).await?;
     let sampler = client
         .save_weights_for_sampler("two")
-        .ttl_seconds(7_200)
+        .ttl(Duration::from_secs(7_200))
         .await?;
     assert_eq!(sampler.checkpoint_id(), "sampler_weights/two");
     let external = client.save_weights_external("three").await?;
@@ -43,8 +44,10 @@ async fn checkpoints_are_saved_with_all_their_options() -> Result<()> {
 async fn a_lifetime_that_no_server_takes_is_refused_here() -> Result<()> {
     let server = ScriptedServer::start().await;
     let client = training(&server).await?;
-    let error = client.save_state("x").ttl_seconds(60).await.unwrap_err();
-    assert!(matches!(error, Error::InvalidInput(_)), "{error}");
+    for ttl in [Duration::from_secs(60), Duration::from_millis(7_200_500)] {
+        let error = client.save_state("x").ttl(ttl).await.unwrap_err();
+        assert!(matches!(error, Error::InvalidInput(_)), "{error}");
+    }
     assert!(server.requests_to("save_weights").is_empty());
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Commands that change one thing about a checkpoint.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::read_path;
@@ -53,7 +55,8 @@ pub(super) async fn unpublish(ctx: &Context, args: &UnpublishArgs) -> anyhow::Re
 
 pub(super) async fn set_ttl(ctx: &Context, args: &SetTtlArgs) -> anyhow::Result<()> {
     let (path, rest) = (read_path(&args.path)?, ctx.rest());
-    let call = rest.set_checkpoint_ttl(&path, args.ttl);
+    let ttl = args.ttl.map(Duration::from_secs);
+    let call = rest.set_checkpoint_ttl(&path, ttl);
     ctx.ask("set how long the checkpoint is kept", call).await?;
     let value = json!({"tinker_path": path, "ttl_seconds": args.ttl});
     match args.ttl {

@@ -16,7 +16,7 @@ use crate::report::Hint;
 use crate::table::Table;
 
 /// How long the files of a training checkpoint are kept on the server to be downloaded.
-const EXPORT_TTL_SECONDS: u64 = 3600;
+const EXPORT_TTL: Duration = Duration::from_secs(3600);
 /// How often that time starts anew while a download goes on.
 const RENEW: Duration = Duration::from_secs(1200);
 
@@ -111,9 +111,7 @@ async fn export(
         .create_training_client_from_state(path.clone())
         .user_metadata([label].into_iter().collect());
     let model = ctx.ask("load the checkpoint", model.into_future()).await?;
-    let save = model
-        .save_weights_external("download")
-        .ttl_seconds(EXPORT_TTL_SECONDS);
+    let save = model.save_weights_external("download").ttl(EXPORT_TTL);
     let export = ctx
         .ask("export the checkpoint", save.into_future())
         .await?
@@ -135,9 +133,7 @@ async fn renew(rest: &RestClient, export: &TinkerPath) -> Infallible {
     loop {
         tokio::time::sleep(RENEW).await;
         // If the server forgets the files after all, the download says so.
-        let _ = rest
-            .set_checkpoint_ttl(export, Some(EXPORT_TTL_SECONDS))
-            .await;
+        let _ = rest.set_checkpoint_ttl(export, Some(EXPORT_TTL)).await;
     }
 }
 

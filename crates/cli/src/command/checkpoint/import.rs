@@ -30,7 +30,7 @@ pub(crate) struct Args {
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let archive = pack(&args.folder)?;
     let rest = ctx.rest();
-    let call = rest.import_weights(&args.base_model, args.name.as_deref(), archive.into());
+    let call = rest.import_weights(&args.base_model, args.name.as_deref(), archive);
     let imported = ctx.ask("import the adapter", call).await?;
     ctx.show(&imported, || {
         let folder = args.folder.display();

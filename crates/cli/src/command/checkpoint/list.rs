@@ -41,7 +41,11 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
             let page = |limit, offset| {
                 let rest = rest.clone();
                 async move {
-                    let page = rest.list_user_checkpoints(limit, offset).await?;
+                    let page = rest
+                        .list_user_checkpoints()
+                        .limit(limit)
+                        .offset(offset)
+                        .await?;
                     let total = page.cursor.map(|cursor| cursor.total_count);
                     Ok((page.checkpoints, total))
                 }

@@ -1,8 +1,12 @@
 //! What can go wrong in a client call.
 
+mod response;
+
+pub use response::ErrorResponse;
+
 use crate::auth::AuthError;
+use crate::rest::download::DownloadError;
 use crate::retry::{Caller, FailureKind, Reaction, is_user_error, reaction};
-use http::StatusCode;
 use std::time::Duration;
 use tinkrs_types::service::ErrorCategory;
 use tinkrs_types::{InvalidInput, RequestId};
@@ -13,7 +17,8 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// Anything that can go wrong in a client call.
 ///
 /// Ask it questions rather than read its text: [`is_retryable`](Self::is_retryable),
-/// [`is_user_error`](Self::is_user_error), [`status`](Self::status),
+/// [`is_user_error`](Self::is_user_error), [`status`](Self::status), [`body`](Self::body),
+/// [`header`](Self::header),
 /// [`category`](Self::category), [`request_id`](Self::request_id).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -65,9 +70,11 @@ pub enum Error {
         /// What was being done.
         operation: &'static str,
         /// The status of the last response.
-        status: StatusCode,
+        status: u16,
         /// The server's message.
         message: String,
+        /// The response: see [`Error::body`] and [`Error::header`].
+        response: Box<ErrorResponse>,
     },
 
     /// The server took the request, worked on it, and failed.
@@ -135,7 +142,7 @@ pub enum Error {
 
     /// A file could not be downloaded or written.
     #[error("the download failed")]
-    Download(#[source] BoxError),
+    Download(#[from] DownloadError),
 }
 
 impl Error {
@@ -149,7 +156,7 @@ impl Error {
             | Self::PromiseLost { .. }
             | Self::Stuck { .. } => true,
             Self::Status { status, .. } => {
-                let failure = FailureKind::of_status(status.as_u16());
+                let failure = FailureKind::of_status(*status);
                 reaction(Caller::Call, failure) != Reaction::Fail
             }
             Self::RequestFailed { category, .. } => *category == ErrorCategory::Server,
@@ -173,7 +180,7 @@ impl Error {
             | Self::Credential(_)
             | Self::Setup { .. }
             | Self::CustomLoss(_) => true,
-            Self::Status { status, .. } => is_user_error(status.as_u16()),
+            Self::Status { status, .. } => is_user_error(*status),
             Self::RequestFailed { category, .. } => *category == ErrorCategory::User,
             Self::Unreachable { .. }
             | Self::Timeout { .. }
@@ -191,7 +198,27 @@ impl Error {
     /// Returns the status of the server's response, if it was an error status.
     pub fn status(&self) -> Option<u16> {
         match self {
-            Self::Status { status, .. } => Some(status.as_u16()),
+            Self::Status { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+
+    /// Returns the body of the server's response, if it was an error status.
+    ///
+    /// It is text of at most 64 KiB, without anything that looks like a credential.
+    pub fn body(&self) -> Option<&str> {
+        match self {
+            Self::Status { response, .. } => Some(&response.body),
+            _ => None,
+        }
+    }
+
+    /// Returns a header of the server's response, if it was an error status.
+    ///
+    /// Values that look like a credential are taken out; cookies are not kept.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        match self {
+            Self::Status { response, .. } => response.header(name),
             _ => None,
         }
     }
@@ -218,7 +245,7 @@ impl Error {
     pub(crate) fn failure_kind(&self) -> Option<FailureKind> {
         match self {
             Self::Unreachable { .. } | Self::Timeout { .. } => Some(FailureKind::Transport),
-            Self::Status { status, .. } => Some(FailureKind::of_status(status.as_u16())),
+            Self::Status { status, .. } => Some(FailureKind::of_status(*status)),
             _ => None,
         }
     }

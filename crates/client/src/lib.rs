@@ -157,7 +157,7 @@ pub mod tensor {
 
 pub use admin::AdminClient;
 pub use connection::stats::Stats;
-pub use error::{BoxError, Error};
+pub use error::{BoxError, Error, ErrorResponse};
 pub use future::{Pending, QueueNotice};
 pub use limiter::BackpressureScope;
 pub use rest::RestClient;

@@ -4,7 +4,7 @@ use super::Connection;
 use super::call::Call;
 use super::transport::MAX_RESPONSE_BYTES;
 use crate::Error;
-use crate::error::BoxError;
+use crate::error::{BoxError, ErrorResponse};
 use crate::retry::FailureKind;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -140,15 +140,20 @@ impl Connection {
                 attempts,
             },
             AttemptError::TooLong => Error::answer(operation, too_long()),
-            AttemptError::Status { status, body, .. } => {
+            AttemptError::Status {
+                status,
+                headers,
+                body,
+            } => {
                 let message = match ErrorBody::message(&body) {
                     message if message.is_empty() => "the server gave no reason".to_owned(),
                     message => message,
                 };
                 Error::Status {
                     operation,
-                    status,
+                    status: status.as_u16(),
                     message,
+                    response: Box::new(ErrorResponse::new(&headers, &body)),
                 }
             }
             AttemptError::Unsent(error) => error,

@@ -52,9 +52,7 @@ impl DownloadCheckpoint {
             let (client, path) = (client.clone(), path.clone());
             async move { client.get_external_weights_urls(&path).await }
         };
-        download_files(http, links, &self.folder, &self.options)
-            .await
-            .map_err(|error| Error::Download(error.into()))
+        Ok(download_files(http, links, &self.folder, &self.options).await?)
     }
 }
 

@@ -1,7 +1,6 @@
 use super::named::{CallFailed, Exchange, PollFailed, PollKind, RequestFailed, ResultUnreadable};
 use super::sender::{BATCH, DRAIN, FLUSH_EVERY, QUEUE, RETRY_AFTER};
 use super::*;
-use http::StatusCode;
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -48,8 +47,9 @@ impl Server {
 fn status(code: u16) -> Error {
     Error::Status {
         operation: "telemetry",
-        status: StatusCode::from_u16(code).unwrap(),
+        status: code,
         message: "no, tml-hidden".to_owned(),
+        response: Box::default(),
     }
 }
 

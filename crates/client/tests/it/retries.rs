@@ -221,3 +221,23 @@ async fn publishing_twice_is_refused_at_once() -> Result<()> {
     assert_eq!(server.requests_to("publish_checkpoint").len(), 2);
     Ok(())
 }
+
+#[tokio::test]
+async fn an_error_status_gives_its_body_and_headers_without_credentials() -> Result<()> {
+    let server = ScriptedServer::start().await;
+    server.on("get_server_capabilities").reply(
+        status(403)
+            .header("x-request-id", "r7")
+            .header("x-echo", "tml-secret"),
+    );
+    let error = service(&server)
+        .get_server_capabilities()
+        .await
+        .unwrap_err();
+    assert_eq!(error.status(), Some(403));
+    assert!(error.body().is_some(), "{error:?}");
+    assert_eq!(error.header("X-Request-Id"), Some("r7"));
+    assert_eq!(error.header("x-echo"), Some("[redacted]"));
+    assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+    Ok(())
+}

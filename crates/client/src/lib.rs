@@ -51,6 +51,15 @@
 //! - **Watching it work**: `tracing` spans for every call, [`ServiceClient::stats`] for counters,
 //!   [`ServiceClientBuilder::on_queue_state`] for pauses.
 //!
+//! # Features
+//!
+//! All are additive.
+//!
+//! - `tokenizers` (on by default): loads the tokenizer that belongs to a model. Without it, a program
+//!   that works with tokens needs neither the tokenizer library nor its C code.
+//! - `blocking`: the same API for code without async.
+//! - `autodiff`: custom losses written as tensor expressions and differentiated for you.
+//!
 //! # Coming from the Python SDK
 //!
 //! Every public method of the official client 0.36.0 has its counterpart, under the same name where
@@ -118,6 +127,8 @@
 //! | `AdminClient.get_audit_log` | [`AdminClient::get_audit_log`] |
 //! | `AdminClient.get_billing_usage` | [`AdminClient::get_billing_usage`] |
 //! | `AdminClient.get_current_checkpoint_storage_usage` | [`AdminClient::get_current_checkpoint_storage_usage`] |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod admin;
 pub mod auth;

@@ -53,19 +53,6 @@ pub mod report;
 #[cfg(test)]
 mod testing;
 
-/// The Rust of the README and of the guides in `docs`, which has to compile.
-#[cfg(doctest)]
-mod guides {
-    #[doc = include_str!("../../../README.md")]
-    struct Readme;
-    #[doc = include_str!("../../../docs/ci.md")]
-    struct Ci;
-    #[doc = include_str!("../../../docs/hosted.md")]
-    struct Hosted;
-    #[doc = include_str!("../../../docs/rl.md")]
-    struct Rl;
-}
-
 pub use error::Error;
 pub use estimate::{Price, Prices, Tokens};
 pub use learning_rate::{Decay, Schedule};

@@ -1,0 +1,16 @@
+//! Tests that the Rust in the README and in the guides of `docs` compiles.
+//!
+//! A crate of its own, since a published crate cannot include files from outside its folder.
+
+/// The documents, each as the documentation of an item.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/ci.md")]
+    struct Ci;
+    #[doc = include_str!("../../../docs/hosted.md")]
+    struct Hosted;
+    #[doc = include_str!("../../../docs/rl.md")]
+    struct Rl;
+}

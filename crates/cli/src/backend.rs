@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use tinkrs::auth::{AuthError, CredentialPolicy, resolve_from_env};
 use tinkrs::{SamplingClient, ServiceClient, TokenizerSource};
 use tinkrs_chat::Renderer;
-use tinkrs_server::DrawnToken;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tinkrs_server::SessionWatch;
 
 use crate::local::LocalServer;
 use crate::local_model::{self, Wanted};
@@ -182,21 +181,18 @@ impl Backend {
         })
     }
 
-    /// Returns the tokens that are drawn for a sampler from now on, if the server is in this process.
-    pub(crate) fn watch_tokens(
-        &self,
-        sampler: &SamplingClient,
-    ) -> Option<UnboundedReceiver<DrawnToken>> {
+    /// Returns the requests that come for a sampler from now on, if the server is in this process.
+    pub(crate) fn watch_session(&self, sampler: &SamplingClient) -> Option<SessionWatch> {
         let local = self.local.as_ref()?;
-        Some(local.watch_tokens(sampler.sampling_session_id().clone()))
+        Some(local.watch_session(sampler.sampling_session_id().clone()))
     }
 
     /// Returns the way the model's conversations are written.
     pub(crate) fn renderer(&self) -> anyhow::Result<Renderer> {
         let renderer = match &self.tokenizer {
             Some(path) => {
-                let folder = local_model::tokenizer_folder(path);
-                Renderer::from_path(folder.as_ref().unwrap_or(path))
+                let source = local_model::tokenizer_source(path);
+                Renderer::from_path(source.as_ref().unwrap_or(path))
             }
             None => {
                 let tokenizer = TokenizerSource::new(&self.model).load();

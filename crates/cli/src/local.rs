@@ -4,9 +4,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use tinkrs::ServiceClient;
-use tinkrs_server::{DrawnToken, Settings};
+use tinkrs_server::{SessionWatch, Settings};
 use tinkrs_types::SamplingSessionId;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::local_model::{self, NamedModel};
 use crate::report::Hint;
@@ -44,9 +43,9 @@ impl LocalServer {
             .build()
     }
 
-    /// Returns the tokens that are drawn for a sampler from now on.
-    pub(crate) fn watch_tokens(&self, sampler: SamplingSessionId) -> UnboundedReceiver<DrawnToken> {
-        self.0.server().watch_tokens(sampler)
+    /// Returns the requests that come for a sampler from now on, with their tokens.
+    pub(crate) fn watch_session(&self, sampler: SamplingSessionId) -> SessionWatch {
+        self.0.server().watch_session(sampler)
     }
 
     /// Stops the server, and waits until everything is stored.

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use tinkrs_backend::{Backend, Description};
+use tinkrs_backend::Description;
+use tinkrs_chat::Tokenizer;
 use tinkrs_engine::weights::{GgufFile, HuggingFaceFolder, WeightSource};
 use tinkrs_engine::{CpuBackend, Model, Precision, Threads};
-use tinkrs_server::{BaseModel, Vocabulary};
+use tinkrs_server::BaseModel;
 
 use crate::model_store::ModelStore;
 use crate::report::Hint;
@@ -86,10 +87,28 @@ pub(crate) fn is_gguf(path: &Path) -> bool {
 }
 
 /// Returns the folder with a model's tokenizer: its own, or the one that a GGUF file lies in.
-pub(crate) fn tokenizer_folder(path: &Path) -> Option<PathBuf> {
+fn tokenizer_folder(path: &Path) -> Option<PathBuf> {
     let folder = if is_gguf(path) { path.parent()? } else { path };
-    let has_one = folder.join("tokenizer.json").exists();
+    let files = ["tokenizer.json", "tiktoken.model"];
+    let has_one = files.iter().any(|file| folder.join(file).exists());
     has_one.then(|| folder.to_owned())
+}
+
+/// Returns where a model's tokenizer is: in a folder, or else in the GGUF file itself.
+pub(crate) fn tokenizer_source(path: &Path) -> Option<PathBuf> {
+    tokenizer_folder(path).or_else(|| is_gguf(path).then(|| path.to_owned()))
+}
+
+/// Loads a model's tokenizer. A GGUF file may have none, or one of a kind that is not supported: such a
+/// model can be trained and sampled with tokens only.
+fn load_tokenizer(path: &Path) -> anyhow::Result<Option<Arc<Tokenizer>>> {
+    let Some(source) = tokenizer_source(path) else {
+        return Ok(None);
+    };
+    match Tokenizer::from_path(&source) {
+        Err(tinkrs_chat::Error::Unsupported { .. }) if is_gguf(&source) => Ok(None),
+        tokenizer => Ok(Some(Arc::new(tokenizer?))),
+    }
 }
 
 /// Returns the model that comes with this program, whose files are put into a data folder.
@@ -140,24 +159,16 @@ pub(crate) fn load(named: &NamedModel, threads: &ComputeThreads) -> anyhow::Resu
         .context(Hint(
             "a model is a Hugging Face folder with config.json and safetensors, or a GGUF file",
         ))?;
-    let folder = tokenizer_folder(path);
-    let vocabulary = match &folder {
-        Some(folder) => {
-            let size = backend.describe().vocabulary;
-            Some(Arc::new(Vocabulary::load(folder, size)?))
-        }
-        None => None,
-    };
     Ok(BaseModel {
-        tokenizer: folder.as_deref().and_then(tokenizer),
-        vocabulary,
+        tokenizer_id: tokenizer_folder(path).as_deref().and_then(tokenizer_id),
+        tokenizer: load_tokenizer(path)?,
         ..BaseModel::new(name, backend)
     })
 }
 
 /// Returns the folder if clients can load a tokenizer from it. Python's needs to be told which kind it is: by
 /// its own settings or, in folders without them, by those of the model.
-fn tokenizer(folder: &Path) -> Option<String> {
+fn tokenizer_id(folder: &Path) -> Option<String> {
     let folder = folder.canonicalize().ok()?;
     let settings = ["tokenizer_config.json", "config.json"];
     let has_one = settings.iter().any(|name| folder.join(name).exists());
@@ -182,10 +193,10 @@ mod tests {
     fn clients_are_sent_to_a_folder_that_says_which_tokenizer_it_has() {
         for settings in ["tokenizer_config.json", "config.json"] {
             let folder = tempfile::tempdir().unwrap();
-            assert_eq!(tokenizer(folder.path()), None);
+            assert_eq!(tokenizer_id(folder.path()), None);
             std::fs::write(folder.path().join(settings), "{}").unwrap();
             let path = folder.path().canonicalize().unwrap();
-            assert_eq!(tokenizer(&path).as_deref(), path.to_str());
+            assert_eq!(tokenizer_id(&path).as_deref(), path.to_str());
         }
     }
 }

@@ -20,7 +20,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tinkrs_engine::weights::{Dtype, HuggingFaceFolder, RandomWeights};
 use tinkrs_engine::{CpuBackend, Model, ModelConfig, Precision, Threads, TrainingRun};
-use tinkrs_server::{BaseModel, LocalServer, Settings, Vocabulary};
+use tinkrs_server::{BaseModel, LocalServer, Settings};
 use tinkrs_types::{Datum, LoraConfig, LossFn};
 use tokio::net::TcpStream;
 
@@ -47,9 +47,9 @@ async fn start_nano() -> Duration {
     let weights = HuggingFaceFolder::open(&folder).unwrap();
     let threads = Threads::all_cores().unwrap();
     let model = Model::load(&weights, Precision::Stored, &threads).unwrap();
-    let vocabulary = Vocabulary::load(&folder, model.config().vocab).unwrap();
+    let tokenizer = tinkrs_chat::Tokenizer::from_path(&folder).unwrap();
     let base = BaseModel {
-        vocabulary: Some(Arc::new(vocabulary)),
+        tokenizer: Some(Arc::new(tokenizer)),
         ..BaseModel::new(tinkrs_nano::NAME, CpuBackend::new(model))
     };
     let settings = Settings::new(data.path().join("data"));

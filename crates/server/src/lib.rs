@@ -70,7 +70,6 @@ mod store;
 mod trace;
 pub mod units;
 mod unknown;
-mod vocabulary;
 mod watch;
 mod worker;
 
@@ -79,5 +78,4 @@ pub use router::router;
 pub use serve::serve;
 pub use settings::Settings;
 pub use state::{BaseModel, Server, StartError};
-pub use vocabulary::{Vocabulary, VocabularyError};
-pub use watch::DrawnToken;
+pub use watch::{DrawnToken, SessionWatch, TokenWatch, Watched};

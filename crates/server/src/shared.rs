@@ -14,7 +14,7 @@ use crate::registry::Registry;
 use crate::results::Results;
 use crate::settings::Settings;
 use crate::store::Store;
-use crate::watch::Watchers;
+use crate::watch::TokenStreams;
 
 /// How many adapters are imported at the same time: each may take its archive's room on the disk.
 const IMPORTS: usize = 2;
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     /// How many more adapters may be imported at the same time.
     pub(crate) imports: Arc<Semaphore>,
-    pub(crate) watchers: Watchers,
+    pub(crate) token_streams: TokenStreams,
     registry: Mutex<Registry>,
 }
 
@@ -49,7 +49,7 @@ impl Shared {
             losses: Mutex::default(),
             metrics: Metrics::default(),
             imports: Arc::new(Semaphore::new(IMPORTS)),
-            watchers: Watchers::default(),
+            token_streams: TokenStreams::default(),
             registry: Mutex::new(registry),
         }
     }

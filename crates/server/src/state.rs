@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
 
 use tinkrs_backend::{Backend, Description};
+use tinkrs_chat::Tokenizer;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::auth::Auth;
@@ -19,7 +20,6 @@ use crate::results::Results;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::store::{OpenError, Store};
-use crate::vocabulary::Vocabulary;
 use crate::worker::{self, Command};
 
 /// A model that clients can train and sample.
@@ -29,20 +29,20 @@ pub struct BaseModel {
     pub name: String,
     /// What computes with its weights.
     pub backend: Arc<dyn Backend>,
-    /// A folder or name that a client's tokenizer can be loaded from.
-    pub tokenizer: Option<String>,
-    /// The bytes of the tokens. Without them, samples cannot stop at a text.
-    pub vocabulary: Option<Arc<Vocabulary>>,
+    /// A folder or name that clients can load the tokenizer from.
+    pub tokenizer_id: Option<String>,
+    /// The tokenizer. Without it, samples cannot stop at a text.
+    pub tokenizer: Option<Arc<Tokenizer>>,
 }
 
 impl BaseModel {
-    /// Names a model. It has no tokenizer that clients could load.
+    /// Names a model. It has no tokenizer, and none that clients could load.
     pub fn new(name: impl Into<String>, backend: impl Backend + 'static) -> Self {
         Self {
             name: name.into(),
             backend: Arc::new(backend),
+            tokenizer_id: None,
             tokenizer: None,
-            vocabulary: None,
         }
     }
 }
@@ -105,7 +105,7 @@ pub(crate) struct Base {
     pub(crate) name: String,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) description: Description,
-    pub(crate) tokenizer: Option<String>,
+    pub(crate) tokenizer_id: Option<String>,
     operations: Arc<Semaphore>,
     samples: Arc<Semaphore>,
     commands: Sender<Command>,
@@ -167,18 +167,18 @@ impl Server {
             let BaseModel {
                 name,
                 backend,
+                tokenizer_id,
                 tokenizer,
-                vocabulary,
             } = base;
             let threads_backend = Arc::clone(&backend);
-            let worker = worker::spawn(&name, threads_backend, vocabulary, Arc::clone(&shared));
+            let worker = worker::spawn(&name, threads_backend, tokenizer, Arc::clone(&shared));
             let (commands, worker) = worker.map_err(StartError::Thread)?;
             workers.push(worker);
             let base = Arc::new(Base {
                 name: name.clone(),
                 description: backend.describe(),
                 backend,
-                tokenizer,
+                tokenizer_id,
                 operations: Arc::new(Semaphore::new(shared.settings.queued_operations)),
                 samples: Arc::new(Semaphore::new(shared.settings.queued_samples)),
                 commands,

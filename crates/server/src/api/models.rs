@@ -122,7 +122,7 @@ impl Server {
         let mut data = ModelData::default();
         data.arch = base.map(|base| base.description.architecture.clone());
         data.model_name = Some(record.base_model.clone());
-        data.tokenizer_id = base.and_then(|base| base.tokenizer.clone());
+        data.tokenizer_id = base.and_then(|base| base.tokenizer_id.clone());
         let mut info = ModelInfo::new(id, data);
         info.is_lora = Some(true);
         info.lora_rank = Some(record.lora.rank);

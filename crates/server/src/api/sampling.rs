@@ -21,7 +21,6 @@ use tinkrs_wire::op::join_sampling_session::{
     JoinSamplingSessionRequest, JoinSamplingSessionResponse,
 };
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Plain, Tagged};
 use crate::Server;
@@ -37,7 +36,6 @@ use crate::registry::{Registry, Sampler};
 use crate::results::Answer;
 use crate::state::Base;
 use crate::store::Change;
-use crate::watch::DrawnToken;
 use crate::worker::{Command, SampleJob};
 
 pub(crate) async fn create_session(
@@ -85,8 +83,8 @@ struct Weights {
     adapter: Option<PathBuf>,
     path: Option<TinkerPath>,
     session: Option<SessionId>,
-    /// Whoever watches the tokens of the sampling session.
-    watcher: Option<UnboundedSender<DrawnToken>>,
+    /// The sampling session, if the request names one.
+    sampler: Option<SamplingSessionId>,
 }
 
 impl Server {
@@ -141,7 +139,7 @@ impl Server {
                 adapter: None,
                 path: None,
                 session: None,
-                watcher: None,
+                sampler: None,
             }),
             (base_model, Some(path)) => {
                 let path: TinkerPath = path.parse()?;
@@ -158,7 +156,7 @@ impl Server {
                     adapter: Some(saved.folder),
                     path: Some(path),
                     session: None,
-                    watcher: None,
+                    sampler: None,
                 })
             }
             (None, None) => Err(ApiError::bad_request(
@@ -187,7 +185,7 @@ impl Server {
                     adapter: record.adapter.clone(),
                     path: record.path.clone(),
                     session: Some(record.session.clone()),
-                    watcher: self.shared().watchers.of(id),
+                    sampler: Some(id.clone()),
                 })
             }
         }
@@ -237,6 +235,8 @@ impl Server {
         permit: Option<OwnedSemaphorePermit>,
     ) {
         let adapter = weights.adapter.as_deref();
+        let streams = &self.shared().token_streams;
+        let tokens = streams.open(answer.id(), weights.sampler.as_ref());
         weights.base.send(Command::Sample(SampleJob {
             owner,
             session: weights.session,
@@ -244,7 +244,7 @@ impl Server {
             request,
             answer,
             permit,
-            watcher: weights.watcher,
+            tokens,
         }));
     }
 

@@ -26,18 +26,17 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tinkrs_backend::{Backend, SampleRequest};
+use tinkrs_chat::Tokenizer;
 use tinkrs_types::service::ErrorCategory;
 use tinkrs_types::{ModelId, RequestId, SessionId};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::mpsc::UnboundedSender;
 
 use crate::auth::Owner;
 use crate::error::chain;
 use crate::outcome::Outcome;
 use crate::results::Answer;
 use crate::shared::Shared;
-use crate::vocabulary::Vocabulary;
-use crate::watch::DrawnToken;
+use crate::watch::TokenSender;
 pub(crate) use execute::STATE_FILE;
 pub(crate) use operation::{Loss, Operation};
 
@@ -84,20 +83,20 @@ pub(crate) struct SampleJob {
     pub(crate) answer: Answer,
     /// `None` for a request that was accepted before this process began.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
-    /// Whoever wants to know every token when it is drawn.
-    pub(crate) watcher: Option<UnboundedSender<DrawnToken>>,
+    /// Where the tokens go as they are drawn, for those who watch the request.
+    pub(crate) tokens: TokenSender,
 }
 
 /// Starts the thread of a model. It ends when the sender is dropped.
 pub(crate) fn spawn(
     name: &str,
     backend: Arc<dyn Backend>,
-    vocabulary: Option<Arc<Vocabulary>>,
+    tokenizer: Option<Arc<Tokenizer>>,
     shared: Arc<Shared>,
 ) -> std::io::Result<(Sender<Command>, JoinHandle<()>)> {
     let (sender, commands) = channel();
     let mut worker = Worker {
-        sampling: sampling::Sampling::new(name, Arc::clone(&backend), vocabulary, &shared),
+        sampling: sampling::Sampling::new(name, Arc::clone(&backend), tokenizer, &shared),
         training: training::Training::new(name, backend, shared)?,
         queue: VecDeque::new(),
     };

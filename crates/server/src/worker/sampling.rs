@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use tinkrs_backend::{Adapter, Backend, Detokenizer, SampleEvent, Sampler, SamplerOptions, Ticket};
+use tinkrs_chat::{TokenBytes, Tokenizer};
 use tinkrs_types::{RequestId, SampleOutput, SessionId};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::mpsc::UnboundedSender;
 
 use super::adapters::Adapters;
 use super::{SampleJob, failure};
@@ -19,8 +19,7 @@ use crate::outcome::Outcome;
 use crate::results::Answer;
 use crate::shared::Shared;
 use crate::store::{Ending, Usage, UsageKind, files};
-use crate::vocabulary::Vocabulary;
-use crate::watch::DrawnToken;
+use crate::watch::TokenSender;
 
 /// The sampler of one base model, and who waits for what.
 pub(super) struct Sampling {
@@ -40,28 +39,33 @@ struct Waiting {
     prompt_tokens: u64,
     begun: Timestamp,
     _permit: Option<OwnedSemaphorePermit>,
-    watcher: Option<Watcher>,
+    tokens: TokenSender,
 }
 
-/// Passes tokens on.
-struct Watcher {
-    tokens: UnboundedSender<DrawnToken>,
-    /// How many tokens each sample of the request has.
-    drawn: Vec<usize>,
+/// Tells the backend what text a token stands for.
+struct Vocabulary(TokenBytes);
+
+impl Detokenizer for Vocabulary {
+    fn token_bytes(&self, token: u32) -> &[u8] {
+        self.0.get(token)
+    }
 }
 
 impl Sampling {
     pub(super) fn new(
         base_model: &str,
         backend: Arc<dyn Backend>,
-        vocabulary: Option<Arc<Vocabulary>>,
+        tokenizer: Option<Arc<Tokenizer>>,
         shared: &Shared,
     ) -> Self {
         // The server's queue is the one that can be full; this one must never be. After a restart it
         // holds what the queue held before, besides what comes.
         let options = SamplerOptions {
             queued_requests: shared.settings.queued_samples.saturating_mul(2),
-            detokenizer: vocabulary.map(|vocabulary| vocabulary as Arc<dyn Detokenizer>),
+            detokenizer: tokenizer.map(|tokenizer| {
+                let bytes = tokenizer.token_bytes(backend.describe().vocabulary);
+                Arc::new(Vocabulary(bytes)) as Arc<dyn Detokenizer>
+            }),
         };
         Self {
             base_model: base_model.to_owned(),
@@ -86,7 +90,7 @@ impl Sampling {
             mut request,
             answer,
             permit,
-            watcher,
+            tokens,
         } = job;
         let (backend, sampler) = (&*self.backend, &mut *self.sampler);
         let adapter_id = match &adapter {
@@ -94,10 +98,6 @@ impl Sampling {
             Some(folder) => self.adapters.find(folder, backend, sampler).map(Some),
         };
         let prompt_tokens = request.prompt.len() as u64;
-        let watcher = watcher.map(|tokens| Watcher {
-            tokens,
-            drawn: vec![0; request.num_samples as usize],
-        });
         let ticket = adapter_id.and_then(|adapter| {
             request.adapter = adapter;
             self.sampler.submit(request)
@@ -111,7 +111,7 @@ impl Sampling {
                     prompt_tokens,
                     begun: Timestamp::now(),
                     _permit: permit,
-                    watcher,
+                    tokens,
                 };
                 self.waiting.insert(ticket, waiting);
             }
@@ -169,26 +169,12 @@ impl Sampling {
                     sample,
                     token,
                     ..
-                } => self.tell(ticket, sample, token),
+                } => {
+                    if let Some(waiting) = self.waiting.get(&ticket) {
+                        waiting.tokens.push(sample, token);
+                    }
+                }
             }
-        }
-    }
-
-    /// Tells whoever watches that a token was drawn.
-    fn tell(&mut self, ticket: Ticket, sample: usize, token: u32) {
-        let waiting = self.waiting.get_mut(&ticket);
-        let Some(waiting) = waiting else { return };
-        if let Some(watcher) = &mut waiting.watcher
-            && let Some(drawn) = watcher.drawn.get_mut(sample)
-        {
-            // Nobody may watch any more, which is no concern of the one who asked.
-            let _ = watcher.tokens.send(DrawnToken {
-                request_id: waiting.answer.id().clone(),
-                sample,
-                index: *drawn,
-                token,
-            });
-            *drawn += 1;
         }
     }
 

@@ -2,6 +2,7 @@
 
 use http::Method;
 use serde_json::{Value, json};
+use tinkrs_server::Watched;
 use tinkrs_types::{Datum, LossFn};
 use tinkrs_wire::op::asample;
 use tinkrs_wire::op::forward_backward::{self, ForwardBackwardRequest};
@@ -194,9 +195,9 @@ async fn tokens_can_be_watched_as_they_are_drawn_in_the_servers_own_process() {
     };
     let sampler = async |number| sampler(number).await["sampling_session_id"].clone();
     let (watched, other) = (sampler(0).await, sampler(1).await);
-    let mut tokens = server
-        .server()
-        .watch_tokens(watched.as_str().unwrap().into());
+    let watched_id = || watched.as_str().unwrap().into();
+    let mut requests = server.server().watch_session(watched_id());
+    let mut others = server.server().watch_session(watched_id());
     let ask = |sampler: &Value| {
         json!({
             "sampling_session_id": sampler, "seq_id": 1, "num_samples": 2,
@@ -207,15 +208,23 @@ async fn tokens_can_be_watched_as_they_are_drawn_in_the_servers_own_process() {
     let unwatched = server.promise("/asample", ask(&other)).await;
     let id = server.promise("/asample", ask(&watched)).await;
     let result = server.result(&id).await;
-    let mut drawn = [Vec::new(), Vec::new()];
-    while let Ok(token) = tokens.try_recv() {
-        assert_eq!(token.request_id.to_string(), id);
-        assert_eq!(token.index, drawn[token.sample].len());
-        drawn[token.sample].push(token.token);
+    for watcher in [&mut requests, &mut others] {
+        let mut tokens = watcher.next().await.unwrap();
+        assert_eq!(tokens.request_id().to_string(), id);
+        let mut drawn = [Vec::new(), Vec::new()];
+        while let Some(watched) = tokens.next().await {
+            let Watched::Token(token) = watched else {
+                panic!("{watched:?}");
+            };
+            assert_eq!(token.index, drawn[token.sample].len());
+            drawn[token.sample].push(token.token);
+        }
+        let sequences: Vec<_> = result["sequences"].as_array().unwrap().iter().collect();
+        assert_eq!(json!(drawn[0]), sequences[0]["tokens"]);
+        assert_eq!(json!(drawn[1]), sequences[1]["tokens"]);
     }
-    let sequences: Vec<_> = result["sequences"].as_array().unwrap().iter().collect();
-    assert_eq!(json!(drawn[0]), sequences[0]["tokens"]);
-    assert_eq!(json!(drawn[1]), sequences[1]["tokens"]);
+    let ended = server.server().watch_request(&id.as_str().into());
+    assert!(ended.is_none(), "its result has all tokens");
     let unwatched = server.result(&unwatched).await;
     assert_eq!(
         unwatched["sequences"], result["sequences"],

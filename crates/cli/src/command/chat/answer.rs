@@ -4,9 +4,7 @@ use anyhow::anyhow;
 use tinkrs::sampling::StopReason;
 use tinkrs::{SampleOutput, SamplingClient};
 use tinkrs_chat::{AnswerStream, Conversation, Message, Renderer};
-use tinkrs_server::DrawnToken;
-use tinkrs_types::RequestId;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tinkrs_server::{SessionWatch, TokenWatch, Watched};
 
 use super::interrupts::Interrupts;
 use crate::backend::Backend;
@@ -47,8 +45,6 @@ pub(super) struct Speaker<'a> {
     renderer: Renderer,
     interrupts: &'a Interrupts,
     sampler: SamplingClient,
-    /// The tokens that a server in this process draws for the sampler.
-    drawn: Option<UnboundedReceiver<DrawnToken>>,
     /// Whether text is printed; in JSON it comes as a whole.
     prints: bool,
 }
@@ -61,68 +57,67 @@ impl<'a> Speaker<'a> {
         renderer: Renderer,
         interrupts: &'a Interrupts,
     ) -> anyhow::Result<Self> {
-        let sampler = sampling.sampler(backend).await?;
         Ok(Self {
-            drawn: backend.watch_tokens(&sampler),
+            sampler: sampling.sampler(backend).await?,
             backend,
             sampling,
             renderer,
             interrupts,
-            sampler,
             prints: !ctx.is_json(),
         })
     }
 
     /// Answers, and prints the answer. Ctrl-C ends it where it is.
-    pub(super) async fn answer(&mut self, conversation: &Conversation) -> anyhow::Result<Answer> {
+    pub(super) async fn answer(&self, conversation: &Conversation) -> anyhow::Result<Answer> {
         let prompt = self.renderer.prompt(conversation)?;
         let params = self
             .sampling
             .apply(self.renderer.sampling_params(self.sampling.max_tokens));
         let mut text = Text::new(self.renderer.stream(&prompt)?, self.prints);
-        let sample = self.sampler.sample(prompt, params).submit();
-        let mut sample = std::pin::pin!(sample);
-        let output = loop {
+        let mut tokens = Tokens::new(self.backend.watch_session(&self.sampler));
+        // Dropping the request, as an interrupt does, lets the server give it up.
+        let mut sample = std::pin::pin!(self.sampler.sample(prompt, params).submit());
+        loop {
             tokio::select! {
                 biased;
-                () = self.interrupts.next() => break None,
-                Some(drawn) = next(&mut self.drawn) => text.push(&drawn)?,
-                output = &mut sample => break Some(output),
-            }
-        };
-        match output {
-            Some(Ok(output)) => {
-                // They are part of the result.
-                while self
-                    .drawn
-                    .as_mut()
-                    .is_some_and(|drawn| drawn.try_recv().is_ok())
-                {}
-                text.complete(&output)
-            }
-            Some(Err(error)) => {
-                self.leave().await?;
-                Err(error.into())
-            }
-            None => {
-                self.leave().await?;
-                text.finish(Ended::Interrupted)
+                () = self.interrupts.next() => return text.finish(Ended::Interrupted),
+                Some(token) = tokens.next() => text.push(token)?,
+                output = &mut sample => return text.complete(&output?),
             }
         }
     }
-
-    /// Opens another sampler, so that tokens of an answer that was given up go where nobody listens.
-    async fn leave(&mut self) -> anyhow::Result<()> {
-        self.sampler = self.sampling.sampler(self.backend).await?;
-        self.drawn = self.backend.watch_tokens(&self.sampler);
-        Ok(())
-    }
 }
 
-async fn next(drawn: &mut Option<UnboundedReceiver<DrawnToken>>) -> Option<DrawnToken> {
-    match drawn {
-        Some(drawn) => drawn.recv().await,
-        None => None,
+/// The tokens of an answer while a server in this process draws them.
+enum Tokens {
+    /// The request has not reached the server yet.
+    Waiting(SessionWatch),
+    Watching(TokenWatch),
+    /// The server is in another process, or we were too slow: the answer comes as a whole.
+    Unseen,
+}
+
+impl Tokens {
+    fn new(requests: Option<SessionWatch>) -> Self {
+        requests.map_or(Self::Unseen, Self::Waiting)
+    }
+
+    /// Waits for the next token; `None` if no more can be seen.
+    async fn next(&mut self) -> Option<u32> {
+        loop {
+            match self {
+                // A request that had to be sent again draws its tokens again: the first one is shown.
+                Self::Waiting(requests) => match requests.next().await {
+                    Some(request) => *self = Self::Watching(request),
+                    None => *self = Self::Unseen,
+                },
+                Self::Watching(request) => match request.next().await {
+                    Some(Watched::Token(drawn)) => return Some(drawn.token),
+                    _ => *self = Self::Unseen,
+                },
+                Self::Unseen => return None,
+            }
+        }
     }
 }
 
@@ -131,8 +126,6 @@ struct Text {
     stream: AnswerStream,
     /// The stream before the first token.
     begin: AnswerStream,
-    /// The request whose tokens are shown.
-    request: Option<RequestId>,
     prints: bool,
 }
 
@@ -141,19 +134,13 @@ impl Text {
         Self {
             begin: stream.clone(),
             stream,
-            request: None,
             prints,
         }
     }
 
-    fn push(&mut self, drawn: &DrawnToken) -> anyhow::Result<()> {
-        // A request that had to be sent again draws its tokens again, and perhaps others.
-        let request = self.request.get_or_insert_with(|| drawn.request_id.clone());
-        if *request == drawn.request_id {
-            let new = self.stream.push(drawn.token)?;
-            self.print(&new.content)?;
-        }
-        Ok(())
+    fn push(&mut self, token: u32) -> anyhow::Result<()> {
+        let new = self.stream.push(token)?;
+        self.print(&new.content)
     }
 
     /// Prints what has not come as single tokens.
@@ -166,8 +153,7 @@ impl Text {
         }
         let known = self.stream.tokens().len();
         for token in sequence.tokens.iter().skip(known) {
-            let new = self.stream.push(*token)?;
-            self.print(&new.content)?;
+            self.push(*token)?;
         }
         self.finish(match sequence.stop_reason {
             StopReason::Stop => Ended::Stop,

@@ -53,7 +53,7 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let backend = Backend::open(&args.backend).await?;
     let renderer = backend.renderer()?;
     let interrupts = Interrupts::listen();
-    let mut speaker = Speaker::new(ctx, &backend, &args.sampling, renderer, &interrupts).await?;
+    let speaker = Speaker::new(ctx, &backend, &args.sampling, renderer, &interrupts).await?;
     let mut talk = Talk::new(args.system.clone());
     if std::io::stdin().is_terminal() {
         note("/help shows what else you can say; Ctrl-D ends");
@@ -63,7 +63,7 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
             Said::Nothing => {}
             Said::Words(words) => {
                 talk.messages.push(Message::user(words));
-                answer_to(ctx, &mut speaker, &mut talk).await?;
+                answer_to(ctx, &speaker, &mut talk).await?;
             }
             Said::Reset => {
                 talk.reset();
@@ -85,11 +85,7 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
 }
 
 /// Has the model answer, and keeps what it said. A request that the server refuses is taken back.
-async fn answer_to(
-    ctx: &Context,
-    speaker: &mut Speaker<'_>,
-    talk: &mut Talk,
-) -> anyhow::Result<()> {
+async fn answer_to(ctx: &Context, speaker: &Speaker<'_>, talk: &mut Talk) -> anyhow::Result<()> {
     let conversation = Conversation::from(talk.messages.clone());
     match speaker.answer(&conversation).await {
         Ok(answer) => {

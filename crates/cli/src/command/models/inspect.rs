@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use tinkrs_chat::Renderer;
+use tinkrs_chat::{Renderer, Tokenizer};
 
-use crate::local_model::{describe, tokenizer_folder};
+use crate::local_model::{describe, is_gguf, tokenizer_source};
 
 /// What is known of a model that can be used.
 #[derive(Debug, Serialize)]
@@ -52,13 +52,20 @@ fn size_bytes(path: &Path) -> anyhow::Result<u64> {
 
 /// Says what a missing tokenizer means. One that is there has to be right.
 fn tokenizer_note(path: &Path) -> anyhow::Result<Option<String>> {
-    let Some(folder) = tokenizer_folder(path) else {
-        let why =
-            "it has no tokenizer.json: `serve` can, `train`, `sample` and `chat` cannot use it";
-        return Ok(Some(why.to_owned()));
+    let only_tokens = |problem: String| {
+        format!("{problem}: `serve` can, `train`, `sample` and `chat` cannot use it")
     };
-    tinkrs_chat::Tokenizer::from_path(&folder).context("its tokenizer cannot be read")?;
-    let renderer = Renderer::from_path(&folder);
+    let Some(source) = tokenizer_source(path) else {
+        return Ok(Some(only_tokens("it has no tokenizer.json".to_owned())));
+    };
+    match Tokenizer::from_path(&source) {
+        Err(tinkrs_chat::Error::Unsupported { what, .. }) if is_gguf(&source) => {
+            let problem = format!("it has no tokenizer.json, and {what} is not supported");
+            return Ok(Some(only_tokens(problem)));
+        }
+        tokenizer => tokenizer.context("its tokenizer cannot be read")?,
+    };
+    let renderer = Renderer::from_path(&source);
     Ok(renderer.err().map(|error| {
         let error = anyhow::Error::new(error);
         format!("`train`, `sample` and `chat` have no chat format for it: {error:#}")

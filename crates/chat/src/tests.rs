@@ -171,10 +171,8 @@ fn templates_write_what_transformers_writes() {
 
 /// The templates of real models are not part of the repository; see `tests/reference/golden.py`.
 #[test]
-#[expect(clippy::print_stdout, reason = "says why nothing was compared")]
 fn real_templates_write_what_transformers_writes() {
-    let Some(models) = std::env::var_os("TINKRS_MODELS").map(PathBuf::from) else {
-        println!("skipped: TINKRS_MODELS does not name a folder of models");
+    let Some(models) = tinkrs_testkit::skip::models("chat templates of real models") else {
         return;
     };
     let folders = [
@@ -184,7 +182,9 @@ fn real_templates_write_what_transformers_writes() {
     ];
     for (name, folder) in folders {
         if !models.join(folder).exists() {
-            println!("skipped: there is no {folder}");
+            tinkrs_testkit::skip::say(&format!(
+                "the template of {folder}: it is not in TINKRS_MODELS"
+            ));
             continue;
         }
         // Our small tokenizer, as in the reference.

@@ -23,10 +23,14 @@ pub fn browser(test: &str) -> Option<PathBuf> {
 fn from_variable(variable: &str, what: &str, test: &str) -> Option<PathBuf> {
     let found = std::env::var_os(variable).filter(|value| !value.is_empty());
     if found.is_none() {
-        // One write, so that lines of tests that run at once stay whole. A closed stderr is no
-        // reason to fail.
-        let line = format!("skipped: {test}: set {variable} to {what}\n");
-        let _ = std::io::stderr().write_all(line.as_bytes());
+        say(&format!("{test}: set {variable} to {what}"));
     }
     found.map(PathBuf::from)
+}
+
+/// Says what is skipped.
+pub fn say(what: &str) {
+    // One write, so that lines of tests that run at once stay whole. A closed stderr is no reason to
+    // fail.
+    let _ = std::io::stderr().write_all(format!("skipped: {what}\n").as_bytes());
 }

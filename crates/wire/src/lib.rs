@@ -36,6 +36,7 @@ pub mod json;
 pub mod proto;
 
 pub mod op;
+pub mod text;
 
 mod decimal;
 mod little_endian;

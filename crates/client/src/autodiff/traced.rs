@@ -126,10 +126,7 @@ impl TracedLoss {
     pub fn key(&self) -> String {
         let identity = serde_json::json!([self.graph, self.inputs]).to_string();
         let hash = digest::digest(&digest::SHA256, identity.as_bytes());
-        hash.as_ref()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        tinkrs_wire::text::hex(hash.as_ref())
     }
 
     /// Checks that every datum has what the loss takes.

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use std::borrow::Cow;
 use std::time::Duration;
 use tinkrs_wire::endpoint::{Endpoint, JsonType, PathIds};
+use tinkrs_wire::text::percent_encode;
 use tinkrs_wire::{Body, header};
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
@@ -144,15 +145,7 @@ fn form<'a>(pairs: impl IntoIterator<Item = (&'a str, Cow<'a, str>)>) -> String 
             if index == 1 {
                 text.push('=');
             }
-            for byte in part.bytes() {
-                match byte {
-                    b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                        text.push(byte.into())
-                    }
-                    b' ' => text.push('+'),
-                    _ => text.push_str(&format!("%{byte:02X}")),
-                }
-            }
+            text.push_str(&percent_encode(part).replace("%20", "+"));
         }
     }
     text

@@ -197,9 +197,6 @@ impl Claimed for ClaimedCopy {
 /// A repeated request gets the copy that the first one made: its session follows from its key.
 pub(super) fn session_of_key(owner: Owner, key: &[u8]) -> SessionId {
     let text = [owner.to_string().as_bytes(), b"\n", key].concat();
-    let hex: String = digest(&text)[..16]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hex = tinkrs_wire::text::hex(&digest(&text)[..16]);
     SessionId::new(format!("copy-{hex}"))
 }

@@ -120,16 +120,7 @@ impl Server {
 
 /// A random UUID.
 pub(super) fn uuid() -> String {
-    let bits = fastrand::u128(..) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
-    let hex = format!("{bits:032x}");
-    let parts = [
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..],
-    ];
-    parts.join("-")
+    tinkrs_wire::text::uuid_v4(fastrand::u128(..))
 }
 
 #[cfg(test)]

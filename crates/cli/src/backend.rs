@@ -12,7 +12,6 @@ use tinkrs_server::SessionWatch;
 use crate::local::LocalServer;
 use crate::local_model::{self, Wanted};
 use crate::report::{self, Hint};
-use crate::server;
 
 /// Which server and which model to use
 #[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
@@ -123,7 +122,7 @@ impl Backend {
                 Ok(Self {
                     service: ServiceClient::builder().base_url(&url).build(),
                     model,
-                    is_hosted: server::is_hosted(&url),
+                    is_hosted: tinkrs::server_url::is_hosted(&url),
                     tokenizer: match &wanted {
                         Some(Wanted::At(named)) => Some(named.path.clone()),
                         Some(Wanted::BuiltIn) => Some(local_model::nano(files.path())?.path),

@@ -12,7 +12,6 @@ use tinkrs::{AdminClient, RestClient, ServiceClient};
 
 use crate::hint::explain;
 use crate::report;
-use crate::server;
 use crate::system;
 use crate::table::Table;
 
@@ -131,7 +130,7 @@ impl Context {
         let answer = tokio::select! {
             answer = &mut call => answer,
             () = tokio::time::sleep(PATIENCE) => {
-                let url = server::base_url();
+                let url = tinkrs::server_url::from_env();
                 self.note(format_args!("waiting for {url}; Ctrl-C gives up"));
                 call.await
             }

@@ -42,16 +42,3 @@ pub(crate) fn token() -> Option<Secret> {
     let token = token.trim();
     (!token.is_empty()).then(|| Secret::from(token))
 }
-
-/// Writes a name so that it is one segment of a URL.
-pub(crate) fn escaped(name: &str) -> String {
-    let mut text = String::new();
-    for byte in name.bytes() {
-        match byte {
-            b'-' | b'_' | b'.' | b'~' => text.push(byte.into()),
-            _ if byte.is_ascii_alphanumeric() => text.push(byte.into()),
-            _ => text.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    text
-}

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use serde::{Deserialize, Serialize};
+use tinkrs_wire::text::percent_encode;
 
-use crate::hub_home::{self, escaped};
+use crate::hub_home;
 use crate::local_model::NamedModel;
 use crate::report::Hint;
 
@@ -77,7 +78,7 @@ impl ModelStore {
         let mut name = repo.replace('/', "--");
         if revision != "main" {
             name.push('@');
-            name.push_str(&escaped(revision));
+            name.push_str(&percent_encode(revision));
         }
         self.home.join("models").join(name)
     }

@@ -1,15 +1,13 @@
 //! Links for people.
 
-use crate::options::DEFAULT_BASE_URL;
+use crate::server_url::{HOSTED, HOSTED_CONSOLE};
 use crate::{ServiceClient, TrainingClient};
-
-const HOSTED: &str = "https://tinker.thinkingmachines.ai";
 
 /// Returns where the pages of a server are. The hosted service has a host for them; a local server
 /// shows its own, at the same paths.
 fn console(base_url: &str) -> &str {
     match base_url {
-        DEFAULT_BASE_URL => HOSTED,
+        HOSTED => HOSTED_CONSOLE,
         other => other,
     }
 }
@@ -20,7 +18,7 @@ impl ServiceClient {
     pub fn get_console_url(&self) -> String {
         // Without a usable address nothing else works either, and says so.
         let base_url = self.inner.options.base_url();
-        let base_url = base_url.map_or_else(|_| DEFAULT_BASE_URL.to_owned(), String::from);
+        let base_url = base_url.map_or_else(|_| HOSTED.to_owned(), String::from);
         let console = console(base_url.trim_end_matches('/'));
         match self.session_id() {
             Some(id) => format!("{console}/sessions/{id}"),
@@ -49,7 +47,7 @@ mod tests {
                 .api_key("tml-x")
                 .build()
         };
-        let hosted = of(DEFAULT_BASE_URL).get_console_url();
+        let hosted = of(HOSTED).get_console_url();
         assert_eq!(hosted, "https://tinker.thinkingmachines.ai/sessions");
         let local = of("http://127.0.0.1:8000/").get_console_url();
         assert_eq!(local, "http://127.0.0.1:8000/sessions");

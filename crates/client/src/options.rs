@@ -4,13 +4,12 @@ use crate::Error;
 use crate::auth::{CredentialPolicy, CredentialSource, Secret, resolve_from_env};
 use crate::connection::QueueListener;
 use crate::limiter::BackpressureScope;
+use crate::server_url;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tinkrs_types::{ProjectId, UserMetadata};
 use tinkrs_wire::header;
-
-pub(crate) const DEFAULT_BASE_URL: &str =
-    "https://tinker.thinkingmachines.dev/services/tinker-prod";
+use url::Url;
 
 /// Settings of a service client. See the builder for their meaning.
 #[derive(Clone)]
@@ -48,23 +47,19 @@ impl Default for Options {
 
 impl Options {
     /// Returns where the server is: the setting, else `TINKER_BASE_URL`, else the hosted service.
-    pub(crate) fn base_url(&self) -> Result<reqwest::Url, Error> {
+    pub(crate) fn base_url(&self) -> Result<Url, Error> {
         let text = self.base_url.clone().filter(|url| !url.is_empty());
-        let text = text.or_else(|| variable("TINKER_BASE_URL"));
-        let text = text
-            .as_deref()
-            .unwrap_or(DEFAULT_BASE_URL)
-            .trim_end_matches('/');
+        let text = text.unwrap_or_else(server_url::from_env);
+        let text = text.trim_end_matches('/');
         let refused = |why: &str| Error::Setup {
             message: format!("base URL `{text}`: {why}"),
         };
-        let url: reqwest::Url = text.parse().map_err(|_| refused("not a URL"))?;
-        match url.scheme() {
-            "http" | "https" if url.has_host() => Ok(url),
-            _ => Err(refused(
-                "expected one that starts with `http://` or `https://`",
-            )),
+        let url: Url = text.parse().map_err(|_| refused("not a URL"))?;
+        if !server_url::is_http(&url) {
+            let expected = "expected one that starts with `http://` or `https://`";
+            return Err(refused(expected));
         }
+        Ok(url)
     }
 
     pub(crate) fn credential_source(

@@ -6,14 +6,15 @@ use tinkrs::WhoAmI;
 use tinkrs::auth::{
     CredentialPolicy, CredentialStore, KeyKind, StoredCredentials, StoredKey, resolve_from_env,
 };
+use tinkrs::server_url::HOSTED_CONSOLE;
 
 use crate::context::Context;
 use crate::hint::explain;
 use crate::human::{or_unknown, yes_no};
 use crate::report::Hint;
-use crate::server::{CONSOLE, describe_key, revoke_key};
+use crate::server::{describe_key, revoke_key};
 use crate::table::{Table, printable};
-use crate::{prompt, server, system};
+use crate::{prompt, system};
 
 /// Log in, log out, and see who you are
 #[derive(Debug, clap::Subcommand)]
@@ -94,10 +95,10 @@ async fn logout(ctx: &Context) -> anyhow::Result<()> {
         Some(Ok(())) => ctx.line(format_args!("Logged out; the key `{name}` was deleted")),
         Some(Err(error)) => Err(error.context(format!(
             "logged out, but the key `{name}` (id {id}, {organization}) could not be deleted: \
-             delete it at {CONSOLE}/keys"
+             delete it at {HOSTED_CONSOLE}/keys"
         ))),
         None => ctx.line(format_args!(
-            "Logged out. The key `{name}` ({organization}) is still active; to delete it: {CONSOLE}/keys"
+            "Logged out. The key `{name}` ({organization}) is still active; to delete it: {HOSTED_CONSOLE}/keys"
         )),
     }
 }
@@ -207,7 +208,7 @@ fn new_key_url(host: &str) -> String {
     let name = if safe.is_empty() { "unknown" } else { &safe };
     format!(
         "{}/keys?new_key=true&key_name=tinker-cli-{name}",
-        server::CONSOLE
+        HOSTED_CONSOLE
     )
 }
 

@@ -8,16 +8,17 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
 use serde::Serialize;
 use tinkrs::auth::{CredentialPolicy, CredentialSource, resolve_from_env};
+use tinkrs::external::HttpClient;
+use tinkrs::server_url;
 use tinkrs_wire::{SDK_VERSION, endpoint};
 
 use crate::context::Context;
 use crate::human::{counted, size};
-use crate::server;
 use crate::system;
 use crate::table::Table;
 
-/// How long a server may take that is well.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a healthy server may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// A clock that is off by more makes fresh tokens look expired.
 const MAX_SKEW_SECONDS: i64 = 60;
 /// Less room than this is used up by a few checkpoints.
@@ -100,19 +101,17 @@ fn version() -> Check {
 }
 
 fn url() -> Check {
-    let url = server::base_url();
+    let url = server_url::from_env();
     let from = match std::env::var("TINKER_BASE_URL") {
         Ok(set) if !set.is_empty() => "TINKER_BASE_URL",
         _ => "the hosted service, since TINKER_BASE_URL is not set",
     };
     let detail = format!("{url} ({from})");
-    match reqwest::Url::parse(&url) {
-        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => {
-            Check::new("url", Status::Ok, detail)
-        }
-        _ => Check::new("url", Status::Failed, detail)
-            .hint("set TINKER_BASE_URL to something such as http://127.0.0.1:8000"),
+    if server_url::is_valid(&url) {
+        return Check::new("url", Status::Ok, detail);
     }
+    Check::new("url", Status::Failed, detail)
+        .hint("set TINKER_BASE_URL to something such as http://127.0.0.1:8000")
 }
 
 fn credential() -> Check {
@@ -131,15 +130,15 @@ fn credential() -> Check {
 
 /// Asks the server whether it is up, and what time it is there.
 async fn reach() -> [Check; 2] {
-    let url = server::base_url();
+    let url = server_url::from_env();
     let started = Instant::now();
-    let answer = async {
-        let http = server::http(&url, PATIENCE)?;
-        let request = http.get(format!("{url}{}", endpoint::HEALTHZ.path)).send();
-        Ok::<_, anyhow::Error>(tokio::time::timeout(PATIENCE, request).await??)
+    let response = async {
+        let http = HttpClient::new(TIMEOUT);
+        let request = http.get(&format!("{url}{}", endpoint::HEALTHZ.path)).send();
+        Ok::<_, anyhow::Error>(tokio::time::timeout(TIMEOUT, request).await??)
     };
-    let answer = match answer.await {
-        Ok(answer) => answer,
+    let response = match response.await {
+        Ok(response) => response,
         Err(error) => {
             let cause = error.root_cause().to_string();
             return [
@@ -153,22 +152,15 @@ async fn reach() -> [Check; 2] {
             ];
         }
     };
-    let (status, took) = (answer.status(), started.elapsed().as_millis());
-    let server = if status.is_success() {
+    let took = started.elapsed().as_millis();
+    let server = if response.is_success() {
         Check::new("server", Status::Ok, format!("answers in {took} ms"))
     } else {
-        Check::new(
-            "server",
-            Status::Failed,
-            format!("status {}", status.as_u16()),
-        )
-        .hint("the server is up but not well, or TINKER_BASE_URL has the wrong path")
+        let status = format!("status {}", response.status());
+        Check::new("server", Status::Failed, status)
+            .hint("the server is up but not well, or TINKER_BASE_URL has the wrong path")
     };
-    let date = answer
-        .headers()
-        .get("date")
-        .and_then(|date| date.to_str().ok());
-    [server, clock(date, Timestamp::now())]
+    [server, clock(response.header("date"), Timestamp::now())]
 }
 
 /// Compares a server's `Date` with our time.
@@ -201,7 +193,7 @@ async fn models(ctx: &Context) -> Check {
         service.check_access().await?;
         service.get_server_capabilities().await
     };
-    let models = match tokio::time::timeout(3 * PATIENCE, access).await {
+    let models = match tokio::time::timeout(3 * TIMEOUT, access).await {
         Err(_) => {
             return Check::new("models", Status::Failed, "the server does not answer")
                 .hint("it may be overloaded: try again later");

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use futures_util::StreamExt;
 use serde::Serialize;
 use serde_json::json;
 use tinkrs::SessionId;
+use tinkrs::external::HttpClient;
 use tinkrs::rest::{SessionInfo, SessionSearch, SessionStatus, SessionSummary};
 use tokio::io::AsyncWriteExt;
 
@@ -193,19 +193,17 @@ async fn export_trace(ctx: &Context, args: &ExportArgs) -> anyhow::Result<()> {
 
 /// Downloads a link, which must not be shown: anyone who has it can use it.
 async fn download(ctx: &Context, url: &str, file: &Path) -> anyhow::Result<u64> {
-    let answer = server::http(url, SILENCE)?.get(url).send().await;
-    let answer = server::refusal(answer.map_err(reqwest::Error::without_url)?).await?;
+    let response = HttpClient::new(SILENCE).get(url).send().await?;
+    let mut response = server::check_status(response).await?;
     if let Some(parent) = file.parent() {
         tokio::fs::create_dir_all(parent).await?;
     }
     let mut output = tokio::fs::File::create(file).await?;
     let progress = Progress::new(ctx);
     let mut bytes = 0;
-    let mut parts = answer.bytes_stream();
-    while let Some(part) = parts.next().await {
-        let part = part.map_err(reqwest::Error::without_url)?;
-        output.write_all(&part).await?;
-        bytes += part.len() as u64;
+    while let Some(part) = response.chunk().await? {
+        output.write_all(part.as_ref()).await?;
+        bytes += part.as_ref().len() as u64;
         progress.say(|| format!("Downloading trace: {}", size(bytes)));
     }
     output.flush().await?;

@@ -118,10 +118,10 @@ async fn ctrl_c_stops_an_answer_and_then_the_conversation() {
     writeln!(stdin, "{SKY}").unwrap();
     // Its result is what never comes: the poll for it hangs by now.
     let faults = format!("{}/admin/faults", server.url());
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    let http = tinkrs::external::HttpClient::new(std::time::Duration::from_secs(60));
     loop {
-        let rules = reqwest::get(&faults).await.unwrap().bytes().await.unwrap();
-        let rules: Value = serde_json::from_slice(&rules).unwrap();
+        let rules = http.get(&faults).send().await.unwrap();
+        let rules: Value = rules.json().await.unwrap();
         if rules["rules"][0]["injected"] == 1 {
             break;
         }

@@ -7,8 +7,10 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tinkrs::external::HttpClient;
 
 /// Enough for the journal, too little for the weights of a model.
 const SMALL: &str = "400000";
@@ -16,7 +18,7 @@ const SMALL: &str = "400000";
 struct Server {
     process: Child,
     url: String,
-    http: reqwest::Client,
+    http: HttpClient,
 }
 
 impl Drop for Server {
@@ -45,8 +47,6 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Another test may have been quicker.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let mut line = String::new();
         let mut stdout = BufReader::new(process.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
@@ -54,7 +54,7 @@ impl Server {
         Self {
             url: url.unwrap_or_else(|| panic!("{line}")).to_owned(),
             process,
-            http: reqwest::Client::new(),
+            http: HttpClient::new(Duration::from_secs(60)),
         }
     }
 
@@ -69,10 +69,10 @@ impl Server {
     }
 
     async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
-        let request = self.http.post(format!("{}/api/v1{path}", self.url));
+        let request = self.http.post(&format!("{}/api/v1{path}", self.url));
         let request = request.header("x-api-key", "tml-test").json(body);
         let answer = request.send().await.unwrap();
-        let status = answer.status().as_u16();
+        let status = answer.status();
         (status, answer.json().await.unwrap())
     }
 

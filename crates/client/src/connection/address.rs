@@ -3,9 +3,8 @@
 use super::call::{Call, Payload};
 use super::transport::ACCEPTED_ENCODINGS;
 use crate::Error;
+use crate::external::basic_auth;
 use crate::options::Options;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName,
@@ -13,11 +12,11 @@ use http::header::{
 };
 use http::{Method, Request, Uri};
 use http_body_util::Full;
-use reqwest::Url;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tinkrs_wire::{SDK_VERSION, header};
+use url::Url;
 
 /// The calls that are made most have no more headers, so that their map never grows.
 const HEADERS: usize = 12;
@@ -149,15 +148,6 @@ fn default_headers(
     }
     let single = |(name, value): (Option<HeaderName>, _)| Some((name?, value));
     Ok(headers.into_iter().filter_map(single).collect())
-}
-
-/// Returns the header for the user and the password in a URL.
-fn basic_auth(url: &Url) -> HeaderValue {
-    let pair = format!("{}:{}", url.username(), url.password().unwrap_or_default());
-    let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(pair)))
-        .expect("base64 is valid in a header");
-    value.set_sensitive(true);
-    value
 }
 
 fn seconds(time: Duration) -> HeaderValue {

@@ -19,6 +19,7 @@ pub(crate) mod transport;
 use crate::auth::claims;
 use crate::auth::token_cache::TokenCache;
 use crate::auth::{CredentialPolicy, CredentialSource, Secret};
+use crate::external::HttpClient;
 use crate::options::Options;
 use crate::{Error, QueueNotice};
 use address::Address;
@@ -201,7 +202,7 @@ impl Connection {
     }
 
     /// Returns a client for files on other hosts, which take no credential.
-    pub(crate) fn downloads(&self) -> reqwest::Client {
+    pub(crate) fn downloads(&self) -> HttpClient {
         self.transport.external().clone()
     }
 }

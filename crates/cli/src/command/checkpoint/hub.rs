@@ -11,14 +11,14 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use futures_util::stream;
-use reqwest::{Method, RequestBuilder, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tinkrs::auth::Secret;
-use tokio::io::AsyncReadExt;
+use tinkrs::external::{HttpClient, HttpRequest, HttpResponse};
+use tinkrs::rest::download::Digest;
+use tinkrs_wire::text::percent_encode;
 
-use crate::hub_home::{self, escaped};
+use crate::hub_home;
 use crate::report::Hint;
 use crate::server;
 
@@ -26,13 +26,12 @@ use crate::server;
 const SILENCE: Duration = Duration::from_secs(60);
 /// How much of a file the Hub looks at to decide how it is kept.
 const SAMPLE_BYTES: u64 = 512;
-const PIECE_BYTES: usize = 1 << 20;
 const LFS: &str = "application/vnd.git-lfs+json";
 
 /// The Hub, as one user.
 #[derive(Debug)]
 pub(super) struct Hub {
-    http: reqwest::Client,
+    http: HttpClient,
     endpoint: String,
     token: Secret,
 }
@@ -90,37 +89,9 @@ impl LocalFile {
     }
 
     fn sha256(&self) -> anyhow::Result<String> {
-        let mut digest = ring::digest::Context::new(&ring::digest::SHA256);
-        let mut piece = vec![0; PIECE_BYTES];
-        let mut read = || -> std::io::Result<()> {
-            let mut file = std::fs::File::open(&self.path)?;
-            loop {
-                match file.read(&mut piece)? {
-                    0 => return Ok(()),
-                    count => digest.update(&piece[..count]),
-                }
-            }
-        };
-        read().with_context(|| format!("could not read {}", self.name))?;
-        let bytes = digest.finish();
-        Ok(bytes
-            .as_ref()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect())
-    }
-
-    /// Returns the file as the body of a request, read while it is sent.
-    async fn body(&self) -> anyhow::Result<reqwest::Body> {
-        let file = tokio::fs::File::open(&self.path).await;
-        let file = file.with_context(|| format!("could not read {}", self.name))?;
-        let pieces = stream::try_unfold(file, |mut file| async move {
-            let mut piece = vec![0; PIECE_BYTES];
-            let count = file.read(&mut piece).await?;
-            piece.truncate(count);
-            Ok::<_, std::io::Error>((count > 0).then_some((piece, file)))
-        });
-        Ok(reqwest::Body::wrap_stream(pieces))
+        let digest = Digest::sha256_of(&self.path);
+        let digest = digest.with_context(|| format!("could not read {}", self.name))?;
+        Ok(digest.as_str().to_owned())
     }
 }
 
@@ -168,17 +139,20 @@ impl Hub {
         })?;
         let endpoint = hub_home::endpoint();
         Ok(Self {
-            http: server::http(&endpoint, SILENCE)?,
+            http: HttpClient::new(SILENCE),
             endpoint,
             token,
         })
     }
 
-    fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let request = self
-            .http
-            .request(method, format!("{}{path}", self.endpoint));
-        request.bearer_auth(self.token.expose())
+    fn get(&self, path: &str) -> HttpRequest {
+        let request = self.http.get(&format!("{}{path}", self.endpoint));
+        request.bearer_token(&self.token)
+    }
+
+    fn post(&self, path: &str) -> HttpRequest {
+        let request = self.http.post(&format!("{}{path}", self.endpoint));
+        request.bearer_token(&self.token)
     }
 
     /// Returns the name of the token's user.
@@ -187,8 +161,8 @@ impl Hub {
         struct Me {
             name: String,
         }
-        let answer = send(self.request(Method::GET, "/api/whoami-v2")).await?;
-        let me: Me = server::refusal(answer).await?.json().await?;
+        let response = send(self.get("/api/whoami-v2")).await?;
+        let me: Me = server::check_status(response).await?.json().await?;
         Ok(me.name)
     }
 
@@ -196,7 +170,7 @@ impl Hub {
     pub(super) async fn create_repository(&self, repo: &str, private: bool) -> anyhow::Result<()> {
         let (owner, name) = repo.split_once('/').unwrap_or(("", repo));
         let body = json!({"name": name, "organization": owner, "private": private});
-        let request = self.request(Method::POST, "/api/repos/create").json(&body);
+        let request = self.post("/api/repos/create").json(&body);
         unless_exists(send(request).await?)
             .await
             .with_context(|| format!("could not create the repository {repo}"))
@@ -204,8 +178,8 @@ impl Hub {
 
     /// Creates a branch. One that exists is left as it is.
     pub(super) async fn create_branch(&self, repo: &str, branch: &str) -> anyhow::Result<()> {
-        let path = format!("/api/models/{repo}/branch/{}", escaped(branch));
-        let request = self.request(Method::POST, &path).json(&json!({}));
+        let path = format!("/api/models/{repo}/branch/{}", percent_encode(branch));
+        let request = self.post(&path).json(&json!({}));
         unless_exists(send(request).await?)
             .await
             .with_context(|| format!("could not create the branch {branch} of {repo}"))
@@ -218,12 +192,12 @@ impl Hub {
         branch: &str,
         name: &str,
     ) -> anyhow::Result<Option<String>> {
-        let path = format!("/{repo}/resolve/{}/{name}", escaped(branch));
-        let answer = send(self.request(Method::GET, &path)).await?;
-        if answer.status() == StatusCode::NOT_FOUND {
+        let path = format!("/{repo}/resolve/{}/{name}", percent_encode(branch));
+        let response = send(self.get(&path)).await?;
+        if response.status() == 404 {
             return Ok(None);
         }
-        let read = async { anyhow::Ok(server::refusal(answer).await?.text().await?) };
+        let read = async { anyhow::Ok(server::check_status(response).await?.text().await?) };
         let text = read
             .await
             .with_context(|| format!("could not read {name} of {repo}"))?;
@@ -257,10 +231,10 @@ impl Hub {
         }
         let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let request = self
-            .request(Method::POST, &api_path(to, "commit"))
+            .post(&api_path(to, "commit"))
             .header("content-type", "application/x-ndjson")
             .body(body);
-        server::refusal(send(request).await?).await.map(drop)
+        server::check_status(send(request).await?).await.map(drop)
     }
 
     /// Asks which files are large.
@@ -270,10 +244,10 @@ impl Hub {
             let (size, sample) = (file.size_bytes, file.sample()?);
             described.push(json!({"path": file.name, "size": size, "sample": sample}));
         }
-        let request = self.request(Method::POST, &api_path(to, "preupload"));
-        let answer = send(request.json(&json!({"files": described}))).await?;
-        let kept = server::refusal(answer).await?.json().await;
-        kept.context("the Hub's answer is not one")
+        let request = self.post(&api_path(to, "preupload"));
+        let response = send(request.json(&json!({"files": described}))).await?;
+        let kept = server::check_status(response).await?.json().await;
+        kept.context("could not parse the Hub's response")
     }
 
     /// Puts a large file into the Hub's store, if it is not there.
@@ -284,15 +258,15 @@ impl Hub {
             "ref": {"name": to.branch}, "objects": [object],
         });
         let request = self
-            .request(
-                Method::POST,
-                &format!("/{}.git/info/lfs/objects/batch", to.repo),
-            )
+            .post(&format!("/{}.git/info/lfs/objects/batch", to.repo))
             .header("accept", LFS)
             .header("content-type", LFS)
             .body(body.to_string());
-        let answer = server::refusal(send(request).await?).await?;
-        let batch: Batch = answer.json().await.context("the Hub's answer is not one")?;
+        let response = server::check_status(send(request).await?).await?;
+        let batch: Batch = response
+            .json()
+            .await
+            .context("could not parse the Hub's response")?;
         let found = batch.objects.into_iter().find(|object| object.oid == oid);
         let found = found.ok_or_else(|| anyhow!("the Hub did not say where {} goes", file.name))?;
         if let Some(error) = found.error {
@@ -308,20 +282,16 @@ impl Hub {
                 let value = value
                     .as_str()
                     .map_or_else(|| value.to_string(), str::to_owned);
-                request = request.header(name, value);
+                request = request.header(name, &value);
             }
-            let request = request.header("content-length", file.size_bytes);
-            let answer = send(request.body(file.body().await?)).await?;
-            let stored = server::refusal(answer).await;
+            let response = send(request.file(&file.path)).await?;
+            let stored = server::check_status(response).await;
             stored.with_context(|| format!("could not upload {}", file.name))?;
         }
         if let Some(verify) = actions.get("verify") {
-            let request = self
-                .http
-                .post(&verify.href)
-                .bearer_auth(self.token.expose());
-            let answer = send(request.json(&object)).await?;
-            let verified = server::refusal(answer).await;
+            let request = self.http.post(&verify.href).bearer_token(&self.token);
+            let response = send(request.json(&object)).await?;
+            let verified = server::check_status(response).await;
             verified.with_context(|| format!("the Hub did not get all of {}", file.name))?;
         }
         Ok(())
@@ -330,20 +300,19 @@ impl Hub {
 
 fn api_path(to: &Commit<'_>, operation: &str) -> String {
     let pull_request = if to.create_pr { "?create_pr=1" } else { "" };
-    let branch = escaped(to.branch);
+    let branch = percent_encode(to.branch);
     format!("/api/models/{}/{operation}/{branch}{pull_request}", to.repo)
 }
 
-async fn send(request: RequestBuilder) -> anyhow::Result<reqwest::Response> {
-    let sent = request.send().await.map_err(reqwest::Error::without_url);
-    sent.context("could not reach the Hub")
+async fn send(request: HttpRequest) -> anyhow::Result<HttpResponse> {
+    request.send().await.context("could not reach the Hub")
 }
 
-async fn unless_exists(answer: reqwest::Response) -> anyhow::Result<()> {
-    match answer.status() {
-        StatusCode::CONFLICT => Ok(()),
-        _ => server::refusal(answer).await.map(drop),
+async fn unless_exists(response: HttpResponse) -> anyhow::Result<()> {
+    if response.status() == 409 {
+        return Ok(());
     }
+    server::check_status(response).await.map(drop)
 }
 
 #[cfg(test)]

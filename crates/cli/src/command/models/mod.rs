@@ -3,7 +3,6 @@
 mod inspect;
 mod pull;
 mod remote;
-mod transfer;
 
 use std::path::{Path, PathBuf};
 

@@ -1,11 +1,15 @@
 //! `tinkrs models pull`: a model from the Hugging Face Hub.
 
-use std::time::Instant;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
+use tinkrs::rest::download::{DownloadError, DownloadOptions};
 
-use super::remote::Repository;
-use super::transfer;
+use super::remote::{RemoteFile, Repository};
 use crate::command::checkpoint::check_repo;
 use crate::context::Context;
 use crate::human::size;
@@ -13,6 +17,13 @@ use crate::model_store::ModelStore;
 use crate::progress::Progress;
 use crate::report::Hint;
 use crate::system;
+
+/// How many attempts in a row may bring nothing.
+const ATTEMPTS: u32 = 5;
+/// How long the first pause between them is.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
+/// How often the progress is shown.
+const SHOW_EVERY: Duration = Duration::from_millis(100);
 
 /// Download a model from the Hugging Face Hub
 ///
@@ -53,9 +64,12 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     ));
     let mut missing = Vec::new();
     for file in &repository.files {
-        match transfer::is_here(file, &folder)? {
-            true => ctx.note(format_args!("{}: here already", file.name)),
-            false => missing.push(file),
+        let path = folder.join(&file.name);
+        let is_here = file.digest.matches(&path, file.size_bytes);
+        if is_here.with_context(|| format!("could not read {}", path.display()))? {
+            ctx.note(format_args!("{}: here already", file.name));
+        } else {
+            missing.push(file);
         }
     }
     let needed: u64 = missing.iter().map(|file| file.size_bytes).sum();
@@ -71,31 +85,65 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         .context(Hint("make room, or name another folder with TINKRS_HOME")));
     }
     for file in missing {
-        let progress = Progress::new(ctx);
-        let start = Instant::now();
-        let first = std::cell::Cell::new(None);
-        let said = |received: u64| {
-            let begin = first.get().unwrap_or(received);
-            first.set(Some(begin));
-            progress.say(|| {
-                // Less has come than before if the Hub had to start over.
-                let new = received.saturating_sub(begin) as f64;
-                let rate = new / start.elapsed().as_secs_f64().max(0.001);
-                let of = size(file.size_bytes);
-                format!(
-                    "{}: {} of {of}, {}/s",
-                    file.name,
-                    size(received),
-                    size(rate as u64)
-                )
-            });
-        };
-        transfer::fetch(&repository, file, &folder, said).await?;
-        drop(progress);
+        download(ctx, &repository, file, &folder).await?;
         ctx.note(format_args!("{}: {}", file.name, size(file.size_bytes)));
     }
     repository
         .remove_others(&folder)
         .with_context(|| format!("could not remove old files from {}", folder.display()))?;
     super::register(ctx, name, &folder)
+}
+
+/// Downloads a file and shows how far it is.
+async fn download(
+    ctx: &Context,
+    repository: &Repository,
+    file: &RemoteFile,
+    folder: &Path,
+) -> anyhow::Result<()> {
+    let received = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&received);
+    let options = DownloadOptions {
+        retry_delay: RETRY_DELAY,
+        attempts: ATTEMPTS,
+        on_progress: Some(Arc::new(move |progress| {
+            counter.store(progress.received_bytes, Ordering::Relaxed);
+        })),
+        ..DownloadOptions::default()
+    };
+    let download = repository.download(file);
+    let mut fetched = pin!(download.fetch(&repository.http, folder, &options));
+    let progress = Progress::new(ctx);
+    let start = Instant::now();
+    let mut first = None;
+    let fetched = loop {
+        tokio::select! {
+            fetched = &mut fetched => break fetched,
+            () = tokio::time::sleep(SHOW_EVERY) => {}
+        }
+        let received = received.load(Ordering::Relaxed);
+        // Less has arrived than before if the download had to start over.
+        let new = received.saturating_sub(*first.get_or_insert(received)) as f64;
+        let rate = size((new / start.elapsed().as_secs_f64().max(0.001)) as u64);
+        let (name, of) = (&file.name, size(file.size_bytes));
+        progress.say(|| format!("{name}: {} of {of}, {rate}/s", size(received)));
+    };
+    fetched.map_err(|error| {
+        let name = &file.name;
+        let (what, hint) = match &error {
+            DownloadError::WrongDigest { .. } => (
+                format!("{name} is not what the Hub says it is"),
+                "run the same command again; the file is downloaded anew",
+            ),
+            DownloadError::File { .. } => (
+                format!("could not write {name} to {}", folder.display()),
+                "is the disk full, or another download of it under way?",
+            ),
+            _ => (
+                format!("could not download {name}"),
+                "the same command goes on from where this one ended",
+            ),
+        };
+        anyhow::Error::new(error).context(what).context(Hint(hint))
+    })
 }

@@ -5,11 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use reqwest::{RequestBuilder, StatusCode};
 use serde::Deserialize;
 use tinkrs::auth::Secret;
+use tinkrs::external::HttpClient;
+use tinkrs::rest::download::{Digest, FileDownload};
+use tinkrs_wire::text::percent_encode;
 
-use crate::hub_home::{self, escaped};
+use crate::hub_home;
 use crate::report::Hint;
 use crate::server;
 
@@ -36,7 +38,7 @@ const INDEX: &str = "model.safetensors.index.json";
 /// A repository at one commit.
 #[derive(Debug)]
 pub(super) struct Repository {
-    http: reqwest::Client,
+    pub(super) http: HttpClient,
     token: Option<Secret>,
     repo: String,
     pub(super) commit: String,
@@ -49,23 +51,6 @@ pub(super) struct RemoteFile {
     pub(super) name: String,
     pub(super) size_bytes: u64,
     pub(super) digest: Digest,
-}
-
-/// What a file's content is known by.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Digest {
-    /// Large files, by their content alone.
-    Sha256(String),
-    /// Small files, as Git names them: SHA-1 of a header and the content.
-    GitBlob(String),
-}
-
-impl Digest {
-    pub(super) fn text(&self) -> &str {
-        match self {
-            Self::Sha256(text) | Self::GitBlob(text) => text,
-        }
-    }
 }
 
 #[derive(Deserialize)]
@@ -96,30 +81,32 @@ impl Repository {
         let token = hub_home::token();
         let path = format!(
             "/api/models/{repo}/revision/{}?blobs=true",
-            escaped(revision)
+            percent_encode(revision)
         );
         let endpoint = hub_home::endpoint();
-        let http = server::http(&endpoint, SILENCE)?;
-        let request = http.get(format!("{endpoint}{path}"));
-        let answer = with_token(request, token.as_ref()).send().await;
-        let answer = answer
-            .map_err(reqwest::Error::without_url)
+        let http = HttpClient::new(SILENCE);
+        let mut request = http.get(&format!("{endpoint}{path}"));
+        if let Some(token) = &token {
+            request = request.bearer_token(token);
+        }
+        let response = request.send().await;
+        let response = response
             .with_context(|| format!("could not reach the Hub at {endpoint}"))
             .context(Hint("check the network, and HF_ENDPOINT if it is set"))?;
-        let status = answer.status();
-        let answer = server::refusal(answer).await;
-        let answer = answer.with_context(|| format!("the Hub does not show {repo}"));
-        let info: Info = match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => answer
-                .context(Hint(
-                    "check its name; if it is private or asks you to agree to its terms, do so and set \
-                     HF_TOKEN to a token of yours",
-                )),
-            _ => answer,
-        }?
-        .json()
-        .await
-        .context("the Hub's answer is not one")?;
+        let status = response.status();
+        let response = server::check_status(response).await;
+        let response = response.with_context(|| format!("the Hub does not show {repo}"));
+        let response = match status {
+            401 | 403 | 404 => response.context(Hint(
+                "check its name; if it is private or asks you to agree to its terms, do so and set \
+                 HF_TOKEN to a token of yours",
+            )),
+            _ => response,
+        }?;
+        let info: Info = response
+            .json()
+            .await
+            .context("could not parse the Hub's response")?;
         Ok(Self {
             files: needed(info.siblings).with_context(|| format!("{repo} cannot be used"))?,
             http,
@@ -143,24 +130,20 @@ impl Repository {
         Ok(())
     }
 
-    /// Prepares to get a file, from `start` on.
-    pub(super) fn request(&self, file: &RemoteFile, start: u64) -> RequestBuilder {
+    /// Describes the download of a file.
+    pub(super) fn download(&self, file: &RemoteFile) -> FileDownload {
         let endpoint = hub_home::endpoint();
-        let (repo, commit) = (&self.repo, escaped(&self.commit));
-        let url = format!("{endpoint}/{repo}/resolve/{commit}/{}", escaped(&file.name));
-        let request = with_token(self.http.get(url), self.token.as_ref());
-        match start {
-            0 => request,
-            _ => request.header("range", format!("bytes={start}-")),
+        let (repo, commit) = (&self.repo, percent_encode(&self.commit));
+        FileDownload {
+            name: file.name.clone(),
+            url: format!(
+                "{endpoint}/{repo}/resolve/{commit}/{}",
+                percent_encode(&file.name)
+            ),
+            token: self.token.clone(),
+            size_bytes: file.size_bytes,
+            digest: file.digest.clone(),
         }
-    }
-}
-
-fn with_token(request: RequestBuilder, token: Option<&Secret>) -> RequestBuilder {
-    match token {
-        // Marked as sensitive by reqwest, and left out where the Hub sends us to other hosts.
-        Some(token) => request.bearer_auth(token.expose()),
-        None => request,
     }
 }
 
@@ -211,13 +194,7 @@ fn remote(file: &Sibling) -> anyhow::Result<RemoteFile> {
             (file.size.ok_or_else(unknown)?, Digest::GitBlob(blob))
         }
     };
-    let length = match digest {
-        Digest::Sha256(_) => 64,
-        Digest::GitBlob(_) => 40,
-    };
-    // It becomes part of a file's name.
-    let is_hex = digest.text().bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !is_hex || digest.text().len() != length {
+    if !digest.is_valid() {
         return Err(unknown());
     }
     Ok(RemoteFile {

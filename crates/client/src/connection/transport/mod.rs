@@ -9,10 +9,10 @@
 //! polls do not wait for each other.
 //!
 //! This is hyper without a client on top: there is one server, and its calls are so short that
-//! what a general client does for each of them would cost as much as the call.
+//! what a general client does for each of them would cost as much as the call. Other hosts are
+//! reached by [`external`](crate::external), which opens connections in the same way.
 
 mod body;
-mod connect;
 mod pool;
 pub(crate) mod redirect;
 
@@ -21,18 +21,19 @@ pub(crate) use body::ACCEPTED_ENCODINGS;
 use super::errors::AttemptError;
 use crate::Error;
 use crate::error::BoxError;
-use bytes::Bytes;
-use connect::{CONNECT_TIMEOUT, Connector, Origin};
+use crate::external::HttpClient;
+use crate::external::connect::{Connector, Origin, tls_config};
+use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Request, StatusCode};
 use http_body_util::Full;
 use hyper_util::client::proxy::matcher::Matcher;
 use pool::Pool;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use url::Url;
 
 /// No result is larger; a longer response is a fault or an attack.
 pub(crate) const MAX_RESPONSE_BYTES: usize = 1 << 30;
@@ -41,6 +42,8 @@ pub(crate) const MAX_REDIRECTS: usize = 10;
 const STARTING: usize = 16;
 /// How long that moment is: a server that responds at once does so within it.
 const START: Duration = Duration::from_millis(10);
+/// Longer than any download: callers bound the silence of other hosts themselves.
+const NO_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// How many empty 400s a pool takes for broken connections before it believes them.
 const RESET_BUDGET: usize = 16;
 
@@ -67,12 +70,12 @@ pub(crate) struct Reply {
 pub(crate) struct Transport {
     upload: PacedPool,
     shared: PacedPool,
-    external: reqwest::Client,
+    external: HttpClient,
 }
 
 impl Transport {
     /// Sets up the pools. Nothing is connected yet.
-    pub(crate) fn new(base_url: &reqwest::Url) -> Result<Self, Error> {
+    pub(crate) fn new(base_url: &Url) -> Result<Self, Error> {
         let origin = Origin::new(base_url).ok_or_else(|| Error::Setup {
             message: format!("`{base_url}` names no server"),
         })?;
@@ -82,10 +85,11 @@ impl Transport {
             let connector = Connector::new(origin.clone(), &proxies, tls.clone(), http2);
             PacedPool::new(connector)
         };
+        let (upload, shared) = (pool(false), pool(true));
         Ok(Self {
-            upload: pool(false),
-            shared: pool(true),
-            external: external(tls.clone(), origin.is_here())?,
+            upload,
+            shared,
+            external: HttpClient::with_tls(tls, NO_TIMEOUT),
         })
     }
 
@@ -99,25 +103,29 @@ impl Transport {
     /// Reads what is on another host.
     pub(crate) async fn read_external(
         &self,
-        url: reqwest::Url,
+        url: Url,
         silence: Duration,
     ) -> Result<Reply, AttemptError> {
-        let sent = self.external.get(url).send();
-        // The URL is not the one that the caller knows.
-        let sent = async { sent.await.map_err(reqwest::Error::without_url) };
-        let response = body::within(silence, sent).await?;
-        let (head, body) = Response::from(response).into_parts();
+        let request = self.external.get(url.as_str());
+        let mut response = body::within(silence, request.send()).await?;
+        let mut body = BytesMut::new();
+        while let Some(chunk) = body::within(silence, response.bytes_chunk()).await? {
+            if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
+                return Err(AttemptError::TooLong);
+            }
+            body.extend_from_slice(&chunk);
+        }
         Ok(Reply {
-            status: head.status,
-            headers: head.headers,
-            body: body::read(body, silence, MAX_RESPONSE_BYTES).await?,
+            status: response.status_code(),
+            headers: response.headers().clone(),
+            body: body.freeze(),
             generation: 0,
         })
     }
 
     /// Returns a client for other hosts, which must not see the credential: files behind
     /// signed links, and results that the server redirects to. It adds no headers of its own.
-    pub(crate) fn external(&self) -> &reqwest::Client {
+    pub(crate) fn external(&self) -> &HttpClient {
         &self.external
     }
 }
@@ -222,50 +230,6 @@ fn is_from_load_balancer(reply: &Reply) -> bool {
         Some(length) => length == "0",
         None => {
             serde_json::from_slice::<serde_json::Map<_, serde_json::Value>>(&reply.body).is_err()
-        }
-    }
-}
-
-/// Sets up a client for other hosts. The files of a server on this machine are on it, too, and are
-/// read `directly`: no proxy finds them.
-fn external(tls: rustls::ClientConfig, directly: bool) -> Result<reqwest::Client, Error> {
-    let mut builder = reqwest::Client::builder();
-    if directly {
-        builder = builder.no_proxy();
-    }
-    let client = builder
-        .tls_backend_preconfigured(tls)
-        .connect_timeout(CONNECT_TIMEOUT)
-        .redirect(reqwest::redirect::Policy::limited(MAX_REDIRECTS))
-        // Retries are ours alone.
-        .retry(reqwest::retry::never())
-        // Ranges of a file are counted in the bytes that are sent.
-        .no_gzip()
-        .no_deflate()
-        .no_zstd()
-        .build();
-    client.map_err(|error| Error::Setup {
-        message: error.to_string(),
-    })
-}
-
-/// Trusts what the operating system trusts. Without any such certificates nothing is trusted,
-/// which still serves local servers without TLS.
-fn tls_config() -> rustls::ClientConfig {
-    use rustls_platform_verifier::BuilderVerifierExt;
-    let builder = || {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("ring serves the default versions")
-    };
-    match builder().with_platform_verifier() {
-        Ok(verified) => verified.with_no_client_auth(),
-        Err(error) => {
-            tracing::warn!(%error, "no certificates to trust: https servers cannot be reached");
-            builder()
-                .with_root_certificates(rustls::RootCertStore::empty())
-                .with_no_client_auth()
         }
     }
 }

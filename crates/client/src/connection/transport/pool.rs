@@ -6,8 +6,9 @@
 //! pool shrinks to what it needs: what was not used for a while is closed.
 
 use super::body::{self, within};
-use super::connect::{Connect, Connector, Opened};
+
 use super::{AttemptError, BoxError, Reply};
+use crate::external::connect::{Connect, Connector, Opened};
 use crate::lock;
 use bytes::Bytes;
 use http::{Request, Response};

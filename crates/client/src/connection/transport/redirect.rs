@@ -5,7 +5,7 @@
 
 use http::header::LOCATION;
 use http::{HeaderMap, Method, StatusCode};
-use reqwest::Url;
+use url::Url;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Redirect {

@@ -60,6 +60,17 @@ pub enum DownloadError {
         limit_bytes: u64,
     },
 
+    /// The file was downloaded and is not the one that was expected.
+    #[error("{name:?} has the digest {found}, expected {expected}")]
+    WrongDigest {
+        /// The file.
+        name: String,
+        /// The digest that it should have.
+        expected: String,
+        /// The digest that it has.
+        found: String,
+    },
+
     /// A file could not be read or written.
     #[error("could not {action} {}", path.display())]
     File {
@@ -88,15 +99,9 @@ pub enum Trouble {
     #[error("status {0}")]
     Status(u16),
 
-    /// The answer does not fit the request, or an earlier answer.
+    /// The response does not fit the request, or an earlier response.
     #[error("{0}")]
     Answer(&'static str),
-}
-
-impl Trouble {
-    pub(super) fn connection(error: reqwest::Error) -> Self {
-        Self::Connection(error.without_url().into())
-    }
 }
 
 pub(super) fn file_error(

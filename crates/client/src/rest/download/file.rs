@@ -1,53 +1,87 @@
 //! The download of one file: ask, write what arrives, ask for the rest.
 //!
-//! What arrived is in a partial file beside the file's place, and a note beside that says which
-//! version it is of. A download that is taken up later, even by another process, asks for the
-//! rest of that version; if the server has another one by then, it starts from the beginning.
+//! What arrived is in a partial file beside the file's place. Which file it is a part of is known in one
+//! of two ways: by the digest in its name, or by a note beside it with the version that the server named. A
+//! download that is taken up later, even by another process, asks for the rest of that; if the server has
+//! another version by then, it starts from the beginning.
 //!
-//! Invariant: the file is in its place only if it is complete.
+//! Invariant: the file is in its place only if it is complete, and has its digest if that is known.
 
+use super::digest::{Digest, Hasher};
 use super::error::{DownloadError, Trouble, file_error};
 use super::links::{Link, Links};
 use super::place::Place;
 use super::reply::{Next, judge, version};
 use super::{DownloadOptions, DownloadProgress};
+use crate::auth::Secret;
+use crate::external::{HttpClient, HttpError, HttpRequest, HttpResponse};
 use crate::retry::Backoff;
-use reqwest::header::{
+use http::StatusCode;
+use http::header::{
     ACCEPT_ENCODING, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE,
 };
-use reqwest::{RequestBuilder, Response, StatusCode};
-use std::io;
-use std::path::Path;
+use std::fs::TryLockError;
+use std::io::{self, Seek, SeekFrom};
 use std::time::Duration;
-use tokio::fs::{self, File, OpenOptions};
+use tokio::fs::{self, File};
 use tokio::io::{AsyncWriteExt, BufWriter};
 
-/// How many attempts in a row may bring nothing new.
-const MAX_FAILURES: u32 = 10;
 const MAX_DELAY: Duration = Duration::from_secs(10);
-/// Longer than any download. Stalls are noticed chunk by chunk, not by the time it takes.
-const NO_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 3_600);
 const BUFFER_BYTES: usize = 256 * 1024;
+
+/// Where a file comes from.
+pub(super) enum Source<'a> {
+    /// Signed links, which take no credential and can be renewed.
+    Signed(&'a Links),
+    /// A URL that stays the same.
+    Plain {
+        url: &'a str,
+        token: Option<&'a Secret>,
+    },
+}
+
+impl Source<'_> {
+    async fn link(&self, name: &str) -> Result<Link, DownloadError> {
+        match self {
+            Self::Signed(links) => links.of(name).await,
+            Self::Plain { url, .. } => Ok(Link::fixed(url)),
+        }
+    }
+}
+
+/// What a file must be.
+pub(super) struct Expected<'a> {
+    pub(super) size_bytes: u64,
+    pub(super) digest: &'a Digest,
+}
 
 /// Downloads one file to its place, and returns its size.
 pub(super) async fn fetch(
-    http: &reqwest::Client,
-    links: &Links,
-    folder: &Path,
+    http: &HttpClient,
+    source: Source<'_>,
     name: &str,
+    place: Place,
     options: &DownloadOptions,
+    expected: Option<Expected<'_>>,
 ) -> Result<u64, DownloadError> {
-    let place = Place::prepare(folder, name)?;
-    let found = Found::look(&place).await?;
+    let found = if expected.is_some() {
+        Found::default()
+    } else {
+        Found::look(&place).await?
+    };
     let mut transfer = Transfer {
         http,
-        links,
+        source,
         name,
         options,
         place,
+        expected,
         found,
         total: None,
+        partial: None,
+        hasher: None,
     };
+    transfer.take_up().await?;
     transfer.run().await
 }
 
@@ -84,14 +118,19 @@ impl Found {
 }
 
 struct Transfer<'a> {
-    http: &'a reqwest::Client,
-    links: &'a Links,
+    http: &'a HttpClient,
+    source: Source<'a>,
     name: &'a str,
     options: &'a DownloadOptions,
     place: Place,
+    expected: Option<Expected<'a>>,
     found: Found,
-    /// The file's size, if an answer told it.
+    /// The file's size, if a response gave it.
     total: Option<u64>,
+    /// The partial file, locked, once it is used.
+    partial: Option<std::fs::File>,
+    /// The digest of what is in the partial file, if the file has to have one.
+    hasher: Option<Hasher>,
 }
 
 /// How an attempt ended, unless it ended the download.
@@ -110,6 +149,7 @@ impl Transfer<'_> {
         let mut most_bytes = self.found.partial_bytes;
         let mut failures = 0;
         let mut links_refused = 0;
+        let backoff = Backoff::new(self.options.retry_delay, MAX_DELAY);
         loop {
             let attempt = self.attempt().await?;
             // A server that always breaks at the same place makes no progress, even if it sends
@@ -122,7 +162,9 @@ impl Transfer<'_> {
             failures += 1;
             let (trouble, after) = match attempt {
                 Attempt::Complete(size) => return Ok(size),
-                Attempt::Broken(trouble, after) if failures < MAX_FAILURES => (trouble, after),
+                Attempt::Broken(trouble, after) if failures < self.options.attempts => {
+                    (trouble, after)
+                }
                 Attempt::LinkRefused(trouble) if links_refused == 0 => {
                     links_refused = 1;
                     (trouble, Some(Duration::ZERO))
@@ -137,38 +179,69 @@ impl Transfer<'_> {
                     });
                 }
             };
-            tracing::debug!(file = self.name, %trouble, "the download goes on after a break");
-            let backoff = Backoff::new(self.options.retry_delay, MAX_DELAY);
+            tracing::debug!(file = self.name, %trouble, "resuming the download");
             let delay = after.unwrap_or_else(|| backoff.delay(failures - 1, fastrand::f64()));
             tokio::time::sleep(delay).await;
         }
     }
 
+    /// Takes up what an earlier download of a file with a digest has left.
+    async fn take_up(&mut self) -> Result<(), DownloadError> {
+        let Some(expected) = &self.expected else {
+            return Ok(());
+        };
+        let size_bytes = expected.size_bytes;
+        let mut hasher = expected.digest.hasher(size_bytes);
+        // It is locked from here on, even if nothing is in it.
+        let mut file = self.open_partial()?;
+        let left = file.metadata().map(|metadata| metadata.len());
+        if left.map_err(file_error("read", &self.place.partial))? > size_bytes {
+            return self.begin(None).await.map(drop);
+        }
+        let hashed = tokio::task::spawn_blocking(move || {
+            file.seek(SeekFrom::Start(0))?;
+            let size = hasher.update_from(&file)?;
+            Ok::<_, io::Error>((hasher, size))
+        });
+        let hashed = match hashed.await {
+            Ok(hashed) => hashed,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        };
+        let (hasher, size) = hashed.map_err(file_error("read", &self.place.partial))?;
+        self.hasher = Some(hasher);
+        self.found.partial_bytes = size;
+        Ok(())
+    }
+
     async fn attempt(&mut self) -> Result<Attempt, DownloadError> {
-        let link = self.links.of(self.name).await?;
-        let answer = self.in_time(self.request(&link).send()).await;
-        let response = match answer {
+        let have = self.found.partial_bytes;
+        let is_all = |expected: &Expected<'_>| have > 0 && have == expected.size_bytes;
+        if self.expected.as_ref().is_some_and(is_all) {
+            return self.finish().await;
+        }
+        let link = self.source.link(self.name).await?;
+        let response = match self.in_time(self.request(&link).send()).await {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) if error.is_builder() => {
-                return Ok(Attempt::Refused(Trouble::connection(error)));
+            Ok(Err(error @ (HttpError::InvalidUrl | HttpError::InvalidHeader { .. }))) => {
+                return Ok(Attempt::Refused(Trouble::Connection(error.into())));
             }
-            Ok(Err(error)) => return Ok(Attempt::Broken(Trouble::connection(error), None)),
+            Ok(Err(error)) => return Ok(Attempt::Broken(Trouble::Connection(error.into()), None)),
             Err(stalled) => return Ok(Attempt::Broken(stalled, None)),
         };
-        if self.found.finished && response.status() == StatusCode::NOT_MODIFIED {
+        let (status, headers) = (response.status_code(), response.headers());
+        if self.found.finished && status == StatusCode::NOT_MODIFIED {
             return self.keep_finished().await;
         }
-
-        let have = self.found.partial_bytes;
-        let mut next = judge(response.status(), response.headers(), have, self.total);
-        let told = version(response.headers()).and_then(|text| text.parse().ok());
-        if matches!(next, Next::Append { .. }) && told.is_some() && told != self.found.version {
+        let mut next = judge(status, headers, have, self.total);
+        let told = version(headers).and_then(|text| text.parse().ok());
+        let changed = told.is_some() && told != self.found.version;
+        if matches!(next, Next::Append { .. }) && self.expected.is_none() && changed {
             next = Next::StartOver("the file changed");
         }
         match next {
             Next::Append { total } => {
                 self.total = total;
-                let partial = self.open_partial().await?;
+                let partial = self.append()?;
                 self.receive(response, partial).await
             }
             Next::Restart { total } => {
@@ -182,8 +255,14 @@ impl Transfer<'_> {
                 Ok(Attempt::Broken(Trouble::Answer(reason), None))
             }
             Next::RenewLink(status) => {
-                self.links.renew(&link).await?;
-                Ok(Attempt::LinkRefused(Trouble::Status(status.as_u16())))
+                let trouble = Trouble::Status(status.as_u16());
+                match self.source {
+                    Source::Signed(links) => {
+                        links.renew(&link).await?;
+                        Ok(Attempt::LinkRefused(trouble))
+                    }
+                    Source::Plain { .. } => Ok(Attempt::Refused(trouble)),
+                }
             }
             Next::Retry { status, after } => {
                 Ok(Attempt::Broken(Trouble::Status(status.as_u16()), after))
@@ -192,26 +271,33 @@ impl Transfer<'_> {
         }
     }
 
-    /// Asks for what is missing. The link is signed: no credential goes with it.
-    fn request(&self, link: &Link) -> RequestBuilder {
-        let request = self.http.get(&link.url).timeout(NO_TIMEOUT);
+    /// Asks for what is missing. Signed links take no credential.
+    fn request(&self, link: &Link) -> HttpRequest {
+        let mut request = self.http.get(&link.url);
+        if let Source::Plain {
+            token: Some(token), ..
+        } = self.source
+        {
+            request = request.bearer_token(token);
+        }
         // A range of a compressed form would be of no use.
-        let request = request.header(ACCEPT_ENCODING, "identity");
-        match (&self.found.version, self.found.partial_bytes) {
+        request = request.header(ACCEPT_ENCODING.as_str(), "identity");
+        let version = self.found.version.as_ref();
+        let version = version.and_then(|version| version.to_str().ok());
+        match (version, self.found.partial_bytes) {
             (Some(version), 0) if self.found.finished => {
-                let is_tag = version.as_bytes().starts_with(b"\"");
-                let condition = if is_tag {
+                let condition = if version.starts_with('"') {
                     IF_NONE_MATCH
                 } else {
                     IF_MODIFIED_SINCE
                 };
-                request.header(condition, version)
+                request.header(condition.as_str(), version)
             }
             (_, 0) => request,
             (version, have) => {
-                let request = request.header(RANGE, format!("bytes={have}-"));
+                let request = request.header(RANGE.as_str(), &format!("bytes={have}-"));
                 match version {
-                    Some(version) => request.header(IF_RANGE, version),
+                    Some(version) => request.header(IF_RANGE.as_str(), version),
                     None => request,
                 }
             }
@@ -221,22 +307,24 @@ impl Transfer<'_> {
     /// Writes the body behind what is there. What arrived before a break is kept.
     async fn receive(
         &mut self,
-        mut response: Response,
+        mut response: HttpResponse,
         partial: File,
     ) -> Result<Attempt, DownloadError> {
         self.check_size(self.total.unwrap_or(0))?;
         let mut partial = BufWriter::with_capacity(BUFFER_BYTES, partial);
         let trouble = loop {
             self.report();
-            let chunk = match self.in_time(response.chunk()).await {
+            let chunk = match self.in_time(response.bytes_chunk()).await {
                 Ok(Ok(Some(chunk))) => chunk,
                 Ok(Ok(None)) => break None,
-                Ok(Err(error)) => break Some(Trouble::connection(error)),
+                Ok(Err(error)) => break Some(Trouble::Connection(error.into())),
                 Err(stalled) => break Some(stalled),
             };
             let have = self.found.partial_bytes + chunk.len() as u64;
             self.check_size(have)?;
             if self.total.is_some_and(|total| have > total) {
+                // What is still being written must not land in the file that is begun.
+                let _ = partial.flush().await;
                 drop(partial);
                 self.begin(None).await?;
                 let trouble = Trouble::Answer("the file is longer than announced");
@@ -244,6 +332,9 @@ impl Transfer<'_> {
             }
             let written = partial.write_all(&chunk).await;
             written.map_err(file_error("write", &self.place.partial))?;
+            if let Some(hasher) = &mut self.hasher {
+                hasher.update(&chunk);
+            }
             self.found.partial_bytes = have;
         };
         let written = partial.flush().await;
@@ -263,38 +354,88 @@ impl Transfer<'_> {
 
     /// Empties the partial file, and notes which version goes into it.
     async fn begin(&mut self, version: Option<HeaderValue>) -> Result<File, DownloadError> {
-        let created = File::create(&self.place.partial).await;
-        let partial = created.map_err(file_error("create", &self.place.partial))?;
-        let text = version.as_ref().map_or(&b""[..], HeaderValue::as_bytes);
-        let noted = fs::write(&self.place.version, text).await;
-        noted.map_err(file_error("write", &self.place.version))?;
+        let partial = self.open_partial()?;
+        let emptied = partial.set_len(0);
+        emptied.map_err(file_error("create", &self.place.partial))?;
+        if let Some(expected) = &self.expected {
+            self.hasher = Some(expected.digest.hasher(expected.size_bytes));
+        } else {
+            let text = version.as_ref().map_or(&b""[..], HeaderValue::as_bytes);
+            let noted = fs::write(&self.place.version, text).await;
+            noted.map_err(file_error("write", &self.place.version))?;
+        }
         self.total = None;
         self.found = Found {
             version,
             ..Found::default()
         };
-        Ok(partial)
+        self.append()
     }
 
-    async fn open_partial(&self) -> Result<File, DownloadError> {
-        let mut options = OpenOptions::new();
-        let opened = options
-            .create(true)
-            .append(true)
-            .open(&self.place.partial)
-            .await;
-        opened.map_err(file_error("open", &self.place.partial))
+    /// Returns the partial file to write behind what is in it.
+    fn append(&mut self) -> Result<File, DownloadError> {
+        let mut file = self.open_partial()?;
+        let end = file.seek(SeekFrom::End(0));
+        end.map_err(file_error("open", &self.place.partial))?;
+        Ok(File::from_std(file))
     }
 
-    /// Moves the complete file to its place, once it is safely on disk.
+    /// Opens the partial file and locks it: another process could start over while this one is in the
+    /// middle of it.
+    fn open_partial(&mut self) -> Result<std::fs::File, DownloadError> {
+        let open = || {
+            let file = std::fs::File::options()
+                .create(true)
+                .truncate(false)
+                .read(true)
+                .write(true)
+                .open(&self.place.partial)?;
+            match file.try_lock() {
+                Err(TryLockError::WouldBlock) => {
+                    Err(io::Error::other("another download of it is under way"))
+                }
+                // Without locks on this file system, only the digest guards against a second download.
+                Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
+            }
+        };
+        let file = match self.partial.take() {
+            Some(file) => Ok(file),
+            None => open(),
+        };
+        let shared = file.and_then(|file| Ok((file.try_clone()?, file)));
+        let (shared, file) = shared.map_err(file_error("open", &self.place.partial))?;
+        self.partial = Some(file);
+        Ok(shared)
+    }
+
+    /// Moves the complete file to its place, once it is what it should be and safely on disk.
     async fn finish(&mut self) -> Result<Attempt, DownloadError> {
-        let synced = self.open_partial().await?.sync_all().await;
+        self.check_digest()?;
+        let file = self.append()?;
+        let synced = file.sync_all().await;
         synced.map_err(file_error("write", &self.place.partial))?;
         let moved = fs::rename(&self.place.partial, &self.place.path).await;
         moved.map_err(file_error("create", &self.place.path))?;
         self.total = Some(self.found.partial_bytes);
         self.report();
         Ok(Attempt::Complete(self.found.partial_bytes))
+    }
+
+    /// Removes the partial file if it has not the digest that it must have: nothing of it can be trusted.
+    fn check_digest(&mut self) -> Result<(), DownloadError> {
+        let (Some(expected), Some(hasher)) = (&self.expected, self.hasher.take()) else {
+            return Ok(());
+        };
+        let found = hasher.finish();
+        if found == expected.digest.as_str().to_ascii_lowercase() {
+            return Ok(());
+        }
+        let _ = std::fs::remove_file(&self.place.partial); // the digest is the error to report
+        Err(DownloadError::WrongDigest {
+            name: self.name.to_owned(),
+            expected: expected.digest.as_str().to_owned(),
+            found,
+        })
     }
 
     /// Keeps the file that an earlier download put in its place.
@@ -320,12 +461,16 @@ impl Transfer<'_> {
     }
 
     fn check_size(&self, bytes: u64) -> Result<(), DownloadError> {
-        if bytes <= self.options.max_file_bytes {
+        let limit_bytes = match &self.expected {
+            Some(expected) => expected.size_bytes,
+            None => self.options.max_file_bytes,
+        };
+        if bytes <= limit_bytes {
             return Ok(());
         }
         Err(DownloadError::TooLarge {
             name: self.name.to_owned(),
-            limit_bytes: self.options.max_file_bytes,
+            limit_bytes,
         })
     }
 

@@ -8,20 +8,26 @@
 //! Invariants: names from outside never lead out of the folder, and a file has its own name only
 //! once it is complete.
 
+mod digest;
 mod error;
 mod file;
 mod links;
 mod place;
 mod reply;
+mod single;
 
 #[cfg(test)]
 mod tests;
 
+pub use digest::Digest;
 pub use error::{DownloadError, Trouble};
+pub use single::FileDownload;
 
 use crate::BoxError;
+use crate::external::HttpClient;
 use crate::lock::lock;
 use error::file_error;
+use file::Source;
 use links::Links;
 use place::{Place, check_name};
 use std::collections::{BTreeMap, VecDeque};
@@ -43,6 +49,8 @@ pub struct DownloadOptions {
     pub stall_timeout: Duration,
     /// How long to wait after a break. Doubles with each attempt that brings nothing, up to 10 s.
     pub retry_delay: Duration,
+    /// How many attempts in a row may bring nothing new. The default is 10.
+    pub attempts: u32,
     /// Called whenever a part of a file has arrived. It should return quickly.
     pub on_progress: Option<OnProgress>,
 }
@@ -57,6 +65,7 @@ impl Default for DownloadOptions {
             max_file_bytes: 1 << 40,
             stall_timeout: Duration::from_secs(60),
             retry_delay: Duration::from_millis(500),
+            attempts: 10,
             on_progress: None,
         }
     }
@@ -69,6 +78,7 @@ impl fmt::Debug for DownloadOptions {
             .field("max_file_bytes", &self.max_file_bytes)
             .field("stall_timeout", &self.stall_timeout)
             .field("retry_delay", &self.retry_delay)
+            .field("attempts", &self.attempts)
             .finish_non_exhaustive()
     }
 }
@@ -112,7 +122,7 @@ impl Downloaded {
 /// If there are no files, if a name is not safe (then nothing is written at all), or if a file
 /// cannot be had or written.
 pub(crate) async fn download_files<L, F, E>(
-    http: reqwest::Client,
+    http: HttpClient,
     links: L,
     folder: &Path,
     options: &DownloadOptions,
@@ -163,7 +173,7 @@ where
 
 /// What the workers of a download share.
 struct Shared {
-    http: reqwest::Client,
+    http: HttpClient,
     links: Links,
     folder: PathBuf,
     options: DownloadOptions,
@@ -188,7 +198,9 @@ async fn work(shared: Arc<Shared>) -> Result<Vec<(String, u64)>, DownloadError> 
             options,
             ..
         } = &*shared;
-        let size = file::fetch(http, links, folder, &name, options).await?;
+        let place = Place::prepare(folder, &name)?;
+        let source = Source::Signed(links);
+        let size = file::fetch(http, source, &name, place, options, None).await?;
         files.push((name, size));
     }
     Ok(files)

@@ -78,6 +78,33 @@ impl Place {
             partial: parent.join(format!("{file}{PARTIAL}")),
             version: parent.join(format!("{file}{VERSION}")),
         };
+        place.checked()
+    }
+
+    /// Finds the place of a file in a folder, and of a partial file that is named after its digest.
+    pub(super) fn prepare_with_digest(
+        folder: &Path,
+        name: &str,
+        digest: &str,
+    ) -> Result<Self, DownloadError> {
+        check_name(name)?;
+        if name.contains('/') {
+            return Err(DownloadError::UnsafeName {
+                name: name.to_owned(),
+                reason: "it contains a slash",
+            });
+        }
+        let start = digest.get(..16).unwrap_or(digest);
+        let place = Self {
+            path: folder.join(name),
+            partial: folder.join(format!(".{name}.{start}{PARTIAL}")),
+            version: folder.join(format!(".{name}.{start}{VERSION}")),
+        };
+        place.checked()
+    }
+
+    fn checked(self) -> Result<Self, DownloadError> {
+        let place = self;
         for path in [&place.path, &place.partial, &place.version] {
             match kind_of(path)? {
                 Kind::Nothing | Kind::File => {}

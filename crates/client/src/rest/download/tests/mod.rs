@@ -9,15 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 use tinkrs_types::Timestamp;
 
-fn client() -> reqwest::Client {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(rustls::RootCertStore::empty())
-        .with_no_client_auth();
-    let builder = reqwest::Client::builder().no_proxy();
-    builder.tls_backend_preconfigured(tls).build().unwrap()
+fn client() -> HttpClient {
+    HttpClient::new(Duration::from_secs(60))
 }
 
 fn quick() -> DownloadOptions {
@@ -528,4 +521,87 @@ async fn no_more_files_than_allowed_are_under_way() {
     fixture.download_with(&options).await.unwrap();
     assert!(open.lock().unwrap().1 <= 3);
     assert_eq!(fixture.names(), names);
+}
+
+fn known(server: &Server, name: &str, digest: Digest, size: usize) -> FileDownload {
+    FileDownload {
+        name: name.to_owned(),
+        url: server.links().urls[name].clone(),
+        token: None,
+        size_bytes: size as u64,
+        digest,
+    }
+}
+
+fn sha256(bytes: &[u8]) -> Digest {
+    let mut hasher = Digest::Sha256(String::new()).hasher(bytes.len() as u64);
+    hasher.update(bytes);
+    Digest::Sha256(hasher.finish())
+}
+
+#[tokio::test]
+async fn a_file_with_a_digest_is_taken_up_by_another_process_and_checked() {
+    let fixture = Fixture::new().await;
+    let server = &fixture.server;
+    server.tagged_file("a", &body(1_000), None);
+    server.script("a", [BreakAfter(400), Status(404)]);
+    let file = known(server, "a", sha256(&body(1_000)), 1_000);
+    let folder = fixture.folder.path();
+    let error = file.fetch(&client(), folder, &quick()).await.unwrap_err();
+    assert!(matches!(error, DownloadError::GaveUp { .. }), "{error}");
+    let start = &file.digest.as_str()[..16];
+    assert_eq!(fixture.names(), [format!(".a.{start}.part")]);
+    server.requests();
+
+    file.fetch(&client(), folder, &quick()).await.unwrap();
+    assert_eq!(fixture.read("a"), body(1_000));
+    assert_eq!(fixture.names(), ["a"]);
+    assert_eq!(sent(&server.requests(), "range"), ["bytes=400-"]);
+    assert!(file.digest.matches(&folder.join("a"), 1_000).unwrap());
+}
+
+#[tokio::test]
+async fn a_file_that_has_another_digest_is_thrown_away() {
+    let fixture = Fixture::new().await;
+    fixture.server.file("a", &body(1_000));
+    let other = known(&fixture.server, "a", sha256(b"other"), 1_000);
+    let folder = fixture.folder.path();
+    let error = other.fetch(&client(), folder, &quick()).await.unwrap_err();
+    assert!(
+        matches!(error, DownloadError::WrongDigest { .. }),
+        "{error}"
+    );
+    assert!(fixture.names().is_empty());
+    // A part that is not of this file makes a wrong whole, which the next try starts over.
+    let file = known(&fixture.server, "a", sha256(&body(1_000)), 1_000);
+    let start = &file.digest.as_str()[..16];
+    fs::write(folder.join(format!(".a.{start}.part")), [9; 100]).unwrap();
+    let error = file.fetch(&client(), folder, &quick()).await.unwrap_err();
+    assert!(
+        matches!(error, DownloadError::WrongDigest { .. }),
+        "{error}"
+    );
+    file.fetch(&client(), folder, &quick()).await.unwrap();
+    assert_eq!(fixture.read("a"), body(1_000));
+    let long = known(&fixture.server, "a", sha256(&body(10)), 10);
+    let error = long.fetch(&client(), folder, &quick()).await.unwrap_err();
+    assert!(matches!(error, DownloadError::TooLarge { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn two_downloads_of_one_file_do_not_mix() {
+    let fixture = Fixture::new().await;
+    fixture.server.file("a", &body(1_000));
+    let file = known(&fixture.server, "a", sha256(&body(1_000)), 1_000);
+    let start = &file.digest.as_str()[..16];
+    let part = fixture.folder.path().join(format!(".a.{start}.part"));
+    let held = fs::File::create(&part).unwrap();
+    held.lock().unwrap();
+    let error = file.fetch(&client(), fixture.folder.path(), &quick()).await;
+    let error = error.unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert_eq!(cause, "another download of it is under way");
+    drop(held);
+    let again = file.fetch(&client(), fixture.folder.path(), &quick()).await;
+    again.unwrap();
 }

@@ -1,9 +1,10 @@
 //! Opening connections: through a proxy if the environment names one, with TLS if the URL says so.
 //!
-//! A server on this machine is reached directly, whatever the environment says: a proxy elsewhere has
-//! another idea of `127.0.0.1`.
+//! A server on this machine is reached directly, whatever the environment says: to a proxy on another
+//! machine, `127.0.0.1` is another host.
 
-use super::BoxError;
+use crate::BoxError;
+use crate::server_url::is_loopback_host;
 use http::header::HeaderValue;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Uri, header};
@@ -14,27 +15,27 @@ use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::service::TowerToHyperService;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use url::Url;
 
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_PROBES: u32 = 3;
 
 /// An open connection, whatever it is made of.
-pub(super) trait Stream: Read + Write + Unpin + Send {}
+pub(crate) trait Stream: Read + Write + Unpin + Send {}
 
 impl<T: Read + Write + Unpin + Send> Stream for T {}
 
 /// A connection and what is spoken on it.
-pub(super) struct Opened {
-    pub(super) stream: Box<dyn Stream>,
-    pub(super) http2: bool,
+pub(crate) struct Opened {
+    pub(crate) stream: Box<dyn Stream>,
+    pub(crate) http2: bool,
 }
 
 /// Opens connections for a pool.
-pub(super) trait Connect {
+pub(crate) trait Connect {
     /// Returns whether connections may turn out to serve many requests at a time.
     fn may_be_http2(&self) -> bool;
 
@@ -54,7 +55,7 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    pub(super) fn new(url: &reqwest::Url) -> Option<Self> {
+    pub(crate) fn new(url: &Url) -> Option<Self> {
         let host = url.host_str()?;
         let authority = match url.port() {
             Some(port) => format!("{host}:{port}"),
@@ -67,18 +68,13 @@ impl Origin {
         })
     }
 
-    pub(super) fn is_https(&self) -> bool {
+    pub(crate) fn is_https(&self) -> bool {
         self.scheme == Scheme::HTTPS
     }
 
     /// Returns whether the server is on this machine.
-    pub(super) fn is_here(&self) -> bool {
-        let host = self.authority.host();
-        let address = host.trim_start_matches('[').trim_end_matches(']');
-        match address.parse::<IpAddr>() {
-            Ok(address) => address.is_loopback(),
-            Err(_) => host == "localhost" || host.ends_with(".localhost"),
-        }
+    fn is_loopback(&self) -> bool {
+        is_loopback_host(self.authority.host())
     }
 
     fn uri(&self, path: PathAndQuery) -> Uri {
@@ -93,7 +89,7 @@ impl Origin {
 
 /// Opens connections to one server.
 #[derive(Debug)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     origin: Origin,
     proxy: Option<Intercept>,
     tcp: HttpConnector,
@@ -103,7 +99,7 @@ pub(super) struct Connector {
 
 impl Connector {
     /// Sets up connections that speak HTTP/2 if they may and the server wants to.
-    pub(super) fn new(
+    pub(crate) fn new(
         origin: Origin,
         proxies: &Matcher,
         mut tls: rustls::ClientConfig,
@@ -112,9 +108,10 @@ impl Connector {
         let http1_alone = vec![b"http/1.1".to_vec()];
         let mut proxy_tls = tls.clone();
         proxy_tls.alpn_protocols = http1_alone.clone();
-        tls.alpn_protocols = match http2 {
-            true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-            false => http1_alone,
+        tls.alpn_protocols = if http2 {
+            vec![b"h2".to_vec(), b"http/1.1".to_vec()]
+        } else {
+            http1_alone
         };
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -123,9 +120,10 @@ impl Connector {
         tcp.set_keepalive(Some(KEEP_ALIVE));
         tcp.set_keepalive_interval(Some(KEEP_ALIVE));
         tcp.set_keepalive_retries(Some(KEEP_ALIVE_PROBES));
-        let proxy = match origin.is_here() {
-            true => None,
-            false => proxies.intercept(&origin.uri(PathAndQuery::from_static("/"))),
+        let proxy = if origin.is_loopback() {
+            None
+        } else {
+            proxies.intercept(&origin.uri(PathAndQuery::from_static("/")))
         };
         Self {
             proxy,
@@ -184,10 +182,11 @@ impl Connect for Connector {
         } else {
             *uri = Uri::from(path);
         }
-        match http2 {
-            true => headers.remove(header::HOST),
-            false => headers.insert(header::HOST, self.origin.host.clone()),
-        };
+        if http2 {
+            headers.remove(header::HOST);
+        } else {
+            headers.insert(header::HOST, self.origin.host.clone());
+        }
     }
 }
 
@@ -195,6 +194,27 @@ fn opened(stream: impl Stream + Connection + 'static) -> Opened {
     Opened {
         http2: stream.connected().is_negotiated_h2(),
         stream: Box::new(stream),
+    }
+}
+
+/// Trusts what the operating system trusts. Without any such certificates nothing is trusted,
+/// which still serves local servers without TLS.
+pub(crate) fn tls_config() -> rustls::ClientConfig {
+    use rustls_platform_verifier::BuilderVerifierExt;
+    let builder = || {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("ring serves the default versions")
+    };
+    match builder().with_platform_verifier() {
+        Ok(verified) => verified.with_no_client_auth(),
+        Err(error) => {
+            tracing::warn!(%error, "no certificates to trust: https servers cannot be reached");
+            builder()
+                .with_root_certificates(rustls::RootCertStore::empty())
+                .with_no_client_auth()
+        }
     }
 }
 
@@ -206,7 +226,7 @@ mod tests {
     fn addressed(base_url: &str, proxy: &str, http2: bool) -> (String, HeaderMap) {
         let origin = Origin::new(&base_url.parse().unwrap()).unwrap();
         let proxies = Matcher::builder().all(proxy).no("local.test").build();
-        let connector = Connector::new(origin, &proxies, super::super::tls_config(), true);
+        let connector = Connector::new(origin, &proxies, tls_config(), true);
         let mut uri = Uri::from_static("/v1/x?y=z");
         let mut headers = HeaderMap::new();
         connector.address(&mut uri, &mut headers, http2);

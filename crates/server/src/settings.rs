@@ -34,6 +34,10 @@ pub struct Settings {
     /// File of faults to inject, for testing clients.
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE"))]
     pub faults: Option<PathBuf>,
+    /// Address under which clients reach the server, such as https://train.example.org behind a TLS proxy.
+    /// Links to files begin with it; by default with http:// and the host of the request.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "URL"))]
+    pub public_url: Option<String>,
     /// Training operations of a base model that may wait in its queue.
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Limits"))]
     pub queued_operations: usize,
@@ -107,6 +111,7 @@ impl Settings {
             data: data.as_ref().to_owned(),
             key_file: None,
             faults: None,
+            public_url: None,
             queued_operations: 1024,
             queued_samples: 4096,
             gap_timeout: Duration::from_secs(330),
@@ -124,7 +129,8 @@ impl Settings {
     /// Checks ranges.
     ///
     /// # Errors
-    /// If a queue has no room, or a session no time to live; the error names the setting.
+    /// If a queue has no room, a session no time to live, or `public_url` is not an address; the error names
+    /// the setting.
     pub fn check(&self) -> Result<(), InvalidInput> {
         let counts = [
             ("queued_operations", self.queued_operations),
@@ -145,12 +151,59 @@ impl Settings {
                 return Err(InvalidInput::new(name, found, "more than no time"));
             }
         }
-        Ok(())
+        self.public_url.as_deref().map_or(Ok(()), check_public_url)
     }
+}
+
+fn check_public_url(url: &str) -> Result<(), InvalidInput> {
+    let rest = url
+        .strip_prefix("https://")
+        .or_else(|| url.strip_prefix("http://"));
+    let is_plain = |rest: &str| {
+        let is_visible = |byte: u8| byte.is_ascii_graphic() && !b"?#\"<>".contains(&byte);
+        !rest.is_empty() && !rest.starts_with('/') && rest.bytes().all(is_visible)
+    };
+    if rest.is_some_and(is_plain) {
+        return Ok(());
+    }
+    let allowed = "an address such as https://train.example.org, without a query";
+    Err(InvalidInput::new("public_url", url, allowed))
 }
 
 fn default_client() -> ClientConfig {
     let mut client = ClientConfig::default();
     client.pjwt_auth_enabled = true;
     client
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_public_url_is_an_address_and_nothing_behind_it() {
+        let check = |url: &str| {
+            let mut settings = Settings::new("data");
+            settings.public_url = Some(url.to_owned());
+            settings.check()
+        };
+        for good in [
+            "https://train.example.org",
+            "http://[::1]:8000",
+            "https://a.b/tinker/",
+        ] {
+            assert!(check(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "train.example.org",
+            "https://",
+            "https:///x",
+            "https://a b",
+            "https://a?b",
+        ] {
+            let error = check(bad).unwrap_err().to_string();
+            assert!(error.contains("public_url"), "{bad}: {error}");
+        }
+    }
 }

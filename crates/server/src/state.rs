@@ -144,6 +144,9 @@ impl Server {
         if models.is_empty() {
             return Err(StartError::NoModel);
         }
+        settings
+            .check()
+            .map_err(|error| StartError::Settings(Box::new(error)))?;
         let (store, mut loaded) = Store::open(&settings.data).map_err(|source| match source {
             OpenError::Io(source) => data_error(&settings, source),
             source => data_error(&settings, source),

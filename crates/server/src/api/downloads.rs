@@ -101,19 +101,24 @@ impl Server {
         Ok(saved)
     }
 
-    /// Makes a link to a path, on the address under which the client knows this server.
+    /// Makes a link to a path, on the address under which clients reach this server.
     pub(super) fn signed_link(
         &self,
         headers: &HeaderMap,
         path: &str,
         expires: Timestamp,
     ) -> Result<String, ApiError> {
-        let host = headers
-            .get(header::HOST)
-            .and_then(|host| host.to_str().ok());
-        let host = host.ok_or_else(|| ApiError::bad_request("`Host` is missing"))?;
+        let origin = match &self.shared().settings.public_url {
+            Some(url) => url.trim_end_matches('/').to_owned(),
+            None => {
+                let host = headers.get(header::HOST);
+                let host = host.and_then(|host| host.to_str().ok());
+                let host = host.ok_or_else(|| ApiError::bad_request("`Host` is missing"))?;
+                format!("http://{host}")
+            }
+        };
         let query = self.auth().sign(path, expires);
-        Ok(format!("http://{host}{path}?{query}"))
+        Ok(format!("{origin}{path}?{query}"))
     }
 
     /// Makes a link to a file of a checkpoint.

@@ -55,6 +55,31 @@ fn assert_peft(files: &BTreeMap<String, Vec<u8>>) {
 }
 
 #[tokio::test]
+async fn links_begin_with_the_public_url_behind_a_proxy() {
+    let server = TestServer::with(|settings| {
+        settings.public_url = Some("https://train.example.org/".to_owned());
+    })
+    .await;
+    let model = server.model().await;
+    let saved = server.save("/save_weights_external", &model, 1, "a").await;
+    for link in links(&server, &saved).await["urls"]
+        .as_object()
+        .unwrap()
+        .values()
+    {
+        let path = link
+            .as_str()
+            .unwrap()
+            .strip_prefix("https://train.example.org");
+        let path = path.unwrap_or_else(|| panic!("{link}"));
+        assert!(path.starts_with("/downloads/"), "{path}");
+        let headers = [("x-api-key", "")];
+        let file = server.try_send(Method::GET, path, &headers, "").await;
+        assert_eq!(file.unwrap().status, 200, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn an_archive_is_a_link_that_says_when_it_ends() {
     let server = TestServer::real(|_| {}).await;
     let model = server.model().await;

@@ -29,9 +29,8 @@ impl ApiError {
 
     /// A parameter would have been ignored.
     pub(crate) fn unknown(name: &str) -> Self {
-        Self::bad_request(format!(
-            "`{name}` is not a parameter that this server knows"
-        ))
+        let member = name.to_owned();
+        DecodeError::Unread { member }.into()
     }
 
     /// The credential is missing or malformed.

@@ -69,7 +69,6 @@ mod results;
 mod store;
 mod trace;
 pub mod units;
-mod unknown;
 mod watch;
 mod worker;
 

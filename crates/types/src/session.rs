@@ -26,7 +26,7 @@ impl AccessScope {
 }
 
 /// How a client ended its session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FinishReason {
@@ -145,7 +145,7 @@ pub enum SessionStatus {
 }
 
 /// Whose sessions to search.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum SearchOwner {
     /// The caller's own.
@@ -161,7 +161,7 @@ pub enum SearchOwner {
 }
 
 /// Which states of a session to search.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum StatusQuery {
     /// Sessions that run.
@@ -174,12 +174,102 @@ pub enum StatusQuery {
     ClientFinished {
         /// In these ways; `None` means in any.
         #[serde(
-            default,
             skip_serializing_if = "Option::is_none",
-            with = "finish_reasons"
+            serialize_with = "finish_reasons::serialize"
         )]
         reasons: Option<Vec<FinishReason>>,
     },
+}
+
+/// Readers of the tagged enums that are parts of requests. A derived one would read into a buffer, and
+/// so hide from a server that a member of the request was not read.
+mod tagged {
+    use super::{FinishReason, SearchOwner, StatusQuery, finish_reasons};
+    use serde::{Deserialize, Deserializer, de::Error};
+
+    impl<'de> Deserialize<'de> for FinishReason {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            #[derive(Deserialize)]
+            #[serde(rename_all = "snake_case")]
+            enum Kind {
+                Success,
+                Errored,
+                Interrupted,
+            }
+            #[derive(Deserialize)]
+            struct Json {
+                #[serde(rename = "type")]
+                kind: Kind,
+            }
+            Ok(match Json::deserialize(deserializer)?.kind {
+                Kind::Success => Self::Success,
+                Kind::Errored => Self::Errored,
+                Kind::Interrupted => Self::Interrupted,
+            })
+        }
+    }
+
+    impl<'de> Deserialize<'de> for SearchOwner {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            #[derive(Deserialize)]
+            #[serde(rename_all = "snake_case")]
+            enum Kind {
+                Own,
+                Accessible,
+                User,
+            }
+            #[derive(Deserialize)]
+            struct Json {
+                #[serde(rename = "type")]
+                kind: Kind,
+                owner_urns: Option<Vec<String>>,
+            }
+            let Json { kind, owner_urns } = Json::deserialize(deserializer)?;
+            let has_owners = owner_urns.as_ref().is_some_and(|urns| !urns.is_empty());
+            match kind {
+                Kind::User => match owner_urns {
+                    Some(owner_urns) => Ok(Self::User { owner_urns }),
+                    None => Err(D::Error::missing_field("owner_urns")),
+                },
+                Kind::Own | Kind::Accessible if has_owners => Err(D::Error::custom(
+                    "`owner_urns` goes with the type `user` only",
+                )),
+                Kind::Own => Ok(Self::Own),
+                Kind::Accessible => Ok(Self::Accessible),
+            }
+        }
+    }
+
+    impl<'de> Deserialize<'de> for StatusQuery {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            #[derive(Deserialize)]
+            #[serde(rename_all = "snake_case")]
+            enum Kind {
+                Active,
+                Cancelled,
+                Failed,
+                ClientFinished,
+            }
+            #[derive(Deserialize)]
+            struct Json {
+                #[serde(rename = "type")]
+                kind: Kind,
+                #[serde(default, deserialize_with = "finish_reasons::deserialize")]
+                reasons: Option<Vec<FinishReason>>,
+            }
+            let Json { kind, reasons } = Json::deserialize(deserializer)?;
+            let has_reasons = reasons.as_ref().is_some_and(|reasons| !reasons.is_empty());
+            match kind {
+                Kind::ClientFinished => Ok(Self::ClientFinished { reasons }),
+                _ if has_reasons => Err(D::Error::custom(
+                    "`reasons` goes with the type `client_finished` only",
+                )),
+                Kind::Active => Ok(Self::Active),
+                Kind::Cancelled => Ok(Self::Cancelled),
+                Kind::Failed => Ok(Self::Failed),
+            }
+        }
+    }
 }
 
 /// In a query the reasons are bare names, in a status they are objects.

@@ -26,6 +26,13 @@ pub enum DecodeError {
         source: serde_json::Error,
     },
 
+    /// Nothing reads a member of the JSON object, so what it says would be ignored.
+    #[error("`{member}` is not a parameter that this server knows")]
+    Unread {
+        /// Its name, after those of the members around it.
+        member: String,
+    },
+
     /// The message is well formed, but a value in it is not.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),

@@ -3,7 +3,7 @@
 //! Decoding is more tolerant than encoding, because clients to 0.16 send neither tags nor
 //! defaults, and write nulls for what they leave out.
 
-use crate::DecodeError;
+use crate::{DecodeError, strict};
 use serde::de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -38,6 +38,14 @@ pub trait Body: Serialize + DeserializeOwned {
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         decode(bytes)
     }
+
+    /// Reads a body as [`decode`](Self::decode) does, and refuses members that nothing reads.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode), and [`DecodeError::Unread`].
+    fn decode_strict(bytes: &[u8]) -> Result<Self, DecodeError> {
+        strict::decode(bytes)
+    }
 }
 
 /// A JSON object without members, as the answer of requests whose success is all there is to say.
@@ -60,7 +68,7 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError
 const FREE_FORM: [&str; 4] = ["user_metadata", "event_data", "args", "kwargs"];
 
 /// A value whose members are there once each, and are not null.
-struct WithoutNulls(Value);
+pub(crate) struct WithoutNulls(pub(crate) Value);
 
 impl<'de> Deserialize<'de> for WithoutNulls {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

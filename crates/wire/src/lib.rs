@@ -43,6 +43,7 @@ mod little_endian;
 mod model_input;
 mod number_map;
 mod place;
+mod strict;
 mod tensor;
 
 pub use error::{DecodeError, ErrorBody};

@@ -198,7 +198,7 @@ pub(crate) mod json {
     }
 
     /// Any chunk that any client version sends. Older ones leave `type` out, and the first
-    /// images came with their size and with the count of their tokens as `tokens`.
+    /// images came with their size, which is not needed, and with the count of their tokens as `tokens`.
     #[derive(Deserialize)]
     struct In {
         #[serde(rename = "type")]
@@ -209,6 +209,29 @@ pub(crate) mod json {
         expected_tokens: Option<u32>,
         location: Option<String>,
         dmel: Option<String>,
+        #[serde(rename = "height")]
+        _height: Option<serde_json::Value>,
+        #[serde(rename = "width")]
+        _width: Option<serde_json::Value>,
+    }
+
+    impl In {
+        /// Refuses members that do not go with a type, because they would be ignored.
+        fn refuse(&self, kind: &str, members: &[&str]) -> Result<(), String> {
+            let is_given = |member: &&&str| match **member {
+                "tokens" => self.tokens.is_some(),
+                "data" => self.data.is_some(),
+                "format" => self.format.is_some(),
+                "expected_tokens" => self.expected_tokens.is_some(),
+                "location" => self.location.is_some(),
+                "dmel" => self.dmel.is_some(),
+                _ => false,
+            };
+            match members.iter().find(is_given) {
+                None => Ok(()),
+                Some(member) => Err(format!("`{member}` does not go with the type `{kind}`")),
+            }
+        }
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
@@ -244,6 +267,19 @@ pub(crate) mod json {
             In { dmel: Some(_), .. } => Some("dmel"),
             _ => None,
         });
+        match kind {
+            Some(kind @ "encoded_text") => chunk.refuse(
+                kind,
+                &["data", "format", "expected_tokens", "location", "dmel"],
+            )?,
+            Some(kind @ "image") => chunk.refuse(kind, &["location", "dmel"])?,
+            Some(kind @ "image_asset_pointer") => chunk.refuse(kind, &["data", "dmel"])?,
+            Some(kind @ "dmel") => chunk.refuse(
+                kind,
+                &["tokens", "data", "format", "expected_tokens", "location"],
+            )?,
+            _ => {}
+        }
         let expected_tokens = match chunk.tokens {
             Some(Tokens::Count(count)) => chunk.expected_tokens.or(Some(count)),
             _ => chunk.expected_tokens,

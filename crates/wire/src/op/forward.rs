@@ -3,14 +3,14 @@
 //! Newer ones send [`forward_backward`](super::forward_backward) with `forward_only`.
 
 use super::forward_backward::{ForwardBackwardRequest, JsonInput};
-use crate::{DecodeError, json};
+use crate::{DecodeError, strict};
 use serde::Deserialize;
 use tinkrs_types::ModelId;
 
 /// Reads the JSON body of an older client.
 ///
 /// # Errors
-/// If it is not one.
+/// If it is not one, or has a member that nothing reads.
 pub fn decode(bytes: &[u8]) -> Result<ForwardBackwardRequest, DecodeError> {
     #[derive(Deserialize)]
     struct Json {
@@ -18,7 +18,7 @@ pub fn decode(bytes: &[u8]) -> Result<ForwardBackwardRequest, DecodeError> {
         model_id: ModelId,
         seq_id: Option<i32>,
     }
-    let json: Json = json::decode(bytes)?;
+    let json: Json = strict::decode(bytes)?;
     json.forward_input
         .into_request(json.model_id, json.seq_id, true)
 }

@@ -116,7 +116,7 @@ impl ForwardBackwardRequest {
     /// Reads the JSON of a client to 0.24.
     ///
     /// # Errors
-    /// As [`decode`](Self::decode).
+    /// As [`decode`](Self::decode), and for a member that nothing reads.
     pub fn decode_json(body: &[u8]) -> Result<Self, DecodeError> {
         json::decode_request(body)
     }

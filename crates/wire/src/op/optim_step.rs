@@ -4,7 +4,8 @@
 //! `optimizer_params` with one. The result is [`tinkrs_types::training::OptimStepOutput`].
 
 use crate::json::body;
-use serde::de::{Deserializer, Error as _};
+use crate::{DecodeError, strict};
+use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use tinkrs_types::training::{DimuonParams, OpenObject, OptimizerParams};
@@ -30,12 +31,11 @@ struct Json {
     seq_id: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     adam_params: Option<AdamParams>,
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        default,
-        alias = "optim_params"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     optimizer_params: Option<Map<String, Value>>,
+    /// As older clients call them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    optim_params: Option<Map<String, Value>>,
 }
 
 impl Serialize for OptimStepRequest {
@@ -65,6 +65,7 @@ impl Serialize for OptimStepRequest {
             seq_id,
             adam_params,
             optimizer_params,
+            optim_params: None,
         }
         .serialize(serializer)
     }
@@ -86,14 +87,22 @@ impl<'de> Deserialize<'de> for OptimStepRequest {
             seq_id,
             adam_params,
             optimizer_params,
+            optim_params,
         } = Json::deserialize(deserializer)?;
-        let params = match (adam_params, optimizer_params) {
-            (Some(params), None) => OptimizerParams::Adam(params),
-            (None, Some(members)) => read_params(members).map_err(D::Error::custom)?,
-            (None, None) => return Err(D::Error::missing_field("adam_params")),
-            (Some(_), Some(_)) => {
+        let read = |name: &str, members| read_params(name, members).map_err(D::Error::custom);
+        let params = match (adam_params, optimizer_params, optim_params) {
+            (Some(params), None, None) => OptimizerParams::Adam(params),
+            (None, Some(members), None) => read("optimizer_params", members)?,
+            (None, None, Some(members)) => read("optim_params", members)?,
+            (None, None, None) => return Err(D::Error::missing_field("adam_params")),
+            (Some(_), ..) => {
                 return Err(D::Error::custom(
                     "both `adam_params` and `optimizer_params`: send one",
+                ));
+            }
+            (None, Some(_), Some(_)) => {
+                return Err(D::Error::custom(
+                    "both `optimizer_params` and `optim_params`: send one",
                 ));
             }
         };
@@ -105,16 +114,28 @@ impl<'de> Deserialize<'de> for OptimStepRequest {
     }
 }
 
-fn read_params(mut members: Map<String, Value>) -> Result<OptimizerParams, serde_json::Error> {
+fn read_params(name: &str, mut members: Map<String, Value>) -> Result<OptimizerParams, String> {
     let kind = match members.remove("type") {
         Some(Value::String(kind)) => kind,
         // `optim_params` without a type are Adam's.
         _ => "adamw".to_owned(),
     };
     match kind.as_str() {
-        "adamw" => Ok(serde_json::from_value::<AdamParams>(members.into())?.into()),
-        "dimuon" => Ok(serde_json::from_value::<DimuonParams>(members.into())?.into()),
+        "adamw" => read_known::<AdamParams>(name, members).map(Into::into),
+        "dimuon" => read_known::<DimuonParams>(name, members).map(Into::into),
         _ => Ok(OptimizerParams::Other(OpenObject { kind, members })),
+    }
+}
+
+/// Reads parameters from a buffer, which hides from serde what nothing reads of them.
+fn read_known<T: DeserializeOwned>(name: &str, members: Map<String, Value>) -> Result<T, String> {
+    match strict::read_value(&Value::Object(members)) {
+        Ok((params, None)) => Ok(params),
+        Ok((_, Some(member))) => {
+            let member = format!("{name}.{member}");
+            Err(DecodeError::Unread { member }.to_string())
+        }
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -1,12 +1,12 @@
 //! `POST /retrieve_futures`: news of all samples of one sampler.
 
 use crate::json::body;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use tinkrs_types::protocol::Completion;
 use tinkrs_types::{RequestId, SamplingSessionId};
 
 /// Whose samples to tell of.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum FuturesTarget {
     /// Those of one client of a sampling session.
@@ -14,9 +14,36 @@ pub enum FuturesTarget {
         /// Which sampling session.
         sampling_session_id: SamplingSessionId,
         /// Which client: the sequence number divided by `SAMPLE_SEQ_BLOCK`.
-        #[serde(default)]
         cloned_sampler_id: u64,
     },
+}
+
+/// By hand, because a derived reader of a tagged enum hides members that nothing reads.
+impl<'de> Deserialize<'de> for FuturesTarget {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        enum Kind {
+            SamplingSession,
+        }
+        #[derive(Deserialize)]
+        struct Json {
+            #[serde(rename = "type")]
+            kind: Kind,
+            sampling_session_id: SamplingSessionId,
+            #[serde(default)]
+            cloned_sampler_id: u64,
+        }
+        let Json {
+            kind: Kind::SamplingSession,
+            sampling_session_id,
+            cloned_sampler_id,
+        } = Json::deserialize(deserializer)?;
+        Ok(Self::SamplingSession {
+            sampling_session_id,
+            cloned_sampler_id,
+        })
+    }
 }
 
 /// Asks for news.

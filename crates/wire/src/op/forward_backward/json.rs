@@ -1,7 +1,7 @@
 //! The JSON forms of a pass and of its result, for clients to 0.24.
 
 use super::ForwardBackwardRequest;
-use crate::{DecodeError, json as lenient, model_input};
+use crate::{DecodeError, model_input, strict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub(super) fn decode_request(body: &[u8]) -> Result<ForwardBackwardRequest, Deco
         model_id: ModelId,
         seq_id: Option<i32>,
     }
-    let json: Json = lenient::decode(body)?;
+    let json: Json = strict::decode(body)?;
     json.forward_backward_input
         .into_request(json.model_id, json.seq_id, false)
 }

@@ -69,6 +69,7 @@ mod results;
 mod store;
 mod trace;
 pub mod units;
+mod uploaded_losses;
 mod watch;
 mod worker;
 

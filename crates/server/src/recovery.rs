@@ -13,12 +13,11 @@ use tinkrs_types::{ModelId, SamplingSessionId, SessionId};
 
 use crate::Server;
 use crate::accept::digest;
-use crate::api::sampling::SAMPLE;
 use crate::auth::Owner;
 use crate::body::read_json;
 use crate::error::ApiError;
 use crate::feed::Feed;
-use crate::operations::{OfModel, OperationKind};
+use crate::operations::{OfModel, OperationKind, SAMPLE};
 use crate::outcome::{Outcome, OutcomeKind};
 use crate::registry::{Promised, Run, Sampler, Session};
 use crate::results::Answer;

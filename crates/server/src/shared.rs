@@ -1,31 +1,42 @@
-//! What the handlers of requests and the threads that compute have in common.
+//! The state of a server: everything but its threads.
+//!
+//! A [`Server`](crate::Server) is a handle on its worker threads and on [`Shared`]. The threads have
+//! `Shared` as well, so it holds nothing that keeps them alive: the ways to them and their handles are
+//! with the server (see [`state`](crate::state)), and they end when the last handle is dropped.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tinkrs_types::LossId;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
-use crate::api::losses::Uploaded;
+use crate::auth::Auth;
 use crate::checkpoints::Checkpoints;
+use crate::faults::Faults;
 use crate::lock::lock;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::results::Results;
 use crate::settings::Settings;
 use crate::store::Store;
+use crate::uploaded_losses::UploadedLoss;
 use crate::watch::TokenStreams;
 
 /// How many adapters are imported at the same time: each may take its archive's room on the disk.
 const IMPORTS: usize = 2;
 
+/// The state of a server that its handlers and its threads share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
+    pub(crate) auth: Auth,
+    pub(crate) faults: Faults,
+    /// Whether the server is about to stop.
+    pub(crate) closing: watch::Sender<bool>,
     pub(crate) store: Arc<Store>,
     pub(crate) results: Arc<Results>,
     pub(crate) checkpoints: Checkpoints,
-    pub(crate) losses: Mutex<HashMap<LossId, Uploaded>>,
+    pub(crate) losses: Mutex<HashMap<LossId, UploadedLoss>>,
     pub(crate) metrics: Metrics,
     /// How many more adapters may be imported at the same time.
     pub(crate) imports: Arc<Semaphore>,
@@ -36,6 +47,8 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(
         settings: Settings,
+        auth: Auth,
+        faults: Faults,
         store: Arc<Store>,
         results: Arc<Results>,
         checkpoints: Checkpoints,
@@ -43,6 +56,9 @@ impl Shared {
     ) -> Self {
         Self {
             settings,
+            auth,
+            faults,
+            closing: watch::Sender::new(false),
             store,
             results,
             checkpoints,

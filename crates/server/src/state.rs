@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use tinkrs_backend::{Backend, Description};
 use tinkrs_chat::Tokenizer;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::auth::Auth;
 use crate::checkpoints::Checkpoints;
@@ -89,13 +89,11 @@ pub struct Server {
     inner: Arc<Inner>,
 }
 
+/// The threads of a server, and the state that they share with its handlers.
 #[derive(Debug)]
 pub(crate) struct Inner {
     shared: Arc<Shared>,
-    auth: Auth,
-    faults: Faults,
-    pub(crate) bases: BTreeMap<String, Arc<Base>>,
-    closing: watch::Sender<bool>,
+    bases: BTreeMap<String, Arc<Base>>,
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -162,7 +160,15 @@ impl Server {
         let saved = std::mem::take(&mut loaded.checkpoints);
         let checkpoints = Checkpoints::new(Arc::clone(&store), saved);
         let registry = Registry::new(Arc::clone(&store));
-        let shared = Shared::new(settings, store, results, checkpoints, registry);
+        let shared = Shared::new(
+            settings,
+            auth,
+            faults,
+            store,
+            results,
+            checkpoints,
+            registry,
+        );
         let shared = Arc::new(shared);
         let mut bases = BTreeMap::new();
         let mut workers = Vec::new();
@@ -193,10 +199,7 @@ impl Server {
         let server = Self {
             inner: Arc::new(Inner {
                 shared,
-                auth,
-                faults,
                 bases,
-                closing: watch::Sender::new(false),
                 workers: Mutex::new(workers),
             }),
         };
@@ -208,12 +211,12 @@ impl Server {
     pub(crate) fn close(&self) {
         // Requests that hang on purpose would hold the server up.
         self.faults().clear();
-        self.inner.closing.send_replace(true);
+        self.shared().closing.send_replace(true);
     }
 
     /// Completes when the server is about to stop.
     pub(crate) async fn closing(&self) {
-        let mut closing = self.inner.closing.subscribe();
+        let mut closing = self.shared().closing.subscribe();
         // The sender lives as long as `self`.
         let _ = closing.wait_for(|closing| *closing).await;
     }
@@ -239,11 +242,11 @@ impl Server {
     }
 
     pub(crate) fn auth(&self) -> &Auth {
-        &self.inner.auth
+        &self.shared().auth
     }
 
     pub(crate) fn faults(&self) -> &Faults {
-        &self.inner.faults
+        &self.shared().faults
     }
 
     /// Whether only the keys of a file are taken. A server that takes any key belongs on a loopback

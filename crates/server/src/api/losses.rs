@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 use tinkrs_types::protocol::Promise;
-use tinkrs_types::{LossId, RequestId, SessionId};
+use tinkrs_types::{LossId, RequestId};
 use tinkrs_wire::op::create_custom_loss::{CreateCustomLossRequest, CreateCustomLossResult};
 
 use super::Plain;
@@ -22,6 +21,7 @@ use crate::outcome::Outcome;
 use crate::registry::Registry;
 use crate::results::Answer;
 use crate::store::Change;
+use crate::uploaded_losses::{LossRecord, UploadedLoss};
 
 pub(crate) async fn create(
     State(server): State<Server>,
@@ -30,21 +30,6 @@ pub(crate) async fn create(
 ) -> Result<Plain<Promise>, ApiError> {
     let request = read_json(&body)?;
     server.create_loss(owner, request, body).await.map(Plain)
-}
-
-/// A loss as it is stored.
-#[derive(Serialize, Deserialize)]
-struct LossRecord {
-    owner: Owner,
-    request: CreateCustomLossRequest,
-}
-
-/// A loss that passes may name.
-#[derive(Debug)]
-pub(crate) struct Uploaded {
-    owner: Owner,
-    session: SessionId,
-    loss: Arc<CustomLoss>,
 }
 
 impl Server {
@@ -68,46 +53,6 @@ impl Server {
         })
         .await
     }
-
-    /// Finds a loss that an owner uploaded.
-    pub(crate) fn loss(&self, owner: Owner, id: &LossId) -> Result<Arc<CustomLoss>, ApiError> {
-        let losses = lock(&self.shared().losses);
-        let found = losses.get(id).filter(|uploaded| uploaded.owner == owner);
-        found
-            .map(|uploaded| Arc::clone(&uploaded.loss))
-            .ok_or_else(|| {
-                ApiError::bad_request(format!("`loss_id`: found `{id}`, which was never uploaded"))
-            })
-    }
-
-    /// Knows a loss again after a restart.
-    pub(crate) fn recover_loss(&self, id: String, record: &str) {
-        let rebuilt = serde_json::from_str(record)
-            .map_err(|error| error.to_string())
-            .and_then(|LossRecord { owner, request }| {
-                let loss = CustomLoss::new(&request.name, &request.inputs, &request.graph);
-                let loss = loss.map_err(|error| error.to_string())?;
-                Ok(Uploaded {
-                    owner,
-                    session: request.session_id,
-                    loss: Arc::new(loss),
-                })
-            });
-        match rebuilt {
-            Ok(uploaded) => {
-                lock(&self.shared().losses).insert(LossId::new(id), uploaded);
-            }
-            Err(error) => tracing::error!(loss.id = id, error, "lost an uploaded loss"),
-        }
-    }
-
-    /// Forgets the losses of a session.
-    pub(crate) fn forget_losses(&self, session: &SessionId) {
-        let mut losses = lock(&self.shared().losses);
-        for (id, _) in losses.extract_if(|_, uploaded| uploaded.session == *session) {
-            self.shared().store.note(Change::LossGone(id.to_string()));
-        }
-    }
 }
 
 /// What the upload of a loss is called in the journal.
@@ -123,7 +68,7 @@ struct UploadLoss {
 
 /// A loss whose sequence id is claimed.
 struct ClaimedLoss {
-    uploaded: Uploaded,
+    uploaded: UploadedLoss,
     loss_id: LossId,
     seq_id: u64,
     answer: Answer,
@@ -175,7 +120,7 @@ impl AcceptOnce for UploadLoss {
         let also = vec![Change::Loss { id, record }];
         let change = submission.journal(&answer, Some(outcome.clone()), also);
         let claimed = ClaimedLoss {
-            uploaded: Uploaded {
+            uploaded: UploadedLoss {
                 owner,
                 session,
                 loss,
@@ -194,7 +139,7 @@ impl Claimed for ClaimedLoss {
 
     fn commit(self, server: &Server, registry: &mut Registry) -> Result<Promise, ApiError> {
         let promise = promise(self.answer.id().clone());
-        let Uploaded { owner, session, .. } = &self.uploaded;
+        let UploadedLoss { owner, session, .. } = &self.uploaded;
         match registry.session(*owner, session) {
             Ok(session) if session.is_open() => {
                 lock(&server.shared().losses).insert(self.loss_id, self.uploaded);
@@ -211,7 +156,7 @@ impl Claimed for ClaimedLoss {
 
     fn roll_back(self, server: &Server, registry: &mut Registry) {
         server.shared().results.withdraw(self.answer.id());
-        let Uploaded { owner, session, .. } = &self.uploaded;
+        let UploadedLoss { owner, session, .. } = &self.uploaded;
         if let Ok(session) = registry.session(*owner, session) {
             session.losses.remove(&self.seq_id);
         }

@@ -30,6 +30,7 @@ use crate::body::read_json;
 use crate::error::ApiError;
 use crate::extract::{Caller, Decoded, InPath, Json};
 use crate::feed::Feed;
+use crate::operations::SAMPLE;
 use crate::outcome::Outcome;
 use crate::record::SamplerRecord;
 use crate::registry::{Registry, Sampler};
@@ -319,9 +320,6 @@ impl Claimed for OpenSampler {
         registry.samplers.remove(&self.0.id);
     }
 }
-
-/// What a request for samples is called in the journal.
-pub(crate) const SAMPLE: &str = "sample";
 
 /// A request for samples.
 struct NewSample {

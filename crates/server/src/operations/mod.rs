@@ -47,6 +47,9 @@ const ALL: [&OperationKind; 10] = [
     &unload_model::UNLOAD_MODEL,
 ];
 
+/// What a request for samples is called in the journal. It is not an operation of a model.
+pub(crate) const SAMPLE: &str = "sample";
+
 impl OperationKind {
     const fn new(
         name: &'static str,

@@ -23,9 +23,8 @@ use tinkrs_types::RequestId;
 use crate::Server;
 use crate::auth::Owner;
 use crate::error::ApiError;
-use crate::outcome::Outcome;
 use crate::registry::{Promised, Registry, in_milliseconds};
-use crate::results::Answer;
+use crate::results::{OperationResult, Responder};
 use crate::store::{Change, Digest, NewRequest, WriteError};
 
 /// A request that is accepted once. All its methods are called under the registry's lock.
@@ -202,9 +201,9 @@ impl Submission {
     }
 
     /// Describes the promise that is given.
-    pub(crate) fn promised(&self, answer: &Answer) -> Promised {
+    pub(crate) fn promised(&self, responder: &Responder) -> Promised {
         Promised {
-            id: answer.id().clone(),
+            id: responder.id().clone(),
             digest: self.digest,
         }
     }
@@ -213,16 +212,16 @@ impl Submission {
     /// into being with it.
     pub(crate) fn journal(
         &self,
-        answer: &Answer,
-        outcome: Option<Outcome>,
+        responder: &Responder,
+        outcome: Option<OperationResult>,
         also: Vec<Change>,
     ) -> Change {
         Change::Request(Box::new(NewRequest {
-            id: answer.id().clone(),
+            id: responder.id().clone(),
             owner: self.owner,
             kind: self.kind,
             subject: self.subject.clone(),
-            number: self.seq_id,
+            seq_id: self.seq_id,
             digest: self.digest,
             seed: self.seed,
             accepted: self.accepted,

@@ -17,7 +17,7 @@ use tinkrs_types::{InvalidInput, ModelId, SessionId, TinkerPath, UserMetadata};
 
 use crate::auth::Owner;
 use crate::lock::lock;
-use crate::record::SavedCheckpoint;
+use crate::registry::records::SavedCheckpoint;
 use crate::store::files::{file_name, remove};
 use crate::store::{Change, Store, WriteError};
 

@@ -3,15 +3,17 @@
 //! [`Server::start`] takes loaded models and gives a handle; [`serve()`] answers requests with it
 //! until told to stop. Reading order:
 //!
-//! 1. `router`: every route on one page; what is not there is answered by 404 and says so;
-//! 2. `api`: one file for each group of operations, handlers and what they do; `extract`, `auth`:
-//!    who asks, and for what;
-//! 3. `state`, `shared`, `registry`: the handle, and what it knows of sessions, models and samplers;
-//! 4. `queue`, `order`: each model's operations run by sequence number, each exactly once;
-//! 5. `results`, `feed`: results between the promise and the poll; `watch`: tokens before that;
-//! 6. `worker`: the thread that owns a model and computes, through the traits of `tinkrs-backend`;
-//! 7. `store`, `checkpoints`, `recovery`: what is on the disk, and how it comes back;
-//! 8. `maintenance`, `faults`: what happens by itself, and what happens on purpose.
+//! 1. `router`, `serve`, `extract`, `body`, `error`: every route on one page, and what handlers are
+//!    given and answer with;
+//! 2. `api`: one file for each group of endpoints: handlers, and what they do;
+//! 3. `accept`: the one way in for everything that is accepted once; `operations`: the operations of a
+//!    model and their queue; `registry`: sessions, runs and samplers; `results`: from the promise to
+//!    the poll;
+//! 4. `worker`: the thread that owns a model and computes;
+//! 5. `store`, `checkpoints`, `recovery`: what is on the disk, and how it comes back;
+//! 6. `state`, `shared`, `settings`, `auth`: the handle, what is behind it, and who may use it;
+//! 7. `maintenance`, `metrics`, `trace`, `faults`: what happens by itself, what can be seen of it, and
+//!    what fails on purpose.
 //!
 //! What was acknowledged is in the data folder, and a server that is killed at any moment and
 //! started again goes on where it was: see `store` and `recovery`. Every key is an owner of its
@@ -35,6 +37,9 @@
 //! }
 //! ```
 
+mod body;
+mod error;
+mod extract;
 mod local_server;
 mod router;
 mod serve;
@@ -42,36 +47,30 @@ mod serve;
 mod api;
 
 mod accept;
-mod body;
 mod operations;
-mod queue;
 mod registry;
+mod results;
+mod uploaded_losses;
+
+mod custom_loss;
+mod watch;
+mod worker;
+
+mod checkpoints;
+mod recovery;
+mod store;
+
+mod auth;
 mod settings;
 mod shared;
 mod state;
+pub mod units;
 
-mod auth;
-mod checkpoints;
-mod custom_loss;
-mod error;
-mod extract;
 mod faults;
-mod feed;
 mod lock;
 mod maintenance;
 mod metrics;
-mod order;
-mod outcome;
-mod recent;
-mod record;
-mod recovery;
-mod results;
-mod store;
 mod trace;
-pub mod units;
-mod uploaded_losses;
-mod watch;
-mod worker;
 
 pub use local_server::LocalServer;
 pub use router::router;

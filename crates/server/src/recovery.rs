@@ -16,11 +16,10 @@ use crate::accept::digest;
 use crate::auth::Owner;
 use crate::body::read_json;
 use crate::error::ApiError;
-use crate::feed::Feed;
 use crate::operations::{OfModel, OperationKind, SAMPLE};
-use crate::outcome::{Outcome, OutcomeKind};
 use crate::registry::{Promised, Run, Sampler, Session};
-use crate::results::Answer;
+use crate::results::completion_feed::CompletionFeed;
+use crate::results::{OperationResult, Responder, ResultFormat};
 use crate::store::{Change, Loaded, LoadedRequest, LoadedRun};
 use crate::worker::{Command, Operation, TrainJob};
 
@@ -95,28 +94,28 @@ impl Server {
                 is_open = false;
             }
         }
-        if let (Some(base), Some(number), true) = (&base, snapshot, is_open) {
+        if let (Some(base), Some(seq_id), true) = (&base, snapshot, is_open) {
             let model_id = id.clone();
-            base.send(Command::Restore { model_id, number });
+            base.send(Command::Restore { model_id, seq_id });
         }
-        requests.sort_by_key(|request| request.number);
+        requests.sort_by_key(|request| request.seq_id);
         for request in requests {
-            let number = request.number.unwrap_or_default();
+            let seq_id = request.seq_id.unwrap_or_default();
             let kind = OperationKind::from_name(&request.kind);
-            let answer = self.promise_again(&request, None);
+            let responder = self.promise_again(&request, None);
             if let Some(run) = self.registry().runs.get_mut(&id) {
                 let (id, digest) = (request.id.clone(), request.digest);
-                run.promise(number, Promised { id, digest });
+                run.promise(seq_id, Promised { id, digest });
             }
-            let succeeded = !matches!(request.outcome, Some((OutcomeKind::Failed, _)));
+            let succeeded = !matches!(request.outcome, Some((ResultFormat::Failed, _)));
             let repeats = succeeded
                 && is_open
                 && repeats_exactly
-                && snapshot.is_none_or(|seen| number > seen);
-            let ended = answer.is_none();
-            if let (None, Some(answer)) = (&base, &answer) {
+                && snapshot.is_none_or(|seen| seq_id > seen);
+            let ended = responder.is_none();
+            if let (None, Some(responder)) = (&base, &responder) {
                 // It stays in the journal, for a server that has the model.
-                answer.waits(Some(
+                responder.waits(Some(
                     "the server was restarted without its model".to_owned(),
                 ));
                 continue;
@@ -138,22 +137,22 @@ impl Server {
                     model_id: id.clone(),
                     owner,
                     session: session.clone(),
-                    number,
+                    seq_id,
                     operation,
-                    answer,
+                    responder,
                     permit: None,
                 }),
                 Some(Err(refusal)) => {
                     if refusal.is_unavailable() {
                         self.give_up_run(&id, refusal.detail());
                     }
-                    if let Some(answer) = answer {
-                        answer.finish(Outcome::user_error(refusal.detail()));
+                    if let Some(responder) = responder {
+                        responder.finish(OperationResult::user_error(refusal.detail()));
                     }
                     None
                 }
             };
-            self.queue_again(&id, next, number, job);
+            self.queue_again(&id, next, seq_id, job);
         }
     }
 
@@ -184,9 +183,9 @@ impl Server {
         owner: Owner,
         model_id: &ModelId,
     ) -> bool {
-        let number = request.number.unwrap_or_default();
-        let succeeded = matches!(request.outcome, Some((kind, _)) if kind != OutcomeKind::Failed);
-        let is_later = snapshot.is_none_or(|seen| number > seen);
+        let seq_id = request.seq_id.unwrap_or_default();
+        let succeeded = matches!(request.outcome, Some((kind, _)) if kind != ResultFormat::Failed);
+        let is_later = snapshot.is_none_or(|seen| seq_id > seen);
         let kind = OperationKind::from_name(&request.kind);
         let Some(kind) = kind.filter(|_| succeeded && is_later) else {
             return false;
@@ -209,14 +208,14 @@ impl Server {
     }
 
     /// Sends an operation whose turn has been, and lets the others wait for theirs.
-    fn queue_again(&self, id: &ModelId, next: i64, number: i64, job: Option<TrainJob>) {
+    fn queue_again(&self, id: &ModelId, next: i64, seq_id: i64, job: Option<TrainJob>) {
         let mut registry = self.registry();
         let Some(run) = registry.runs.get_mut(id) else {
             return;
         };
-        let ready = match number < next {
+        let ready = match seq_id < next {
             true => job.into_iter().collect(),
-            false => run.insert(number, job),
+            false => run.insert(seq_id, job),
         };
         let Some(base) = self.bases().get(&run.record.base_model) else {
             return;
@@ -229,39 +228,45 @@ impl Server {
     /// Recovers a request that is not a run's.
     fn recover_request(&self, request: LoadedRequest) {
         let sampler = SamplingSessionId::new(request.subject.as_str());
-        let number = request.number.map(i64::cast_unsigned);
-        let feed = number.map(|number| Feed::of_request(&sampler, number));
+        let seq_id = request.seq_id.map(i64::cast_unsigned);
+        let feed = seq_id.map(|seq_id| CompletionFeed::of_request(&sampler, seq_id));
         let promised = Promised {
             id: request.id.clone(),
             digest: request.digest,
         };
         {
             let mut registry = self.registry();
-            if let (Some(sampler), Some(number)) = (registry.samplers.get_mut(&sampler), number) {
-                sampler.requests.insert(number, promised);
-            } else if let (Some(session), Some(number)) = (
+            if let (Some(sampler), Some(seq_id)) = (registry.samplers.get_mut(&sampler), seq_id) {
+                sampler.requests.insert(seq_id, promised);
+            } else if let (Some(session), Some(seq_id)) = (
                 registry.sessions.get_mut(&request.subject.as_str().into()),
-                number,
+                seq_id,
             ) {
-                session.losses.insert(number, promised);
+                session.losses.insert(seq_id, promised);
             }
         }
-        let Some(answer) = self.promise_again(&request, feed) else {
+        let Some(responder) = self.promise_again(&request, feed) else {
             return;
         };
         if request.kind != SAMPLE {
-            answer.finish(Outcome::server_error("a request of an unexpected kind"));
+            responder.finish(OperationResult::server_error(
+                "a request of an unexpected kind",
+            ));
             return;
         }
         let sample = self.body_of(&request).and_then(|body| read_json(&body));
         match sample {
-            Ok(sample) => self.sample_again(request.owner, sample, request.seed, answer),
-            Err(refusal) => answer.finish(Outcome::user_error(refusal.detail())),
+            Ok(sample) => self.sample_again(request.owner, sample, request.seed, responder),
+            Err(refusal) => responder.finish(OperationResult::user_error(refusal.detail())),
         }
     }
 
     /// Makes room for a result again. Returns who has to bring it, if it is not there yet.
-    fn promise_again(&self, request: &LoadedRequest, feed: Option<Feed>) -> Option<Answer> {
+    fn promise_again(
+        &self,
+        request: &LoadedRequest,
+        feed: Option<CompletionFeed>,
+    ) -> Option<Responder> {
         let results = &self.shared().results;
         let (id, owner) = (request.id.clone(), request.owner);
         match request.outcome {

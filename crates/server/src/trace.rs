@@ -14,7 +14,7 @@ pub(crate) struct Span {
     pub(crate) kind: String,
     /// The run or sampler.
     pub(crate) subject: String,
-    pub(crate) number: Option<i64>,
+    pub(crate) seq_id: Option<i64>,
     /// What its result is.
     pub(crate) outcome: String,
     pub(crate) accepted: i64,
@@ -53,10 +53,10 @@ pub(crate) fn encode(spans: &[Span]) -> Vec<u8> {
             begin(&mut trace, track, span.accepted, "queued", &[]);
             end(&mut trace, track, span.started);
         }
-        let number = span.number.map(|number| number.to_string());
+        let seq_id = span.seq_id.map(|seq_id| seq_id.to_string());
         let notes = [
             ("request_id", Some(span.request.as_str())),
-            ("seq_id", number.as_deref()),
+            ("seq_id", seq_id.as_deref()),
             ("outcome", Some(span.outcome.as_str())),
         ];
         begin(&mut trace, track, span.started, &span.kind, &notes);
@@ -136,7 +136,7 @@ mod tests {
             request: "1-2-a".to_owned(),
             kind: "sample".to_owned(),
             subject: subject.to_owned(),
-            number: Some(7),
+            seq_id: Some(7),
             outcome: "sample".to_owned(),
             accepted,
             started,

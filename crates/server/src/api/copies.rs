@@ -17,7 +17,7 @@ use crate::accept::{AcceptOnce, Claimed, digest};
 use crate::auth::Owner;
 use crate::error::ApiError;
 use crate::extract::{Caller, Decoded};
-use crate::record::{RunRecord, SessionRecord};
+use crate::registry::records::{RunRecord, SessionRecord};
 use crate::registry::{Registry, Run, Session};
 use crate::store::Change;
 

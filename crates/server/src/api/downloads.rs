@@ -22,7 +22,7 @@ use crate::Server;
 use crate::auth::Owner;
 use crate::error::ApiError;
 use crate::extract::{Caller, InPath};
-use crate::record::SavedCheckpoint;
+use crate::registry::records::SavedCheckpoint;
 use crate::store::files::remove;
 
 /// How long a link lasts.

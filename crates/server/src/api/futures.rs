@@ -19,9 +19,8 @@ use crate::Server;
 use crate::auth::Owner;
 use crate::error::ApiError;
 use crate::extract::{Caller, Decoded};
-use crate::feed::Feed;
-use crate::outcome::{Outcome, OutcomeKind};
-use crate::results::Lookup;
+use crate::results::completion_feed::CompletionFeed;
+use crate::results::{Lookup, OperationResult, ResultFormat};
 use crate::worker::Command;
 
 pub(crate) async fn retrieve(
@@ -104,7 +103,7 @@ impl Server {
         };
         let results = &self.shared().results;
         results.release(owner, &request.retrieved_request_ids);
-        let feed = Feed {
+        let feed = CompletionFeed {
             sampler: sampling_session_id,
             clone: cloned_sampler_id,
         };
@@ -112,15 +111,16 @@ impl Server {
             news = results.feeds.after(&feed, request.prev_cursor, timeout) => news,
             () = self.closing() => (Vec::new(), request.prev_cursor),
         };
-        let completion = |completion: crate::feed::Completion| match completion.size {
-            Some(size) => Completion::Finished {
-                request_id: completion.request_id,
-                response_payload_uncompressed_size: Some(size),
-            },
-            None => Completion::Failed {
-                request_id: completion.request_id,
-            },
-        };
+        let completion =
+            |completion: crate::results::completion_feed::Completion| match completion.size {
+                Some(size) => Completion::Finished {
+                    request_id: completion.request_id,
+                    response_payload_uncompressed_size: Some(size),
+                },
+                None => Completion::Failed {
+                    request_id: completion.request_id,
+                },
+            };
         Ok(RetrieveFuturesResponse {
             completions: completions.into_iter().map(completion).collect(),
             cursor,
@@ -146,9 +146,9 @@ fn takes_messages(headers: &HeaderMap) -> bool {
     accepts.any(|value| value.contains(names::PROTOBUF))
 }
 
-fn encode(outcome: Outcome, as_message: bool) -> Result<Response, ApiError> {
+fn encode(outcome: OperationResult, as_message: bool) -> Result<Response, ApiError> {
     match outcome.kind {
-        OutcomeKind::Pass | OutcomeKind::Sample if as_message => {
+        ResultFormat::Pass | ResultFormat::Sample if as_message => {
             let content_type = [(header::CONTENT_TYPE, names::PROTOBUF)];
             Ok((content_type, outcome.bytes).into_response())
         }

@@ -32,7 +32,7 @@ use crate::auth::Owner;
 use crate::checkpoints::{NewCheckpoint, SaveError, check_name};
 use crate::error::{ApiError, chain};
 use crate::extract::{Caller, Parameters};
-use crate::record::{RunRecord, SavedCheckpoint, SessionRecord};
+use crate::registry::records::{RunRecord, SavedCheckpoint, SessionRecord};
 use crate::registry::{Registry, Run, Session};
 use crate::state::Base;
 use crate::store::Change;

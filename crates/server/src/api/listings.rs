@@ -13,7 +13,7 @@ use crate::Server;
 use crate::auth::Owner;
 use crate::error::ApiError;
 use crate::extract::{Caller, InPath, Parameters};
-use crate::record::RunRecord;
+use crate::registry::records::RunRecord;
 
 /// Cuts a page out of a list. Owners see nothing of each other in a list, so that both access scopes
 /// are the same.

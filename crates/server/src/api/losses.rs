@@ -17,9 +17,8 @@ use crate::custom_loss::CustomLoss;
 use crate::error::ApiError;
 use crate::extract::{Caller, Json};
 use crate::lock::lock;
-use crate::outcome::Outcome;
 use crate::registry::Registry;
-use crate::results::Answer;
+use crate::results::{OperationResult, Responder};
 use crate::store::Change;
 use crate::uploaded_losses::{LossRecord, UploadedLoss};
 
@@ -71,8 +70,8 @@ struct ClaimedLoss {
     uploaded: UploadedLoss,
     loss_id: LossId,
     seq_id: u64,
-    answer: Answer,
-    outcome: Outcome,
+    responder: Responder,
+    outcome: OperationResult,
 }
 
 impl AcceptOnce for UploadLoss {
@@ -108,17 +107,17 @@ impl AcceptOnce for UploadLoss {
         let (owner, loss) = (submission.owner, Arc::new(loss?));
         let (session, seq_id) = (request.session_id.clone(), request.custom_loss_seq_id);
         let loss_id = LossId::new(format!("{session}:loss:{seq_id}"));
-        let answer = server.shared().results.promise(owner, None);
+        let responder = server.shared().results.promise(owner, None);
         let losses = &mut registry.session(owner, &session)?.losses;
-        losses.insert(seq_id, submission.promised(&answer));
-        let outcome = Outcome::body(&CreateCustomLossResult {
+        losses.insert(seq_id, submission.promised(&responder));
+        let outcome = OperationResult::body(&CreateCustomLossResult {
             loss_id: loss_id.clone(),
         });
         let record = LossRecord { owner, request };
         let record = serde_json::to_string(&record).expect("graphs have text keys");
         let id = loss_id.to_string();
         let also = vec![Change::Loss { id, record }];
-        let change = submission.journal(&answer, Some(outcome.clone()), also);
+        let change = submission.journal(&responder, Some(outcome.clone()), also);
         let claimed = ClaimedLoss {
             uploaded: UploadedLoss {
                 owner,
@@ -127,7 +126,7 @@ impl AcceptOnce for UploadLoss {
             },
             loss_id,
             seq_id,
-            answer,
+            responder,
             outcome,
         };
         Ok((change, claimed))
@@ -138,7 +137,7 @@ impl Claimed for ClaimedLoss {
     type Reply = Promise;
 
     fn commit(self, server: &Server, registry: &mut Registry) -> Result<Promise, ApiError> {
-        let promise = promise(self.answer.id().clone());
+        let promise = promise(self.responder.id().clone());
         let UploadedLoss { owner, session, .. } = &self.uploaded;
         match registry.session(*owner, session) {
             Ok(session) if session.is_open() => {
@@ -150,12 +149,12 @@ impl Claimed for ClaimedLoss {
                 server.shared().store.note(gone);
             }
         }
-        self.answer.show_stored(self.outcome);
+        self.responder.show_stored(self.outcome);
         Ok(promise)
     }
 
     fn roll_back(self, server: &Server, registry: &mut Registry) {
-        server.shared().results.withdraw(self.answer.id());
+        server.shared().results.withdraw(self.responder.id());
         let UploadedLoss { owner, session, .. } = &self.uploaded;
         if let Ok(session) = registry.session(*owner, session) {
             session.losses.remove(&self.seq_id);

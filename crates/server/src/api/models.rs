@@ -19,9 +19,9 @@ use crate::error::ApiError;
 use crate::extract::{Caller, Decoded, Json};
 use crate::operations::OperationKind;
 use crate::operations::create_model::CREATE_MODEL;
+use crate::operations::queue::{ClaimedOperation, promise};
 use crate::operations::unload_model::UNLOAD_MODEL;
-use crate::queue::{ClaimedOperation, promise};
-use crate::record::RunRecord;
+use crate::registry::records::RunRecord;
 use crate::registry::{Registry, Run};
 use crate::store::Change;
 use crate::worker::Operation;
@@ -177,7 +177,7 @@ impl AcceptOnce for CreateRun {
         } = self;
         let owner = submission.owner;
         let permit = server.base(&new.base_model)?.operation_permit()?;
-        let answer = server.shared().results.promise(owner, None);
+        let responder = server.shared().results.promise(owner, None);
         let record = RunRecord {
             id: model_id.clone(),
             owner,
@@ -191,16 +191,16 @@ impl AcceptOnce for CreateRun {
         };
         let mut run = Run::new(record.clone(), 0);
         run.last_request = submission.accepted;
-        run.promise(0, submission.promised(&answer));
+        run.promise(0, submission.promised(&responder));
         registry.runs.insert(model_id.clone(), run);
         let is_new = true;
         let also = vec![Change::Run { record, is_new }];
-        let change = submission.journal(&answer, None, also);
+        let change = submission.journal(&responder, None, also);
         let claimed = ClaimedOperation {
             submission,
             model_id,
             seq_id: 0,
-            answer,
+            responder,
             operation: Ok(new.operation),
             permit: Some(permit),
         };
@@ -216,7 +216,7 @@ impl Claimed for ClaimedRun {
     }
 
     fn roll_back(self, server: &Server, registry: &mut Registry) {
-        server.shared().results.withdraw(self.0.answer.id());
+        server.shared().results.withdraw(self.0.responder.id());
         registry.runs.remove(&self.0.model_id);
     }
 }

@@ -29,12 +29,11 @@ use crate::auth::Owner;
 use crate::body::read_json;
 use crate::error::ApiError;
 use crate::extract::{Caller, Decoded, InPath, Json};
-use crate::feed::Feed;
 use crate::operations::SAMPLE;
-use crate::outcome::Outcome;
-use crate::record::SamplerRecord;
+use crate::registry::records::SamplerRecord;
 use crate::registry::{Registry, Sampler};
-use crate::results::Answer;
+use crate::results::completion_feed::CompletionFeed;
+use crate::results::{OperationResult, Responder};
 use crate::state::Base;
 use crate::store::Change;
 use crate::worker::{Command, SampleJob};
@@ -232,18 +231,18 @@ impl Server {
         owner: Owner,
         weights: Weights,
         request: backend::SampleRequest,
-        answer: Answer,
+        responder: Responder,
         permit: Option<OwnedSemaphorePermit>,
     ) {
         let adapter = weights.adapter.as_deref();
         let streams = &self.shared().token_streams;
-        let tokens = streams.open(answer.id(), weights.sampler.as_ref());
+        let tokens = streams.open(responder.id(), weights.sampler.as_ref());
         weights.base.send(Command::Sample(SampleJob {
             owner,
             session: weights.session,
             adapter: adapter.map(|folder| self.shared().checkpoints.folder(folder)),
             request,
-            answer,
+            responder,
             permit,
             tokens,
         }));
@@ -255,15 +254,15 @@ impl Server {
         owner: Owner,
         request: SampleRequest,
         seed: u64,
-        answer: Answer,
+        responder: Responder,
     ) {
         let weights = self.weights_for(&mut self.registry(), owner, &request);
         let request = weights.and_then(|weights| Ok((weights, read_request(request, seed)?)));
         match request {
             Ok((weights, request)) => {
-                self.send_sample(owner, weights, request, answer, None);
+                self.send_sample(owner, weights, request, responder, None);
             }
-            Err(refusal) => answer.finish(Outcome::user_error(refusal.detail())),
+            Err(refusal) => responder.finish(OperationResult::user_error(refusal.detail())),
         }
     }
 }
@@ -333,7 +332,7 @@ struct NewSample {
 struct ClaimedSample {
     owner: Owner,
     key: Option<(SamplingSessionId, u64)>,
-    answer: Answer,
+    responder: Responder,
     weights: Weights,
     request: backend::SampleRequest,
     permit: OwnedSemaphorePermit,
@@ -374,17 +373,17 @@ impl AcceptOnce for NewSample {
         let request = read_request(request, submission.seed)?;
         let permit = weights.base.sample_permit()?;
         let feed = key.as_ref();
-        let feed = feed.map(|(sampler, seq_id)| Feed::of_request(sampler, *seq_id));
-        let answer = server.shared().results.promise(owner, feed);
+        let feed = feed.map(|(sampler, seq_id)| CompletionFeed::of_request(sampler, *seq_id));
+        let responder = server.shared().results.promise(owner, feed);
         if let Some((sampler, seq_id)) = &key {
             let requests = &mut registry.sampler(owner, sampler)?.requests;
-            requests.insert(*seq_id, submission.promised(&answer));
+            requests.insert(*seq_id, submission.promised(&responder));
         }
-        let change = submission.journal(&answer, None, Vec::new());
+        let change = submission.journal(&responder, None, Vec::new());
         let claimed = ClaimedSample {
             owner,
             key,
-            answer,
+            responder,
             weights,
             request,
             permit,
@@ -397,14 +396,20 @@ impl Claimed for ClaimedSample {
     type Reply = Promise;
 
     fn commit(self, server: &Server, _: &mut Registry) -> Result<Promise, ApiError> {
-        let promise = promise(self.answer.id().clone(), self.request.num_samples);
+        let promise = promise(self.responder.id().clone(), self.request.num_samples);
         let permit = Some(self.permit);
-        server.send_sample(self.owner, self.weights, self.request, self.answer, permit);
+        server.send_sample(
+            self.owner,
+            self.weights,
+            self.request,
+            self.responder,
+            permit,
+        );
         Ok(promise)
     }
 
     fn roll_back(self, server: &Server, registry: &mut Registry) {
-        server.shared().results.withdraw(self.answer.id());
+        server.shared().results.withdraw(self.responder.id());
         if let Some((sampler, seq_id)) = &self.key
             && let Ok(sampler) = registry.sampler(self.owner, sampler)
         {

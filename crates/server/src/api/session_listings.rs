@@ -20,7 +20,7 @@ use crate::Server;
 use crate::auth::Owner;
 use crate::error::ApiError;
 use crate::extract::{Caller, Decoded, InPath, Parameters};
-use crate::record::SessionRecord;
+use crate::registry::records::SessionRecord;
 
 pub(crate) async fn list(
     State(server): State<Server>,

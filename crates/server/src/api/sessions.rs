@@ -15,8 +15,8 @@ use crate::Server;
 use crate::auth::Owner;
 use crate::error::ApiError;
 use crate::extract::{Caller, Decoded, InPath};
-use crate::record::SessionRecord;
 use crate::registry::Session;
+use crate::registry::records::SessionRecord;
 use crate::store::Change;
 use crate::worker::Command;
 

@@ -1,6 +1,6 @@
 //! Passes and optimizer steps.
 //!
-//! What is wrong with their data is their result, not a refusal: see [`queue`](crate::queue). What they
+//! What is wrong with their data is their result, not a refusal: see [`queue`](crate::operations::queue). What they
 //! are is in [`operations`](crate::operations).
 
 use axum::extract::State;

@@ -23,7 +23,7 @@ use crate::operations::load_weights::{self, LOAD_WEIGHTS};
 use crate::operations::save_weights::{
     SAVE_WEIGHTS, SAVE_WEIGHTS_EXTERNAL, SAVE_WEIGHTS_FOR_SAMPLER,
 };
-use crate::record::SavedCheckpoint;
+use crate::registry::records::SavedCheckpoint;
 use crate::worker::Operation;
 
 pub(crate) async fn save(

@@ -4,12 +4,14 @@
 //! is journaled as it was sent and read again after a restart, by the same code. What comes of it is
 //! an [`Operation`](crate::worker::Operation), which the worker executes.
 //!
-//! What is wrong with the data of an operation is its result, not a refusal: see [`queue`](crate::queue).
+//! What is wrong with the data of an operation is its result, not a refusal: see [`queue`](crate::operations::queue).
 
 pub(crate) mod create_model;
 pub(crate) mod forward_backward;
 pub(crate) mod load_weights;
 pub(crate) mod optim_step;
+pub(crate) mod order;
+pub(crate) mod queue;
 pub(crate) mod save_weights;
 pub(crate) mod unload_model;
 

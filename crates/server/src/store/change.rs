@@ -12,8 +12,8 @@ use tinkrs_types::{ModelId, RequestId, SamplingSessionId, SessionId, TinkerPath}
 use super::files::Files;
 use super::tables::{audit, records, requests, runs, spans, usage};
 use crate::auth::Owner;
-use crate::outcome::Outcome;
-use crate::record::{RunRecord, SamplerRecord, SavedCheckpoint, SessionRecord};
+use crate::registry::records::{RunRecord, SamplerRecord, SavedCheckpoint, SessionRecord};
+use crate::results::OperationResult;
 
 /// One change. Those of a batch are committed together.
 #[derive(Debug)]
@@ -24,14 +24,14 @@ pub(crate) enum Change {
     Together(Vec<Self>),
     /// A session is as described.
     Session(SessionRecord),
-    /// A run is as described. A new one waits for number 0, its creation.
+    /// A run is as described. A new one waits for sequence id 0, its creation.
     Run { record: RunRecord, is_new: bool },
     /// A run's weights, journal and snapshots are not needed any more.
     RunClosed(RunRecord),
-    /// A run has given up on the numbers before this one.
+    /// A run has given up on the sequence ids before this one.
     Abandoned { run: ModelId, next: i64 },
     /// A run's state after an operation is in a file.
-    Snapshot { run: ModelId, number: i64 },
+    Snapshot { run: ModelId, seq_id: i64 },
     /// A sampling session is as described.
     Sampler(SamplerRecord),
     /// A sampling session and its own folder are gone.
@@ -68,14 +68,14 @@ pub(crate) struct NewRequest {
     pub(crate) kind: &'static str,
     /// The run, sampler or session that it belongs to.
     pub(crate) subject: String,
-    pub(crate) number: Option<i64>,
+    pub(crate) seq_id: Option<i64>,
     pub(crate) digest: Digest,
     /// What it has to draw by chance is drawn from this.
     pub(crate) seed: u64,
     pub(crate) accepted: Timestamp,
     pub(crate) body: Bytes,
     /// The failure of a request that cannot run.
-    pub(crate) outcome: Option<Outcome>,
+    pub(crate) outcome: Option<OperationResult>,
     /// What comes into being with it.
     pub(crate) also: Vec<Change>,
 }
@@ -86,8 +86,8 @@ pub(crate) type Digest = [u8; 32];
 /// How a request ended, with all that has to become true at the same moment.
 #[derive(Debug)]
 pub(crate) struct Ending {
-    pub(crate) outcome: Outcome,
-    /// The run that it was an operation of, and the operation's number.
+    pub(crate) outcome: OperationResult,
+    /// The run that it was an operation of, and the operation's sequence id.
     pub(crate) of_run: Option<(ModelId, i64)>,
     /// Whether the run's snapshot was taken right after it.
     pub(crate) with_snapshot: bool,
@@ -98,8 +98,8 @@ pub(crate) struct Ending {
     pub(crate) begun: Option<(SessionId, Timestamp)>,
 }
 
-impl From<Outcome> for Ending {
-    fn from(outcome: Outcome) -> Self {
+impl From<OperationResult> for Ending {
+    fn from(outcome: OperationResult) -> Self {
         Self {
             outcome,
             of_run: None,
@@ -221,7 +221,7 @@ pub(super) fn apply(
             unneeded.push(files.snapshots(&record.id));
         }
         Change::Abandoned { run, next } => runs::advance(on, run, *next)?,
-        Change::Snapshot { run, number } => snapshot(on, files, run, *number, unneeded)?,
+        Change::Snapshot { run, seq_id } => snapshot(on, files, run, *seq_id, unneeded)?,
         Change::Sampler(record) => records::SAMPLERS.put(on, record.id.as_str(), record)?,
         Change::SamplerGone(id) => records::SAMPLERS.remove(on, id.as_str())?,
         Change::Checkpoint { saved, replaced } => {
@@ -282,10 +282,10 @@ fn end(
         apply(change, on, files, unneeded)?;
     }
     match &ending.of_run {
-        Some((run, number)) => {
-            runs::advance(on, run, number.saturating_add(1))?;
+        Some((run, seq_id)) => {
+            runs::advance(on, run, seq_id.saturating_add(1))?;
             if ending.with_snapshot {
-                snapshot(on, files, run, *number, unneeded)?;
+                snapshot(on, files, run, *seq_id, unneeded)?;
             }
         }
         // Only a run's operations are ever repeated after they have ended.
@@ -306,7 +306,7 @@ fn end(
 
 fn store_outcome(
     id: &RequestId,
-    outcome: &Outcome,
+    outcome: &OperationResult,
     on: &Transaction<'_>,
     files: &Files,
 ) -> Result<(), ApplyError> {
@@ -320,20 +320,20 @@ fn snapshot(
     on: &Transaction<'_>,
     files: &Files,
     run: &ModelId,
-    number: i64,
+    seq_id: i64,
     unneeded: &mut Vec<PathBuf>,
 ) -> Result<(), ApplyError> {
     let old = runs::snapshot(on, run)?;
-    if old.is_some_and(|old| old > number) {
+    if old.is_some_and(|old| old > seq_id) {
         // It took longer to write than one that was begun later.
-        unneeded.push(files.snapshot(run, number));
+        unneeded.push(files.snapshot(run, seq_id));
         return Ok(());
     }
-    if let Some(old) = old.filter(|old| *old != number) {
+    if let Some(old) = old.filter(|old| *old != seq_id) {
         unneeded.push(files.snapshot(run, old));
     }
-    runs::set_snapshot(on, run, Some(number))?;
-    drop_bodies(on, files, run, number, unneeded)
+    runs::set_snapshot(on, run, Some(seq_id))?;
+    drop_bodies(on, files, run, seq_id, unneeded)
 }
 
 fn drop_bodies(

@@ -56,8 +56,8 @@ impl Files {
         self.root.join("snapshots").join(file_name(run.as_str()))
     }
 
-    pub(crate) fn snapshot(&self, run: &ModelId, number: i64) -> PathBuf {
-        self.snapshots(run).join(format!("{number}.safetensors"))
+    pub(crate) fn snapshot(&self, run: &ModelId, seq_id: i64) -> PathBuf {
+        self.snapshots(run).join(format!("{seq_id}.safetensors"))
     }
 
     /// Writes a whole file. What a full disk cuts off does not stay behind.

@@ -10,7 +10,7 @@ use super::files::{Files, remove};
 use super::tables::records;
 use super::tables::requests::{self, LoadedRequest};
 use super::tables::runs::{self, LoadedRun};
-use crate::record::{SamplerRecord, SavedCheckpoint, SessionRecord};
+use crate::registry::records::{SamplerRecord, SavedCheckpoint, SessionRecord};
 
 /// All that a data folder holds.
 #[derive(Debug, Default)]
@@ -57,8 +57,8 @@ pub(super) fn remove_orphans(files: &Files, loaded: &Loaded) {
         }
     }
     for run in &loaded.runs {
-        if let Some(number) = run.snapshot {
-            known.insert(files.snapshot(&run.record.id, number));
+        if let Some(seq_id) = run.snapshot {
+            known.insert(files.snapshot(&run.record.id, seq_id));
         }
     }
     let root = files.root();

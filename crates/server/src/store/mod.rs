@@ -37,7 +37,7 @@ pub(crate) use tables::runs::LoadedRun;
 pub(crate) use tables::usage::UsageRow;
 
 use crate::lock::lock;
-use writer::{Message, Told};
+use writer::{Message, OnWritten};
 
 /// Why a data folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -122,7 +122,7 @@ impl Store {
         change: Change,
         then: impl FnOnce(Result<(), WriteError>) + Send + 'static,
     ) {
-        self.post(change, Told::Waiting(Box::new(then)));
+        self.post(change, OnWritten::Waiting(Box::new(then)));
     }
 
     /// Sends a change that is tried until it succeeds. `tell` is called by the thread that writes:
@@ -133,7 +133,7 @@ impl Store {
         tell: impl FnMut(Result<(), WriteError>) + Send + 'static,
     ) {
         let (tell, has_failed) = (Box::new(tell), false);
-        self.post(change, Told::Kept { tell, has_failed });
+        self.post(change, OnWritten::Kept { tell, has_failed });
     }
 
     /// Sends a change that nobody waits for.
@@ -145,7 +145,7 @@ impl Store {
         });
     }
 
-    fn post(&self, change: Change, told: Told) {
+    fn post(&self, change: Change, told: OnWritten) {
         let message = Message { change, told };
         let unsent = match &*lock(&self.messages) {
             Some(messages) => messages.send(message).err().map(|error| error.0),

@@ -11,8 +11,8 @@ use super::tables::{records, requests, spans};
 use super::{AuditEntry, Store};
 use crate::auth::Owner;
 use crate::lock::lock;
-use crate::record::{SamplerRecord, SessionRecord};
 use crate::registry::Promised;
+use crate::registry::records::{SamplerRecord, SessionRecord};
 use crate::trace::Span;
 
 /// A run that is not in memory, with the requests that are still known, by their sequence ids.

@@ -8,16 +8,16 @@ use tinkrs_types::RequestId;
 
 use super::*;
 use crate::auth::Owner;
-use crate::outcome::{Outcome, OutcomeKind};
-use crate::record::RunRecord;
+use crate::registry::records::RunRecord;
+use crate::results::{OperationResult, ResultFormat};
 
-fn request(number: i64) -> Change {
+fn request(seq_id: i64) -> Change {
     Change::Request(Box::new(NewRequest {
-        id: id(number),
+        id: id(seq_id),
         owner: Owner::of_key(b"me"),
         kind: "optim_step",
         subject: RunRecord::example().id.to_string(),
-        number: Some(number),
+        seq_id: Some(seq_id),
         digest: [7; 32],
         seed: u64::MAX,
         accepted: Timestamp::now(),
@@ -27,19 +27,19 @@ fn request(number: i64) -> Change {
     }))
 }
 
-fn ended(number: i64, with_snapshot: bool) -> Change {
+fn ended(seq_id: i64, with_snapshot: bool) -> Change {
     Change::Ended {
-        id: id(number),
+        id: id(seq_id),
         ending: Box::new(Ending {
-            of_run: Some((RunRecord::example().id, number)),
+            of_run: Some((RunRecord::example().id, seq_id)),
             with_snapshot,
-            ..Outcome::json(&number).into()
+            ..OperationResult::json(&seq_id).into()
         }),
     }
 }
 
-fn id(number: i64) -> RequestId {
-    RequestId::new(format!("1-{number}"))
+fn id(seq_id: i64) -> RequestId {
+    RequestId::new(format!("1-{seq_id}"))
 }
 
 fn count(folder: &Path) -> usize {
@@ -54,8 +54,8 @@ fn requests_and_their_results_survive_and_a_snapshot_frees_their_bodies() {
     let record = RunRecord::example();
     let is_new = true;
     store.note(Change::Run { record, is_new });
-    for number in 1..=3 {
-        store.note(request(number));
+    for seq_id in 1..=3 {
+        store.note(request(seq_id));
     }
     store.note(ended(1, false));
     store.write_blocking(ended(2, false)).unwrap();
@@ -66,7 +66,7 @@ fn requests_and_their_results_survive_and_a_snapshot_frees_their_bodies() {
     assert_eq!(loaded.runs[0].next, 3);
     assert_eq!(loaded.runs[0].snapshot, None);
     let outcomes: Vec<_> = loaded.requests.iter().map(|r| r.outcome).collect();
-    let json = Some((OutcomeKind::Json, Some(1)));
+    let json = Some((ResultFormat::Json, Some(1)));
     assert_eq!(outcomes, [json, json, None]);
     assert_eq!(loaded.requests[0].seed, u64::MAX);
     assert_eq!(count(&root.path().join("bodies")), 3);
@@ -77,7 +77,7 @@ fn requests_and_their_results_survive_and_a_snapshot_frees_their_bodies() {
     std::fs::write(&snapshot, "state").unwrap();
     let change = Change::Snapshot {
         run: RunRecord::example().id,
-        number: 1,
+        seq_id: 1,
     };
     store.write_blocking(change).unwrap();
     assert!(!store.files().body(&id(1)).exists() && store.files().body(&id(2)).exists());
@@ -93,9 +93,9 @@ fn an_operation_whose_result_is_dropped_stays_until_a_snapshot_has_seen_it() {
     let (store, _) = Store::open(root.path()).unwrap();
     let (record, is_new) = (RunRecord::example(), true);
     store.note(Change::Run { record, is_new });
-    for number in 1..=2 {
-        store.note(request(number));
-        store.note(ended(number, false));
+    for seq_id in 1..=2 {
+        store.note(request(seq_id));
+        store.note(ended(seq_id, false));
     }
     let change = Change::ResultsGone(vec![id(1), id(2)]);
     store.write_blocking(change).unwrap();
@@ -104,10 +104,10 @@ fn an_operation_whose_result_is_dropped_stays_until_a_snapshot_has_seen_it() {
 
     let (store, loaded) = Store::open(root.path()).unwrap();
     let outcomes: Vec<_> = loaded.requests.iter().map(|r| r.outcome).collect();
-    assert_eq!(outcomes, [Some((OutcomeKind::Json, None)); 2]);
+    assert_eq!(outcomes, [Some((ResultFormat::Json, None)); 2]);
     assert!(loaded.requests.iter().all(|request| request.has_body));
-    let (run, number) = (RunRecord::example().id, 1);
-    let change = Change::Snapshot { run, number };
+    let (run, seq_id) = (RunRecord::example().id, 1);
+    let change = Change::Snapshot { run, seq_id };
     store.write_blocking(change).unwrap();
     drop(store);
 
@@ -146,10 +146,10 @@ fn an_older_snapshot_that_comes_late_changes_nothing() {
         record: RunRecord::example(),
         is_new,
     });
-    for number in [5, 4] {
+    for seq_id in [5, 4] {
         let run = RunRecord::example().id;
         store
-            .write_blocking(Change::Snapshot { run, number })
+            .write_blocking(Change::Snapshot { run, seq_id })
             .unwrap();
     }
     drop(store);
@@ -163,9 +163,9 @@ fn a_change_that_cannot_be_made_fails_alone() {
     let (store, _) = Store::open(root.path()).unwrap();
     let (results, outcomes) = channel();
     // The second is the same as the first, and an id is taken once.
-    for number in [1, 1, 2] {
+    for seq_id in [1, 1, 2] {
         let results = results.clone();
-        store.send(request(number), move |result| {
+        store.send(request(seq_id), move |result| {
             results.send(result.is_ok()).unwrap();
         });
     }
@@ -179,22 +179,22 @@ fn what_the_disk_refuses_is_kept_until_it_is_taken_and_nothing_overtakes_it() {
     let (store, _) = Store::open(root.path()).unwrap();
     let (record, is_new) = (RunRecord::example(), true);
     store.note(Change::Run { record, is_new });
-    for number in 1..=2 {
-        store.write_blocking(request(number)).unwrap();
+    for seq_id in 1..=2 {
+        store.write_blocking(request(seq_id)).unwrap();
     }
     // A disk that takes no more: results have no place.
     let results = root.path().join("results");
     std::fs::remove_dir(&results).unwrap();
     let (told, news) = channel();
-    for number in 1..=2 {
+    for seq_id in 1..=2 {
         let told = told.clone();
-        store.keep(ended(number, false), move |result| {
-            told.send((number, result.is_ok())).unwrap();
+        store.keep(ended(seq_id, false), move |result| {
+            told.send((seq_id, result.is_ok())).unwrap();
         });
     }
-    let (run, number) = (RunRecord::example().id, 2);
+    let (run, seq_id) = (RunRecord::example().id, 2);
     let record_id = run.clone();
-    store.note(Change::Snapshot { run, number });
+    store.note(Change::Snapshot { run, seq_id });
     assert_eq!(news.recv(), Ok((1, false)));
     assert_eq!(news.recv(), Ok((2, false)));
     let me = Owner::of_key(b"me");
@@ -272,11 +272,11 @@ fn a_folder_of_version_1_is_migrated_and_a_copy_of_its_database_stays() {
         assert_eq!(loaded.checkpoints.len(), 2);
         let run = &loaded.runs[0];
         assert_eq!((run.next, run.snapshot), (5, None));
-        let seq_ids: Vec<_> = loaded.requests.iter().filter_map(|r| r.number).collect();
+        let seq_ids: Vec<_> = loaded.requests.iter().filter_map(|r| r.seq_id).collect();
         assert_eq!(seq_ids, [0, 1, 2, 3, 4, 0, 5, 7]);
         let kinds: Vec<_> = loaded.requests.iter().map(|r| r.outcome).collect();
-        assert_eq!(kinds[1], Some((OutcomeKind::Pass, Some(81))));
-        assert_eq!(kinds[6], Some((OutcomeKind::Failed, Some(104))));
+        assert_eq!(kinds[1], Some((ResultFormat::Pass, Some(81))));
+        assert_eq!(kinds[6], Some((ResultFormat::Failed, Some(104))));
         assert_eq!(kinds[7], None, "it waits for seq_id 6");
         let owner = run.record.owner;
         let (_, promised) = store.run(&run.record.id).unwrap().unwrap();

@@ -26,11 +26,11 @@ const RETRY: Duration = Duration::from_millis(250);
 
 pub(super) struct Message {
     pub(super) change: Change,
-    pub(super) told: Told,
+    pub(super) told: OnWritten,
 }
 
 /// Who is told what became of a change. They are called by the thread, so they must be quick.
-pub(super) enum Told {
+pub(super) enum OnWritten {
     /// Waits for it, and takes back what depends on it if it fails.
     Waiting(Box<dyn FnOnce(Result<(), WriteError>) + Send>),
     /// Goes on without it: it is tried until it succeeds. Called for the first failure, if there is
@@ -44,20 +44,20 @@ pub(super) enum Told {
 impl Message {
     pub(super) fn succeed(self) {
         match self.told {
-            Told::Waiting(tell) => tell(Ok(())),
-            Told::Kept { mut tell, .. } => tell(Ok(())),
+            OnWritten::Waiting(tell) => tell(Ok(())),
+            OnWritten::Kept { mut tell, .. } => tell(Ok(())),
         }
     }
 
     pub(super) fn fail(mut self, error: &WriteError) {
         self.told.first_failure(error);
-        if let Told::Waiting(tell) = self.told {
+        if let OnWritten::Waiting(tell) = self.told {
             tell(Err(error.clone()));
         }
     }
 }
 
-impl Told {
+impl OnWritten {
     fn is_kept(&self) -> bool {
         matches!(self, Self::Kept { .. })
     }

@@ -10,13 +10,13 @@ use tinkrs_wire::op::save_weights::SaveWeightsResult;
 use tinkrs_wire::op::save_weights_for_sampler::SaveWeightsForSamplerResult;
 use tinkrs_wire::op::unload_model::UnloadModelResult;
 
-use super::failed::Failure;
 use super::operation::{Loss, Operation};
+use super::operation_error::OperationError;
 use super::snapshots;
 use super::training::{Done, Job, Training, Turn};
 use crate::checkpoints::{Checkpoints, NewCheckpoint};
-use crate::outcome::Outcome;
-use crate::record::SamplerRecord;
+use crate::registry::records::SamplerRecord;
+use crate::results::OperationResult;
 
 /// The file that holds everything a run needs to continue.
 pub(crate) const STATE_FILE: &str = "state.safetensors";
@@ -26,7 +26,11 @@ pub(crate) const STATE_FILE: &str = "state.safetensors";
 const SLICE_TOKENS: usize = 1024;
 
 impl Training {
-    pub(super) fn execute(&mut self, job: &Job, operation: Operation) -> Result<Turn, Failure> {
+    pub(super) fn execute(
+        &mut self,
+        job: &Job,
+        operation: Operation,
+    ) -> Result<Turn, OperationError> {
         let done = match operation {
             Operation::Create(config) => self.create(job, &config)?,
             Operation::CreateFrom { path, optimizer } => self.load(job, &path, optimizer)?,
@@ -61,34 +65,34 @@ impl Training {
         Ok(done.into())
     }
 
-    fn run(&mut self, id: &ModelId) -> Result<&mut dyn TrainingRun, Failure> {
+    fn run(&mut self, id: &ModelId) -> Result<&mut dyn TrainingRun, OperationError> {
         match self.runs.get_mut(id) {
             Some(run) => Ok(&mut **run),
-            None => Err(Failure::NoModel(id.clone())),
+            None => Err(OperationError::NoModel(id.clone())),
         }
     }
 
-    fn create(&mut self, job: &Job, config: &LoraConfig) -> Result<Done, Failure> {
+    fn create(&mut self, job: &Job, config: &LoraConfig) -> Result<Done, OperationError> {
         let run = self.backend.create(config)?;
         let model_id = job.model_id.clone();
         self.runs.insert(model_id.clone(), run);
-        Ok(Outcome::body(&CreateModelResult { model_id }).into())
+        Ok(OperationResult::body(&CreateModelResult { model_id }).into())
     }
 
     /// Computes a slice of a pass.
-    pub(super) fn advance_pass(mut pass: Box<dyn Pass>) -> Result<Turn, Failure> {
+    pub(super) fn advance_pass(mut pass: Box<dyn Pass>) -> Result<Turn, OperationError> {
         Ok(match pass.advance(SLICE_TOKENS)? {
             PassProgress::Continue => Turn::Continue(pass),
-            PassProgress::Done(output) => Done::from(Outcome::pass(output)).into(),
+            PassProgress::Done(output) => Done::from(OperationResult::pass(output)).into(),
         })
     }
 
-    fn optim_step(&mut self, job: &Job, params: &AdamParams) -> Result<Done, Failure> {
+    fn optim_step(&mut self, job: &Job, params: &AdamParams) -> Result<Done, OperationError> {
         let output = self.run(&job.model_id)?.optim_step(params)?;
-        Ok(Outcome::json(&output).into())
+        Ok(OperationResult::json(&output).into())
     }
 
-    fn save_weights(&self, job: &Job, new: NewCheckpoint) -> Result<Done, Failure> {
+    fn save_weights(&self, job: &Job, new: NewCheckpoint) -> Result<Done, OperationError> {
         let run = self.saved_run(job)?;
         let saved = self.shared.checkpoints.fill(new, |folder| {
             run.state().write(&folder.join(STATE_FILE))?;
@@ -97,11 +101,11 @@ impl Training {
         let path = saved.path().clone();
         Ok(Done {
             saved: Some(saved),
-            ..Outcome::body(&SaveWeightsResult { path }).into()
+            ..OperationResult::body(&SaveWeightsResult { path }).into()
         })
     }
 
-    fn save_named_sampler(&self, job: &Job, new: NewCheckpoint) -> Result<Done, Failure> {
+    fn save_named_sampler(&self, job: &Job, new: NewCheckpoint) -> Result<Done, OperationError> {
         let run = self.saved_run(job)?;
         let checkpoints = &self.shared.checkpoints;
         let saved = checkpoints.fill(new, |folder| run.save_adapter(folder, &self.base_model))?;
@@ -112,33 +116,33 @@ impl Training {
         Ok(Done {
             adapter: Some((checkpoints.folder(&saved.folder), run.adapter())),
             saved: Some(saved),
-            ..Outcome::body(&result).into()
+            ..OperationResult::body(&result).into()
         })
     }
 
-    fn save_external(&self, job: &Job, new: NewCheckpoint) -> Result<Done, Failure> {
+    fn save_external(&self, job: &Job, new: NewCheckpoint) -> Result<Done, OperationError> {
         let run = self.saved_run(job)?;
         let checkpoints = &self.shared.checkpoints;
         let saved = checkpoints.fill(new, |folder| run.save_adapter(folder, &self.base_model))?;
         let result = ExternalSave::new(saved.path().clone(), saved.checkpoint.size_bytes);
         Ok(Done {
             saved: Some(saved),
-            ..Outcome::json(&result).into()
+            ..OperationResult::json(&result).into()
         })
     }
 
-    fn save_sampler(&self, job: &Job, id: SamplingSessionId) -> Result<Done, Failure> {
+    fn save_sampler(&self, job: &Job, id: SamplingSessionId) -> Result<Done, OperationError> {
         let run = self.saved_run(job)?;
         let mut registry = self.shared.registry();
         if registry.samplers.contains_key(&id) {
-            return Err(Failure::SamplerExists(id));
+            return Err(OperationError::SamplerExists(id));
         }
         let session = registry
             .run(job.owner, &job.model_id)
             .map(|run| run.record.session.clone());
         drop(registry);
         let Ok(session) = session else {
-            return Err(Failure::NoModel(job.model_id.clone()));
+            return Err(OperationError::NoModel(job.model_id.clone()));
         };
         let checkpoints = &self.shared.checkpoints;
         let folder = Checkpoints::sampler_folder(id.as_str());
@@ -158,36 +162,41 @@ impl Training {
                 path: None,
                 clones: 0,
             }),
-            ..Outcome::body(&result).into()
+            ..OperationResult::body(&result).into()
         })
     }
 
     /// Returns a run that is to be saved.
-    fn saved_run(&self, job: &Job) -> Result<&dyn TrainingRun, Failure> {
+    fn saved_run(&self, job: &Job) -> Result<&dyn TrainingRun, OperationError> {
         match self.runs.get(&job.model_id) {
             Some(run) => Ok(&**run),
-            None => Err(Failure::NoModel(job.model_id.clone())),
+            None => Err(OperationError::NoModel(job.model_id.clone())),
         }
     }
 
-    fn unload(&mut self, job: &Job) -> Result<Done, Failure> {
+    fn unload(&mut self, job: &Job) -> Result<Done, OperationError> {
         let model_id = job.model_id.clone();
         if self.runs.remove(&model_id).is_none() {
-            return Err(Failure::NoModel(model_id));
+            return Err(OperationError::NoModel(model_id));
         }
         Ok(Done {
             closes_run: true,
-            ..Outcome::body(&UnloadModelResult { model_id }).into()
+            ..OperationResult::body(&UnloadModelResult { model_id }).into()
         })
     }
 
     /// Makes a run what a checkpoint is, also where an imported one has a scale or layers of its own.
     /// The checkpoint may be deleted later, so from here on the run can only be repeated with a
     /// snapshot.
-    fn load(&mut self, job: &Job, path: &TinkerPath, optimizer: bool) -> Result<Done, Failure> {
+    fn load(
+        &mut self,
+        job: &Job,
+        path: &TinkerPath,
+        optimizer: bool,
+    ) -> Result<Done, OperationError> {
         let (id, owner) = (&job.model_id, job.owner);
         let saved = self.shared.checkpoints.find(owner, path);
-        let saved = saved.ok_or_else(|| Failure::NoCheckpoint(path.clone()))?;
+        let saved = saved.ok_or_else(|| OperationError::NoCheckpoint(path.clone()))?;
         let ours = {
             let registry = self.shared.registry();
             let run = registry.runs.get(id);
@@ -196,7 +205,7 @@ impl Training {
         let theirs = shape(&saved.info);
         if let Some(ours) = ours.filter(|ours| *ours != theirs) {
             let path = path.clone();
-            return Err(Failure::OtherShape { path, theirs, ours });
+            return Err(OperationError::OtherShape { path, theirs, ours });
         }
         let folder = self.shared.checkpoints.folder(&saved.folder);
         let part = if optimizer {
@@ -206,9 +215,9 @@ impl Training {
         };
         let run = self.backend.restore(&folder.join(STATE_FILE), part)?;
         let files = self.shared.store.files();
-        snapshots::write(files, id, job.number, &*run.state())?;
+        snapshots::write(files, id, job.seq_id, &*run.state())?;
         self.runs.insert(id.clone(), run);
-        self.note_snapshot(id, job.number);
+        self.note_snapshot(id, job.seq_id);
         let store = &self.shared.store;
         store.remember_checkpoint(owner, "checkpoint_read", path);
         let result = LoadWeightsResult {
@@ -217,7 +226,7 @@ impl Training {
         };
         Ok(Done {
             with_snapshot: true,
-            ..Outcome::body(&result).into()
+            ..OperationResult::body(&result).into()
         })
     }
 }

@@ -8,12 +8,12 @@
 //! Training and sampling share the machine by time: after a slice of a pass, or another operation of
 //! training, samples advance for as long as that took, then it is training's turn again. Training
 //! operations run one after the other, in the order in which they arrive here, which for one model is the
-//! order of their sequence numbers.
+//! order of their sequence ids.
 
 mod adapters;
 mod execute;
-mod failed;
 mod operation;
+mod operation_error;
 mod sampling;
 mod snapshots;
 mod training;
@@ -33,8 +33,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::auth::Owner;
 use crate::error::chain;
-use crate::outcome::Outcome;
-use crate::results::Answer;
+use crate::results::{OperationResult, Responder};
 use crate::shared::Shared;
 use crate::watch::TokenSender;
 pub(crate) use execute::STATE_FILE;
@@ -46,7 +45,7 @@ pub(crate) enum Command {
     /// An operation of a training run.
     Train(TrainJob),
     /// A run goes on from a snapshot, or from nothing if that cannot be read.
-    Restore { model_id: ModelId, number: i64 },
+    Restore { model_id: ModelId, seq_id: i64 },
     /// A request for samples.
     Sample(SampleJob),
     /// Nobody waits for this request any more.
@@ -63,11 +62,11 @@ pub(crate) struct TrainJob {
     pub(crate) model_id: ModelId,
     pub(crate) owner: Owner,
     pub(crate) session: SessionId,
-    pub(crate) number: i64,
+    pub(crate) seq_id: i64,
     pub(crate) operation: Operation,
     /// `None` if the result was stored before: the operation is repeated for what it does to the
     /// run.
-    pub(crate) answer: Option<Answer>,
+    pub(crate) responder: Option<Responder>,
     pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -80,7 +79,7 @@ pub(crate) struct SampleJob {
     pub(crate) adapter: Option<PathBuf>,
     /// What to sample. Its `adapter` is filled in by the worker.
     pub(crate) request: SampleRequest,
-    pub(crate) answer: Answer,
+    pub(crate) responder: Responder,
     /// `None` for a request that was accepted before this process began.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
     /// Where the tokens go as they are drawn, for those who watch the request.
@@ -188,8 +187,8 @@ impl Worker {
         } else {
             match self.queue.pop_front() {
                 Some(Command::Train(job)) => self.training.begin(job),
-                Some(Command::Restore { model_id, number }) => {
-                    self.training.restore(model_id, number);
+                Some(Command::Restore { model_id, seq_id }) => {
+                    self.training.restore(model_id, seq_id);
                     None
                 }
                 Some(Command::Forget(session)) => {
@@ -209,12 +208,12 @@ impl Worker {
 }
 
 /// Turns an error of the backend into the result of an operation.
-fn failure(error: &tinkrs_backend::Error) -> Outcome {
+fn failure(error: &tinkrs_backend::Error) -> OperationResult {
     // Training diverges because of its data and settings, which are the client's.
     let category = if error.is_bad_request() || error.is_divergence() {
         ErrorCategory::User
     } else {
         ErrorCategory::Server
     };
-    Outcome::failed(chain(error), category)
+    OperationResult::failed(chain(error), category)
 }

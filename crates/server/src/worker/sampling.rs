@@ -15,8 +15,7 @@ use super::adapters::Adapters;
 use super::{SampleJob, failure};
 use crate::auth::Owner;
 use crate::metrics::{Family, Metrics};
-use crate::outcome::Outcome;
-use crate::results::Answer;
+use crate::results::{OperationResult, Responder};
 use crate::shared::Shared;
 use crate::store::{Ending, Usage, UsageKind, files};
 use crate::watch::TokenSender;
@@ -33,7 +32,7 @@ pub(super) struct Sampling {
 }
 
 struct Waiting {
-    answer: Answer,
+    responder: Responder,
     owner: Owner,
     session: Option<SessionId>,
     prompt_tokens: u64,
@@ -88,7 +87,7 @@ impl Sampling {
             session,
             adapter,
             mut request,
-            answer,
+            responder,
             permit,
             tokens,
         } = job;
@@ -105,7 +104,7 @@ impl Sampling {
         match ticket {
             Ok(ticket) => {
                 let waiting = Waiting {
-                    answer,
+                    responder,
                     owner,
                     session,
                     prompt_tokens,
@@ -117,18 +116,21 @@ impl Sampling {
             }
             Err(_) if adapter.is_some_and(|folder| !folder.exists()) => {
                 let why = "the checkpoint that is sampled from was deleted";
-                answer.finish(Outcome::user_error(why));
+                responder.finish(OperationResult::user_error(why));
             }
-            Err(error) => answer.finish(failure(&error)),
+            Err(error) => responder.finish(failure(&error)),
         }
     }
 
     pub(super) fn cancel(&mut self, owner: Owner, id: &RequestId) {
         let mut waiting = self.waiting.iter();
-        let found = waiting.find(|(_, w)| w.answer.id() == id && w.owner == owner);
+        let found = waiting.find(|(_, w)| w.responder.id() == id && w.owner == owner);
         if let Some(ticket) = found.map(|(ticket, _)| *ticket) {
             self.sampler.cancel(ticket);
-            self.finish(ticket, Outcome::user_error("the request was cancelled"));
+            self.finish(
+                ticket,
+                OperationResult::user_error("the request was cancelled"),
+            );
         }
     }
 
@@ -153,8 +155,8 @@ impl Sampling {
             self.sampler = self.backend.sampler(self.options.clone());
             self.adapters = Adapters::default();
             for (_, waiting) in self.waiting.drain() {
-                let outcome = Outcome::server_error("an internal error ended this sample");
-                waiting.answer.finish(outcome);
+                let outcome = OperationResult::server_error("an internal error ended this sample");
+                waiting.responder.finish(outcome);
             }
             return;
         };
@@ -210,10 +212,10 @@ impl Sampling {
             tokens,
         });
         let begun = waiting.session.clone();
-        waiting.answer.finish(Ending {
+        waiting.responder.finish(Ending {
             usage: usage.collect(),
             begun: begun.map(|session| (session, waiting.begun)),
-            ..Outcome::sample(output).into()
+            ..OperationResult::sample(output).into()
         });
     }
 
@@ -221,10 +223,10 @@ impl Sampling {
         self.metrics.count(Family::Operations, &["sample", outcome]);
     }
 
-    fn finish(&mut self, ticket: Ticket, outcome: Outcome) {
+    fn finish(&mut self, ticket: Ticket, outcome: OperationResult) {
         if let Some(waiting) = self.waiting.remove(&ticket) {
             self.count("failed");
-            waiting.answer.finish(Ending {
+            waiting.responder.finish(Ending {
                 begun: waiting.session.map(|session| (session, waiting.begun)),
                 ..outcome.into()
             });

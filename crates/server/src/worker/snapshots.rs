@@ -17,7 +17,7 @@ use crate::store::{Change, Files};
 
 struct Snapshot {
     run: ModelId,
-    number: i64,
+    seq_id: i64,
     state: Box<dyn TrainingState>,
 }
 
@@ -69,7 +69,7 @@ impl Snapshots {
     pub(super) fn note(
         &mut self,
         id: &ModelId,
-        number: i64,
+        seq_id: i64,
         run: &dyn TrainingRun,
         time: Duration,
     ) {
@@ -81,7 +81,7 @@ impl Snapshots {
         }
         let snapshot = Snapshot {
             run: id.clone(),
-            number,
+            seq_id,
             state: run.state(),
         };
         let sender = self.sender.as_ref();
@@ -97,12 +97,12 @@ impl Snapshots {
 }
 
 fn write_all(shared: &Shared, snapshots: &Receiver<Snapshot>) {
-    while let Ok(Snapshot { run, number, state }) = snapshots.recv() {
-        match write(shared.store.files(), &run, number, &*state) {
+    while let Ok(Snapshot { run, seq_id, state }) = snapshots.recv() {
+        match write(shared.store.files(), &run, seq_id, &*state) {
             // After the operations that it has seen: they were sent to the store before.
-            Ok(()) => shared.store.note(Change::Snapshot { run, number }),
+            Ok(()) => shared.store.note(Change::Snapshot { run, seq_id }),
             Err(error) => {
-                tracing::error!(model.id = %run, number, %error, "could not write a snapshot");
+                tracing::error!(model.id = %run, seq_id, %error, "could not write a snapshot");
             }
         }
     }
@@ -112,10 +112,10 @@ fn write_all(shared: &Shared, snapshots: &Receiver<Snapshot>) {
 pub(super) fn write(
     files: &Files,
     run: &ModelId,
-    number: i64,
+    seq_id: i64,
     state: &dyn TrainingState,
 ) -> Result<(), Error> {
     // If the folder cannot be made, writing into it says why.
     let _ = std::fs::create_dir_all(files.snapshots(run));
-    state.write(&files.snapshot(run, number))
+    state.write(&files.snapshot(run, seq_id))
 }

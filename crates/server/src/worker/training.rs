@@ -19,15 +19,14 @@ use tinkrs_types::{ModelId, SessionId};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::TrainJob;
-use super::failed::Failure;
+use super::operation_error::OperationError;
 use super::snapshots::{self, Snapshots};
 use crate::auth::Owner;
 use crate::error::chain;
 use crate::metrics::Family;
-use crate::outcome::Outcome;
-use crate::record::{SamplerRecord, SavedCheckpoint};
 use crate::registry::Sampler;
-use crate::results::Answer;
+use crate::registry::records::{SamplerRecord, SavedCheckpoint};
+use crate::results::{OperationResult, Responder};
 use crate::shared::Shared;
 use crate::store::{Change, Ending, Usage, UsageKind, files};
 
@@ -39,11 +38,11 @@ pub(super) struct Job {
     pub(super) model_id: ModelId,
     pub(super) owner: Owner,
     pub(super) session: SessionId,
-    pub(super) number: i64,
+    pub(super) seq_id: i64,
     name: &'static str,
     tokens: u64,
     changes_run: bool,
-    answer: Option<Answer>,
+    responder: Option<Responder>,
     permit: Option<OwnedSemaphorePermit>,
     begun: Timestamp,
     /// How long it has been computed.
@@ -59,7 +58,7 @@ pub(super) enum Turn {
 
 /// What an operation brought about.
 pub(super) struct Done {
-    pub(super) outcome: Outcome,
+    pub(super) outcome: OperationResult,
     /// A checkpoint, whose files are written.
     pub(super) saved: Option<SavedCheckpoint>,
     /// A sampling session, whose files are written.
@@ -71,8 +70,8 @@ pub(super) struct Done {
     pub(super) closes_run: bool,
 }
 
-impl From<Outcome> for Done {
-    fn from(outcome: Outcome) -> Self {
+impl From<OperationResult> for Done {
+    fn from(outcome: OperationResult) -> Self {
         Self {
             outcome,
             saved: None,
@@ -105,7 +104,7 @@ pub(super) struct Training {
 enum SnapshotPolicy {
     /// Now and then: the backend repeats what came after.
     WhenDue(Snapshots),
-    /// After each operation that changes the run. Holds the number of each run's last snapshot.
+    /// After each operation that changes the run. Holds the sequence id of each run's last snapshot.
     Always(HashMap<ModelId, i64>),
 }
 
@@ -131,11 +130,11 @@ impl Training {
     }
 
     /// Takes a run up again after a restart.
-    pub(super) fn restore(&mut self, id: ModelId, number: i64) {
-        let file = self.shared.store.files().snapshot(&id, number);
+    pub(super) fn restore(&mut self, id: ModelId, seq_id: i64) {
+        let file = self.shared.store.files().snapshot(&id, seq_id);
         match self.backend.restore(&file, StatePart::Everything) {
             Ok(run) => {
-                self.note_snapshot(&id, number);
+                self.note_snapshot(&id, seq_id);
                 self.runs.insert(id, run);
             }
             Err(error) => {
@@ -157,20 +156,20 @@ impl Training {
             model_id,
             owner,
             session,
-            number,
+            seq_id,
             operation,
-            answer,
+            responder,
             permit,
         } = job;
         let job = Job {
             model_id,
             owner,
             session,
-            number,
+            seq_id,
             name: operation.name(),
             tokens: operation.tokens(),
             changes_run: operation.changes_run(),
-            answer,
+            responder,
             permit,
             begun: Timestamp::now(),
             spent: Duration::ZERO,
@@ -187,7 +186,7 @@ impl Training {
     fn turn(
         &mut self,
         mut job: Job,
-        compute: impl FnOnce(&mut Self, &Job) -> Result<Turn, Failure>,
+        compute: impl FnOnce(&mut Self, &Job) -> Result<Turn, OperationError>,
     ) -> Option<NewAdapter> {
         let start = Instant::now();
         let result = catch_unwind(AssertUnwindSafe(|| compute(self, &job)));
@@ -205,7 +204,7 @@ impl Training {
                 tracing::error!(model.id = %id, "an operation panicked; its model is lost");
                 self.runs.remove(id);
                 self.close(id, "an internal error ended it", true);
-                Err(Failure::Panicked(id.clone()))
+                Err(OperationError::Panicked(id.clone()))
             }
         };
         job.spent += start.elapsed();
@@ -214,7 +213,7 @@ impl Training {
 
     /// Writes a snapshot of a run that was changed, if the operation could not be repeated otherwise. An
     /// operation whose snapshot cannot be written has not happened.
-    fn make_durable(&mut self, job: &Job, mut done: Done) -> Result<Done, Failure> {
+    fn make_durable(&mut self, job: &Job, mut done: Done) -> Result<Done, OperationError> {
         let id = &job.model_id;
         let SnapshotPolicy::Always(last) = &self.snapshots else {
             return Ok(done);
@@ -223,12 +222,12 @@ impl Training {
             return Ok(done);
         };
         let files = self.shared.store.files();
-        let Err(error) = snapshots::write(files, id, job.number, &*run.state()) else {
-            self.note_snapshot(id, job.number);
+        let Err(error) = snapshots::write(files, id, job.seq_id, &*run.state()) else {
+            self.note_snapshot(id, job.seq_id);
             done.with_snapshot = true;
             return Ok(done);
         };
-        let before = last.get(id).map(|number| files.snapshot(id, *number));
+        let before = last.get(id).map(|seq_id| files.snapshot(id, *seq_id));
         let before = before.map(|file| self.backend.restore(&file, StatePart::Everything));
         match before {
             Some(Ok(run)) => {
@@ -247,7 +246,7 @@ impl Training {
     }
 
     /// Stores and shows the result of an operation.
-    fn end(&mut self, job: Job, done: Result<Done, Failure>) -> Option<NewAdapter> {
+    fn end(&mut self, job: Job, done: Result<Done, OperationError>) -> Option<NewAdapter> {
         let succeeded = done.is_ok();
         let done = done.unwrap_or_else(|failure| failure.into_outcome().into());
         let metrics = &self.shared.metrics;
@@ -257,7 +256,7 @@ impl Training {
         metrics.add(Family::Tokens, &["trained"], job.tokens as f64);
 
         let mut ending = Ending::from(done.outcome);
-        ending.of_run = Some((job.model_id.clone(), job.number));
+        ending.of_run = Some((job.model_id.clone(), job.seq_id));
         ending.with_snapshot = done.with_snapshot;
         ending.begun = Some((job.session.clone(), job.begun));
         if succeeded && job.tokens > 0 {
@@ -277,11 +276,11 @@ impl Training {
         }
         // The queue has room as soon as its client can know.
         drop(job.permit);
-        if let Some(answer) = job.answer {
+        if let Some(responder) = job.responder {
             match (done.sampler, done.saved) {
-                (Some(sampler), _) => self.finish_sampler(answer, ending, sampler),
-                (None, Some(saved)) => self.finish_checkpoint(answer, ending, saved),
-                (None, None) => answer.finish(ending),
+                (Some(sampler), _) => self.finish_sampler(responder, ending, sampler),
+                (None, Some(saved)) => self.finish_checkpoint(responder, ending, saved),
+                (None, None) => responder.finish(ending),
             }
         }
         if let (SnapshotPolicy::WhenDue(snapshots), Some(run), true) = (
@@ -289,19 +288,19 @@ impl Training {
             self.runs.get(&job.model_id),
             succeeded && job.changes_run,
         ) {
-            snapshots.note(&job.model_id, job.number, &**run, job.spent);
+            snapshots.note(&job.model_id, job.seq_id, &**run, job.spent);
         }
         done.adapter
     }
 
     /// Registers a sampling session before its id is seen, and not at all if it cannot be stored.
-    fn finish_sampler(&self, answer: Answer, mut ending: Ending, sampler: SamplerRecord) {
+    fn finish_sampler(&self, responder: Responder, mut ending: Ending, sampler: SamplerRecord) {
         let (id, folder) = (sampler.id.clone(), sampler.own_folder().cloned());
         ending.also.push(Change::Sampler(sampler.clone()));
         let mut registry = self.shared.registry();
         registry.samplers.insert(id.clone(), Sampler::new(sampler));
         drop(registry);
-        if let Err(unstored) = answer.try_finish(ending) {
+        if let Err(unstored) = responder.try_finish(ending) {
             self.shared.registry().samplers.remove(&id);
             if let Some(folder) = folder {
                 files::remove(&self.shared.checkpoints.folder(&folder));
@@ -311,12 +310,12 @@ impl Training {
     }
 
     /// Lists a checkpoint before its path is seen, and not at all if that cannot be stored.
-    fn finish_checkpoint(&self, answer: Answer, mut ending: Ending, saved: SavedCheckpoint) {
+    fn finish_checkpoint(&self, responder: Responder, mut ending: Ending, saved: SavedCheckpoint) {
         let checkpoints = &self.shared.checkpoints;
         let (path, folder, owner) = (saved.path().clone(), saved.folder.clone(), saved.owner);
         let (before, change) = checkpoints.replace(saved);
         ending.also.push(change);
-        let Err(unstored) = answer.try_finish(ending) else {
+        let Err(unstored) = responder.try_finish(ending) else {
             let store = &self.shared.store;
             store.remember_checkpoint(owner, "checkpoint_create", &path);
             return;
@@ -359,11 +358,11 @@ impl Training {
     }
 
     /// Notes that a snapshot of a run was just written.
-    pub(super) fn note_snapshot(&mut self, id: &ModelId, number: i64) {
+    pub(super) fn note_snapshot(&mut self, id: &ModelId, seq_id: i64) {
         match &mut self.snapshots {
             SnapshotPolicy::WhenDue(snapshots) => snapshots.forget(id),
             SnapshotPolicy::Always(last) => {
-                last.insert(id.clone(), number);
+                last.insert(id.clone(), seq_id);
             }
         }
     }

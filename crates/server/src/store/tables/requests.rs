@@ -5,8 +5,8 @@ use tinkrs_types::{ModelId, RequestId};
 
 use super::{list, owner};
 use crate::auth::Owner;
-use crate::outcome::{Outcome, OutcomeKind};
 use crate::registry::Promised;
+use crate::results::{OperationResult, ResultFormat};
 use crate::store::change::{Digest, NewRequest};
 
 /// A request as it is stored.
@@ -17,12 +17,12 @@ pub(crate) struct LoadedRequest {
     pub(crate) kind: String,
     /// The run, sampler or session that it belongs to.
     pub(crate) subject: String,
-    pub(crate) number: Option<i64>,
+    pub(crate) seq_id: Option<i64>,
     pub(crate) digest: Digest,
     pub(crate) seed: u64,
     pub(crate) has_body: bool,
     /// What its result is, if it has ended, and how large, if that is still kept.
-    pub(crate) outcome: Option<(OutcomeKind, Option<u64>)>,
+    pub(crate) outcome: Option<(ResultFormat, Option<u64>)>,
 }
 
 pub(in crate::store) fn insert(
@@ -39,7 +39,7 @@ pub(in crate::store) fn insert(
         ":owner": request.owner.to_string(),
         ":kind": request.kind,
         ":subject": request.subject,
-        ":seq_id": request.number,
+        ":seq_id": request.seq_id,
         ":digest": request.digest,
         ":seed": request.seed.cast_signed(),
         ":accepted": request.accepted.as_millisecond(),
@@ -58,13 +58,13 @@ pub(in crate::store) fn all(on: &Connection) -> rusqlite::Result<Vec<LoadedReque
 fn read(row: &Row<'_>) -> rusqlite::Result<LoadedRequest> {
     let outcome: Option<String> = row.get("outcome")?;
     let size: Option<i64> = row.get("size")?;
-    let kind = outcome.as_deref().and_then(OutcomeKind::from_name);
+    let kind = outcome.as_deref().and_then(ResultFormat::from_name);
     Ok(LoadedRequest {
         id: id(row)?,
         owner: owner(row)?,
         kind: row.get("kind")?,
         subject: row.get("subject")?,
-        number: row.get("seq_id")?,
+        seq_id: row.get("seq_id")?,
         digest: row.get("digest")?,
         seed: row.get::<_, i64>("seed")?.cast_unsigned(),
         has_body: row.get("has_body")?,
@@ -92,7 +92,7 @@ fn id(row: &Row<'_>) -> rusqlite::Result<RequestId> {
 pub(in crate::store) fn set_outcome(
     on: &Transaction<'_>,
     id: &RequestId,
-    outcome: &Outcome,
+    outcome: &OperationResult,
 ) -> rusqlite::Result<()> {
     let size = outcome.bytes.len() as u64;
     on.prepare_cached("UPDATE requests SET outcome = :outcome, size = :size WHERE id = :id")?

@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params};
 use tinkrs_types::ModelId;
 
 use super::{from_json, list, time, to_json};
-use crate::record::RunRecord;
+use crate::registry::records::RunRecord;
 
 /// A run as it is stored.
 #[derive(Debug)]

@@ -51,7 +51,7 @@ pub(in crate::store) fn of_session(
             request: row.get("request")?,
             kind: row.get("kind")?,
             subject: row.get("subject")?,
-            number: row.get("seq_id")?,
+            seq_id: row.get("seq_id")?,
             outcome: row.get("outcome")?,
             accepted,
             started: row.get::<_, i64>("started")?.clamp(accepted, ended),

@@ -6,18 +6,18 @@ use tinkrs_types::RequestId;
 
 use super::{Entry, Results};
 use crate::lock::lock;
-use crate::outcome::Outcome;
+use crate::results::OperationResult;
 use crate::store::{Change, Ending};
 
 /// The right and the duty to finish an operation.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Responder {
     pub(super) id: RequestId,
     pub(super) entry: Arc<Entry>,
     pub(super) results: Arc<Results>,
 }
 
-impl Answer {
+impl Responder {
     /// Returns the id under which the result is fetched.
     pub(crate) fn id(&self) -> &RequestId {
         &self.id
@@ -53,18 +53,18 @@ impl Answer {
                 Ok(())
             }
             Err(error) => Err(Box::new(Unstored {
-                answer: self,
+                responder: self,
                 ending: Ending {
                     of_run,
                     begun,
-                    ..Outcome::server_error(error.to_string()).into()
+                    ..OperationResult::server_error(error.to_string()).into()
                 },
             })),
         }
     }
 
     /// Shows a result that is in the journal already.
-    pub(crate) fn show_stored(self, outcome: Outcome) {
+    pub(crate) fn show_stored(self, outcome: OperationResult) {
         self.results.show(&self.id, &self.entry, outcome);
         self.results.settle(&self.id, &self.entry);
     }
@@ -84,13 +84,13 @@ impl Answer {
 #[derive(Debug)]
 #[must_use = "the operation has not ended"]
 pub(crate) struct Unstored {
-    answer: Answer,
+    responder: Responder,
     ending: Ending,
 }
 
 impl Unstored {
     /// Ends the operation as a failure, once what it did has been taken back.
     pub(crate) fn fail(self) {
-        self.answer.finish(self.ending);
+        self.responder.finish(self.ending);
     }
 }

@@ -5,10 +5,10 @@ use tinkrs_types::{ModelId, SamplingSessionId, TinkerPath};
 use super::failure;
 use crate::checkpoints::SaveError;
 use crate::error::chain;
-use crate::outcome::Outcome;
+use crate::results::OperationResult;
 
 /// Why an operation of a training run failed.
-pub(super) enum Failure {
+pub(super) enum OperationError {
     NoModel(ModelId),
     NoCheckpoint(TinkerPath),
     OtherShape {
@@ -22,39 +22,41 @@ pub(super) enum Failure {
     Backend(tinkrs_backend::Error),
 }
 
-impl Failure {
+impl OperationError {
     /// Returns the result of the operation.
-    pub(super) fn into_outcome(self) -> Outcome {
+    pub(super) fn into_outcome(self) -> OperationResult {
         match self {
-            Self::NoModel(id) => Outcome::user_error(format!(
+            Self::NoModel(id) => OperationResult::user_error(format!(
                 "model `{id}` has no weights: it was unloaded, or could not be created"
             )),
             Self::NoCheckpoint(path) => {
-                Outcome::user_error(format!("there is no checkpoint `{path}`"))
+                OperationResult::user_error(format!("there is no checkpoint `{path}`"))
             }
-            Self::OtherShape { path, theirs, ours } => Outcome::user_error(format!(
+            Self::OtherShape { path, theirs, ours } => OperationResult::user_error(format!(
                 "`path`: `{path}` is of {theirs}; the model's `lora_config` is of {ours}"
             )),
-            Self::SamplerExists(id) => Outcome::user_error(format!(
+            Self::SamplerExists(id) => OperationResult::user_error(format!(
                 "`sampling_session_seq_id`: there is a sampling session `{id}` already"
             )),
             Self::Save(SaveError::Backend(error)) | Self::Backend(error) => failure(&error),
-            Self::Panicked(id) => Outcome::server_error(format!(
+            Self::Panicked(id) => OperationResult::server_error(format!(
                 "an internal error ended model `{id}`; load a checkpoint into a new one"
             )),
-            Self::Save(error @ SaveError::Exists(..)) => Outcome::user_error(error.to_string()),
-            Self::Save(error @ SaveError::Io(_)) => Outcome::server_error(chain(&error)),
+            Self::Save(error @ SaveError::Exists(..)) => {
+                OperationResult::user_error(error.to_string())
+            }
+            Self::Save(error @ SaveError::Io(_)) => OperationResult::server_error(chain(&error)),
         }
     }
 }
 
-impl From<SaveError> for Failure {
+impl From<SaveError> for OperationError {
     fn from(error: SaveError) -> Self {
         Self::Save(error)
     }
 }
 
-impl From<tinkrs_backend::Error> for Failure {
+impl From<tinkrs_backend::Error> for OperationError {
     fn from(error: tinkrs_backend::Error) -> Self {
         Self::Backend(error)
     }

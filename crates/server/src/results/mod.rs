@@ -1,6 +1,6 @@
 //! Results of operations, from the promise until they are not kept any longer.
 //!
-//! The worker holds an [`Answer`] and finishes it once; any number of polls wait on the entry
+//! The worker holds a [`Responder`] and finishes it once; any number of polls wait on the entry
 //! behind it. A result is stored before it is shown, unless the disk refuses it: then it is shown from
 //! memory, and stored when the disk takes it. An answer that is dropped unfinished leaves its request
 //! in the journal, where the next start of the server finds it.
@@ -9,7 +9,9 @@
 //! was fetched may be asked for again (the answer may have been lost on its way), so it is kept for
 //! a while; later polls get [`Lookup::Expired`].
 
-mod answer;
+pub(crate) mod completion_feed;
+mod operation_result;
+mod responder;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,13 +24,13 @@ use tinkrs_types::service::QueueState;
 use tinkrs_types::{RequestId, SamplingSessionId};
 use tokio::sync::watch;
 
-pub(crate) use answer::Answer;
+pub(crate) use operation_result::{OperationResult, ResultFormat};
+pub(crate) use responder::Responder;
 
 use crate::auth::Owner;
-use crate::feed::{Feed, Feeds};
 use crate::lock::lock;
-use crate::outcome::{Outcome, OutcomeKind};
 use crate::store::{Change, Store};
+use completion_feed::{CompletionFeed, CompletionFeeds};
 
 /// How many bytes of results are in memory at most.
 const RESIDENT_BYTES: u64 = 64 << 20;
@@ -38,7 +40,7 @@ const RESIDENT_BYTES: u64 = 64 << 20;
 enum State {
     Pending,
     Done {
-        kind: OutcomeKind,
+        kind: ResultFormat,
         size: u64,
         /// `None` if they are in the file only.
         bytes: Option<Bytes>,
@@ -48,7 +50,7 @@ enum State {
 #[derive(Debug)]
 struct Entry {
     owner: Owner,
-    feed: Option<Feed>,
+    feed: Option<CompletionFeed>,
     state: watch::Sender<State>,
     /// Why the operation does not run yet, if there is something to say.
     reason: Mutex<Option<String>>,
@@ -66,7 +68,7 @@ enum Fetched {
 #[derive(Debug)]
 pub(crate) enum Lookup {
     /// The operation has ended.
-    Done(Outcome),
+    Done(OperationResult),
     /// It has ended, and the caller wanted to know if the result is this large.
     Large(u64),
     /// It has not, and this is why.
@@ -87,7 +89,7 @@ pub(crate) struct Results {
     epoch: u64,
     next: AtomicU64,
     table: Mutex<Table>,
-    pub(crate) feeds: Feeds,
+    pub(crate) feeds: CompletionFeeds,
 }
 
 #[derive(Debug, Default)]
@@ -105,12 +107,16 @@ impl Results {
             epoch,
             next: AtomicU64::new(0),
             table: Mutex::default(),
-            feeds: Feeds::new(epoch),
+            feeds: CompletionFeeds::new(epoch),
         })
     }
 
     /// Makes room for a result.
-    pub(crate) fn promise(self: &Arc<Self>, owner: Owner, feed: Option<Feed>) -> Answer {
+    pub(crate) fn promise(
+        self: &Arc<Self>,
+        owner: Owner,
+        feed: Option<CompletionFeed>,
+    ) -> Responder {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         // With its owner's mark, so that others are not even told that it was there.
         let id = RequestId::new(format!("{}-{number}-{:x}", self.epoch, owner.number()));
@@ -122,8 +128,8 @@ impl Results {
         self: &Arc<Self>,
         id: RequestId,
         owner: Owner,
-        feed: Option<Feed>,
-    ) -> Answer {
+        feed: Option<CompletionFeed>,
+    ) -> Responder {
         self.insert(id, owner, feed, State::Pending)
     }
 
@@ -132,8 +138,8 @@ impl Results {
         self: &Arc<Self>,
         id: RequestId,
         owner: Owner,
-        feed: Option<Feed>,
-        (kind, size): (OutcomeKind, u64),
+        feed: Option<CompletionFeed>,
+        (kind, size): (ResultFormat, u64),
     ) {
         if let Some(feed) = &feed {
             self.feeds.push(feed, id.clone(), kind, size);
@@ -146,9 +152,9 @@ impl Results {
         self: &Arc<Self>,
         id: RequestId,
         owner: Owner,
-        feed: Option<Feed>,
+        feed: Option<CompletionFeed>,
         state: State,
-    ) -> Answer {
+    ) -> Responder {
         let entry = Arc::new(Entry {
             owner,
             feed,
@@ -159,7 +165,7 @@ impl Results {
         let mut table = lock(&self.table);
         table.entries.insert(id.clone(), Arc::clone(&entry));
         let results = Arc::clone(self);
-        Answer { id, entry, results }
+        Responder { id, entry, results }
     }
 
     /// Takes back a promise that was never given.
@@ -167,7 +173,7 @@ impl Results {
         lock(&self.table).entries.remove(id);
     }
 
-    fn show(&self, id: &RequestId, entry: &Entry, outcome: Outcome) {
+    fn show(&self, id: &RequestId, entry: &Entry, outcome: OperationResult) {
         let (kind, size) = (outcome.kind, outcome.bytes.len() as u64);
         *lock(&entry.since) = (Instant::now(), Fetched::No);
         entry.state.send_replace(State::Done {
@@ -251,7 +257,7 @@ impl Results {
         if since.1 == Fetched::No {
             *since = (Instant::now(), Fetched::Yes);
         }
-        Lookup::Done(Outcome { kind, bytes })
+        Lookup::Done(OperationResult { kind, bytes })
     }
 
     /// Whether a request of this id was accepted from this owner by a server on this folder.

@@ -13,7 +13,7 @@ use tinkrs_wire::{Body, DecodeError, header};
 
 /// What the bytes of an outcome are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OutcomeKind {
+pub(crate) enum ResultFormat {
     /// A JSON object.
     Json,
     /// The message of a pass.
@@ -24,7 +24,7 @@ pub(crate) enum OutcomeKind {
     Failed,
 }
 
-impl OutcomeKind {
+impl ResultFormat {
     pub(crate) const ALL: [Self; 4] = [Self::Json, Self::Pass, Self::Sample, Self::Failed];
 
     /// Returns the name under which it is stored.
@@ -44,36 +44,36 @@ impl OutcomeKind {
 
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    pub(crate) kind: OutcomeKind,
+pub(crate) struct OperationResult {
+    pub(crate) kind: ResultFormat,
     pub(crate) bytes: Bytes,
 }
 
-impl Outcome {
-    fn new(kind: OutcomeKind, bytes: Vec<u8>) -> Self {
+impl OperationResult {
+    fn new(kind: ResultFormat, bytes: Vec<u8>) -> Self {
         let bytes = Bytes::from(bytes);
         Self { kind, bytes }
     }
 
     /// Ends with an object that has a `type`.
     pub(crate) fn body(body: &impl Body) -> Self {
-        Self::new(OutcomeKind::Json, body.encode())
+        Self::new(ResultFormat::Json, body.encode())
     }
 
     /// Ends with an object.
     pub(crate) fn json(value: &impl Serialize) -> Self {
         let bytes = serde_json::to_vec(value).expect("results have text keys");
-        Self::new(OutcomeKind::Json, bytes)
+        Self::new(ResultFormat::Json, bytes)
     }
 
     /// Ends with the result of a pass.
     pub(crate) fn pass(output: ForwardBackwardOutput) -> Self {
-        Self::new(OutcomeKind::Pass, forward_backward::encode_result(output))
+        Self::new(ResultFormat::Pass, forward_backward::encode_result(output))
     }
 
     /// Ends with samples.
     pub(crate) fn sample(output: SampleOutput) -> Self {
-        Self::new(OutcomeKind::Sample, asample::encode_result(output))
+        Self::new(ResultFormat::Sample, asample::encode_result(output))
     }
 
     /// Ends with a failure.
@@ -83,7 +83,7 @@ impl Outcome {
             category,
         };
         let bytes = serde_json::to_vec(&failure).expect("a failure is two texts");
-        Self::new(OutcomeKind::Failed, bytes)
+        Self::new(ResultFormat::Failed, bytes)
     }
 
     /// Ends with a failure that the caller can do something about.
@@ -99,12 +99,12 @@ impl Outcome {
     /// Returns the JSON that clients to 0.18 expect, who do not take messages.
     pub(crate) fn to_json(&self) -> Result<Bytes, DecodeError> {
         let value = match self.kind {
-            OutcomeKind::Json | OutcomeKind::Failed => return Ok(self.bytes.clone()),
-            OutcomeKind::Pass => {
+            ResultFormat::Json | ResultFormat::Failed => return Ok(self.bytes.clone()),
+            ResultFormat::Pass => {
                 let output = forward_backward::decode_result(header::PROTOBUF, self.bytes.clone())?;
                 forward_backward::encode_json_result(&output)
             }
-            OutcomeKind::Sample => {
+            ResultFormat::Sample => {
                 let output = asample::decode_result(header::PROTOBUF, self.bytes.clone())?;
                 asample::encode_json_result(&output)
             }

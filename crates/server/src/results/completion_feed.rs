@@ -10,24 +10,24 @@ use tinkrs_types::{RequestId, SamplingSessionId};
 use tokio::sync::Notify;
 
 use crate::lock::lock;
-use crate::outcome::OutcomeKind;
+use crate::results::ResultFormat;
 
 /// How many completions are remembered for a client that does not ask for them.
 const REMEMBERED: usize = 65_536;
 
 /// One client of a sampling session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Feed {
+pub(crate) struct CompletionFeed {
     pub(crate) sampler: SamplingSessionId,
     pub(crate) clone: u64,
 }
 
-impl Feed {
-    /// Returns the feed that a request of this number belongs to.
-    pub(crate) fn of_request(sampler: &SamplingSessionId, number: u64) -> Self {
+impl CompletionFeed {
+    /// Returns the feed that a request of this sequence id belongs to.
+    pub(crate) fn of_request(sampler: &SamplingSessionId, seq_id: u64) -> Self {
         Self {
             sampler: sampler.clone(),
-            clone: number / SAMPLE_SEQ_BLOCK,
+            clone: seq_id / SAMPLE_SEQ_BLOCK,
         }
     }
 }
@@ -49,12 +49,12 @@ struct Line {
 
 /// The feeds of all clients.
 #[derive(Debug)]
-pub(crate) struct Feeds {
+pub(crate) struct CompletionFeeds {
     cursor: AtomicU64,
-    lines: Mutex<HashMap<Feed, Line>>,
+    lines: Mutex<HashMap<CompletionFeed, Line>>,
 }
 
-impl Feeds {
+impl CompletionFeeds {
     /// Cursors go on rising from one start of the server to the next, so that a client's cursor
     /// never hides what came after a restart.
     pub(crate) fn new(epoch: u64) -> Self {
@@ -65,14 +65,20 @@ impl Feeds {
     }
 
     /// Tells a client that a request has ended.
-    pub(crate) fn push(&self, feed: &Feed, request_id: RequestId, kind: OutcomeKind, size: u64) {
+    pub(crate) fn push(
+        &self,
+        feed: &CompletionFeed,
+        request_id: RequestId,
+        kind: ResultFormat,
+        size: u64,
+    ) {
         let mut lines = lock(&self.lines);
         let line = lines.entry(feed.clone()).or_default();
         line.completions.push_back(Completion {
             // Taken under the lock: cursors rise along each line.
             cursor: self.cursor.fetch_add(1, Ordering::Relaxed),
             request_id,
-            size: (kind != OutcomeKind::Failed).then_some(size),
+            size: (kind != ResultFormat::Failed).then_some(size),
         });
         if line.completions.len() > REMEMBERED {
             line.completions.pop_front();
@@ -84,7 +90,7 @@ impl Feeds {
     /// the cursor of the last one.
     pub(crate) async fn after(
         &self,
-        feed: &Feed,
+        feed: &CompletionFeed,
         cursor: u64,
         timeout: Duration,
     ) -> (Vec<Completion>, u64) {
@@ -121,21 +127,21 @@ impl Feeds {
 mod tests {
     use super::*;
 
-    fn feed(clone: u64) -> Feed {
-        Feed::of_request(&"s:sample:0".into(), clone * SAMPLE_SEQ_BLOCK + 7)
+    fn feed(clone: u64) -> CompletionFeed {
+        CompletionFeed::of_request(&"s:sample:0".into(), clone * SAMPLE_SEQ_BLOCK + 7)
     }
 
     #[tokio::test(start_paused = true)]
     async fn completions_come_until_their_cursor_comes_back() {
-        let feeds = Feeds::new(3);
-        feeds.push(&feed(0), "a".into(), OutcomeKind::Sample, 10);
-        feeds.push(&feed(1), "other".into(), OutcomeKind::Sample, 10);
+        let feeds = CompletionFeeds::new(3);
+        feeds.push(&feed(0), "a".into(), ResultFormat::Sample, 10);
+        feeds.push(&feed(1), "other".into(), ResultFormat::Sample, 10);
         let (first, cursor) = feeds.after(&feed(0), 0, Duration::ZERO).await;
         assert_eq!(first.len(), 1);
         assert_eq!(first[0].size, Some(10));
         let (again, _) = feeds.after(&feed(0), 0, Duration::ZERO).await;
         assert_eq!(again, first, "nobody has acknowledged it");
-        feeds.push(&feed(0), "b".into(), OutcomeKind::Failed, 10);
+        feeds.push(&feed(0), "b".into(), ResultFormat::Failed, 10);
         let (second, cursor) = feeds.after(&feed(0), cursor, Duration::ZERO).await;
         assert_eq!(second[0].request_id, "b".into());
         assert_eq!(second[0].size, None);
@@ -145,11 +151,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_waiting_poll_ends_with_the_first_completion() {
-        let feeds = Feeds::new(1);
+        let feeds = CompletionFeeds::new(1);
         let line = feed(0);
         let push = async {
             tokio::task::yield_now().await;
-            feeds.push(&line, "a".into(), OutcomeKind::Sample, 1);
+            feeds.push(&line, "a".into(), ResultFormat::Sample, 1);
         };
         let ((found, _), ()) = tokio::join!(feeds.after(&line, 0, Duration::MAX / 4), push);
         assert_eq!(found.len(), 1);

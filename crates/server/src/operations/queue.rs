@@ -21,11 +21,10 @@ use crate::Server;
 use crate::accept::{AcceptOnce, Claimed, Submission};
 use crate::auth::Owner;
 use crate::error::ApiError;
+use crate::operations::order::Place;
 use crate::operations::{OfModel, OperationKind, Prepare};
-use crate::order::Place;
-use crate::outcome::Outcome;
 use crate::registry::Registry;
-use crate::results::Answer;
+use crate::results::{OperationResult, Responder};
 use crate::store::Change;
 use crate::worker::{Command, Operation, TrainJob};
 
@@ -45,9 +44,9 @@ pub(crate) struct ClaimedOperation {
     pub(crate) submission: Submission,
     pub(crate) model_id: ModelId,
     pub(crate) seq_id: i64,
-    pub(crate) answer: Answer,
+    pub(crate) responder: Responder,
     /// What is to be done, or the failure that is its result at once.
-    pub(crate) operation: Result<Operation, Outcome>,
+    pub(crate) operation: Result<Operation, OperationResult>,
     pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -91,8 +90,8 @@ impl Server {
                 run: run.record.id.clone(),
                 next: run.order.next(),
             });
-            for answer in jobs.into_iter().filter_map(|job| job.answer) {
-                answer.finish(Outcome::user_error(format!(
+            for responder in jobs.into_iter().filter_map(|job| job.responder) {
+                responder.finish(OperationResult::user_error(format!(
                     "seq_id {missing} did not arrive within {} s, and later operations must not \
                      run without it",
                     timeout.as_secs_f64()
@@ -157,8 +156,8 @@ impl AcceptOnce for OperationRequest {
             Err(_) if fills_gap => None,
             Err(refusal) => return Err(refusal),
         };
-        let answer = server.shared().results.promise(owner, None);
-        run.promise(seq_id, submission.promised(&answer));
+        let responder = server.shared().results.promise(owner, None);
+        run.promise(seq_id, submission.promised(&responder));
         let operation = self.request.and_then(|request| {
             request.prepare(&mut OfModel {
                 server,
@@ -167,14 +166,14 @@ impl AcceptOnce for OperationRequest {
                 model_id: &model_id,
             })
         });
-        let operation = operation.map_err(|refusal| Outcome::user_error(refusal.detail()));
+        let operation = operation.map_err(|refusal| OperationResult::user_error(refusal.detail()));
         let failed = operation.as_ref().err().cloned();
-        let change = submission.journal(&answer, failed, Vec::new());
+        let change = submission.journal(&responder, failed, Vec::new());
         let claimed = ClaimedOperation {
             submission,
             model_id,
             seq_id,
-            answer,
+            responder,
             operation,
             permit,
         };
@@ -188,40 +187,40 @@ impl Claimed for ClaimedOperation {
     /// Puts the operation in its run's order.
     fn commit(self, server: &Server, registry: &mut Registry) -> Result<Promise, ApiError> {
         let Submission { owner, .. } = self.submission;
-        let promise = promise(self.answer.id().clone(), &self.model_id);
+        let promise = promise(self.responder.id().clone(), &self.model_id);
         let run = registry.run(owner, &self.model_id)?;
         let place = run.order.place(self.seq_id);
         let job = match self.operation {
             Ok(_) if place == Place::Past => {
                 let why = "it was given up as missing while it was stored";
-                self.answer.finish(Outcome::user_error(why));
+                self.responder.finish(OperationResult::user_error(why));
                 return Ok(promise);
             }
             Ok(operation) => {
                 if place == Place::Later {
                     let reason = format!("waits for seq_id {}", run.order.next());
-                    self.answer.waits(Some(reason));
+                    self.responder.waits(Some(reason));
                 }
                 Some(TrainJob {
                     model_id: self.model_id,
                     owner,
                     session: run.record.session.clone(),
-                    number: self.seq_id,
+                    seq_id: self.seq_id,
                     operation,
-                    answer: Some(self.answer),
+                    responder: Some(self.responder),
                     permit: self.permit,
                 })
             }
             Err(failed) => {
-                self.answer.show_stored(failed);
+                self.responder.show_stored(failed);
                 None
             }
         };
         let base = server.base(&run.record.base_model)?;
         // Sent under the lock: the order of the channel is the order of the sequence ids.
         for job in run.insert(self.seq_id, job) {
-            if let Some(answer) = &job.answer {
-                answer.waits(None);
+            if let Some(responder) = &job.responder {
+                responder.waits(None);
             }
             base.send(Command::Train(job));
         }
@@ -229,7 +228,7 @@ impl Claimed for ClaimedOperation {
     }
 
     fn roll_back(self, server: &Server, registry: &mut Registry) {
-        server.shared().results.withdraw(self.answer.id());
+        server.shared().results.withdraw(self.responder.id());
         if let Ok(run) = registry.run(self.submission.owner, &self.model_id) {
             run.requests.remove(&self.seq_id);
         }

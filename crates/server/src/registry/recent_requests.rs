@@ -5,13 +5,13 @@ use std::hash::Hash;
 
 /// A map that forgets its oldest entries.
 #[derive(Debug)]
-pub(crate) struct Recent<K, V> {
+pub(crate) struct RecentRequests<K, V> {
     capacity: usize,
     values: HashMap<K, V>,
     order: VecDeque<K>,
 }
 
-impl<K: Clone + Eq + Hash, V> Recent<K, V> {
+impl<K: Clone + Eq + Hash, V> RecentRequests<K, V> {
     /// Makes a map that holds this many entries.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn the_oldest_entry_goes_first() {
-        let mut recent = Recent::new(2);
+        let mut recent = RecentRequests::new(2);
         assert_eq!(recent.insert(1, 'a'), None);
         assert_eq!(recent.insert(2, 'b'), None);
         assert_eq!(recent.insert(1, 'A'), None);

@@ -1,4 +1,4 @@
-//! Puts a model's operations in the order of their sequence numbers.
+//! Puts a model's operations in the order of their sequence ids.
 //!
 //! Clients send the chunks of one pass at the same time, the first one last, so operations arrive
 //! in any order. [`Order`] holds those that came early and releases them when the missing ones
@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-/// Whether a number can still be taken.
+/// Whether a sequence id can still be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// It is the next one.
@@ -28,7 +28,7 @@ pub(crate) struct Order<J> {
 }
 
 impl<J> Order<J> {
-    /// Makes an order that waits for this number first.
+    /// Makes an order that waits for this sequence id first.
     pub(crate) fn new(next: i64) -> Self {
         Self {
             next,
@@ -36,12 +36,12 @@ impl<J> Order<J> {
         }
     }
 
-    /// Returns the number that everything waits for.
+    /// Returns the sequence id that everything waits for.
     pub(crate) fn next(&self) -> i64 {
         self.next
     }
 
-    /// Returns the first number that no operation has taken, after all that have come.
+    /// Returns the first sequence id that no operation has taken, after all that have come.
     pub(crate) fn end(&self) -> i64 {
         self.held
             .last_key_value()
@@ -53,19 +53,19 @@ impl<J> Order<J> {
         !self.held.is_empty()
     }
 
-    /// Tells where a number would go.
-    pub(crate) fn place(&self, number: i64) -> Place {
-        match number.cmp(&self.next) {
+    /// Tells where a sequence id would go.
+    pub(crate) fn place(&self, seq_id: i64) -> Place {
+        match seq_id.cmp(&self.next) {
             std::cmp::Ordering::Less => Place::Past,
             std::cmp::Ordering::Equal => Place::Next,
             std::cmp::Ordering::Greater => Place::Later,
         }
     }
 
-    /// Takes an operation, or the news that there is nothing to run under its number, and returns
+    /// Takes an operation, or the news that there is nothing to run under its sequence id, and returns
     /// what may run now, in order.
-    pub(crate) fn insert(&mut self, number: i64, operation: Option<J>) -> Vec<J> {
-        self.held.insert(number, operation);
+    pub(crate) fn insert(&mut self, seq_id: i64, operation: Option<J>) -> Vec<J> {
+        self.held.insert(seq_id, operation);
         let mut ready = Vec::new();
         while let Some(operation) = self.held.remove(&self.next) {
             self.next = self.next.saturating_add(1);
@@ -74,8 +74,8 @@ impl<J> Order<J> {
         ready
     }
 
-    /// Stops waiting for the missing numbers: returns the operations that waited, which must not
-    /// run without their predecessors. Later numbers go on after them.
+    /// Stops waiting for the missing sequence ids: returns the operations that waited, which must not
+    /// run without their predecessors. Later sequence ids go on after them.
     pub(crate) fn abandon(&mut self) -> Vec<J> {
         self.next = self.end();
         std::mem::take(&mut self.held)

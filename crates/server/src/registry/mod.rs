@@ -6,6 +6,9 @@
 //! ([`Server::evict`](crate::Server)); whoever asks for one of them has it read from the store again,
 //! so the answer is the same. Lists put both together.
 
+mod recent_requests;
+pub(crate) mod records;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,11 +19,11 @@ use tinkrs_types::{ModelId, RequestId, SamplingSessionId, SessionId};
 
 use crate::auth::Owner;
 use crate::error::ApiError;
-use crate::order::Order;
-use crate::recent::Recent;
-use crate::record::{RunRecord, SamplerRecord, SessionRecord};
+use crate::operations::order::Order;
 use crate::store::{Digest, Store};
 use crate::worker::TrainJob;
+use recent_requests::RecentRequests;
+use records::{RunRecord, SamplerRecord, SessionRecord};
 
 /// How many operations of a model are remembered, to recognise a repeated one.
 const REMEMBERED_OPERATIONS: usize = 16_384;
@@ -49,7 +52,7 @@ pub(crate) struct Session {
     pub(crate) record: SessionRecord,
     /// When its client was last heard of.
     pub(crate) seen: Instant,
-    /// The requests that uploaded losses, by their numbers.
+    /// The requests that uploaded losses, by their sequence ids.
     pub(crate) losses: HashMap<u64, Promised>,
 }
 
@@ -75,8 +78,8 @@ pub(crate) struct Run {
     pub(crate) order: Order<TrainJob>,
     /// Since when operations wait for one that has not come, and no other has come either.
     pub(crate) gap_since: Option<Instant>,
-    pub(crate) requests: Recent<i64, Promised>,
-    /// The highest number that a request has taken.
+    pub(crate) requests: RecentRequests<i64, Promised>,
+    /// The highest sequence id that a request has taken.
     highest: i64,
 }
 
@@ -87,12 +90,12 @@ impl Run {
             record,
             order: Order::new(next),
             gap_since: None,
-            requests: Recent::new(REMEMBERED_OPERATIONS),
+            requests: RecentRequests::new(REMEMBERED_OPERATIONS),
             highest: next - 1,
         }
     }
 
-    /// Returns the first number after all that have been taken.
+    /// Returns the first sequence id after all that have been taken.
     pub(crate) fn end(&self) -> i64 {
         self.order.end().max(self.highest.saturating_add(1))
     }
@@ -102,16 +105,16 @@ impl Run {
         self.record.closed.is_some() && !self.order.has_gap()
     }
 
-    /// Notes that a request has taken a number.
-    pub(crate) fn promise(&mut self, number: i64, promised: Promised) {
-        self.highest = self.highest.max(number);
-        self.requests.insert(number, promised);
+    /// Notes that a request has taken a sequence id.
+    pub(crate) fn promise(&mut self, seq_id: i64, promised: Promised) {
+        self.highest = self.highest.max(seq_id);
+        self.requests.insert(seq_id, promised);
     }
 
-    /// Takes an operation, or the news that there is nothing to run under its number, and returns
+    /// Takes an operation, or the news that there is nothing to run under its sequence id, and returns
     /// what may run now, in order.
-    pub(crate) fn insert(&mut self, number: i64, job: Option<TrainJob>) -> Vec<TrainJob> {
-        let ready = self.order.insert(number, job);
+    pub(crate) fn insert(&mut self, seq_id: i64, job: Option<TrainJob>) -> Vec<TrainJob> {
+        let ready = self.order.insert(seq_id, job);
         // Whatever comes shows that the client is still at it: the chunks of one large pass may be
         // minutes on their way, and the first of them goes last.
         self.gap_since = self.order.has_gap().then(Instant::now);
@@ -123,14 +126,14 @@ impl Run {
 #[derive(Debug)]
 pub(crate) struct Sampler {
     pub(crate) record: SamplerRecord,
-    pub(crate) requests: Recent<u64, Promised>,
+    pub(crate) requests: RecentRequests<u64, Promised>,
 }
 
 impl Sampler {
     pub(crate) fn new(record: SamplerRecord) -> Self {
         Self {
             record,
-            requests: Recent::new(REMEMBERED_SAMPLES),
+            requests: RecentRequests::new(REMEMBERED_SAMPLES),
         }
     }
 }
@@ -185,8 +188,8 @@ impl Registry {
         };
         let mut run = Run::new(stored.record, stored.next);
         run.last_request = stored.last_request;
-        for (number, promised) in requests {
-            run.promise(number, promised);
+        for (seq_id, promised) in requests {
+            run.promise(seq_id, promised);
         }
         self.runs.insert(id.clone(), run);
         Ok(())

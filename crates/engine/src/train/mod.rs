@@ -3,8 +3,9 @@
 //! One call of [`TrainingRun::forward_backward`] goes through the crate like this: [`batch`] checks the
 //! datums and cuts them into groups that fit in memory; [`forward`](crate::model) computes hidden states
 //! and keeps what is needed to go back; the head turns them into log-probabilities; a
-//! [`loss`](crate::loss) turns those into derivatives; head and blocks go back and continue the run's
-//! gradient sums. [`TrainingRun::optim_step`] hands the sums to [`AdamW`] and packs the new parameters.
+//! [`loss`](crate::loss) turns those into derivatives; head and layers go back and continue the run's
+//! gradient sums. [`TrainingRun::optim_step`] hands the sums to the [`Optimizer`] and packs the new
+//! parameters.
 //!
 //! Invariants: an operation that fails has changed nothing. Calling `forward_backward` for some datums
 //! and then for others equals calling it once for all of them, bit for bit.
@@ -16,16 +17,17 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tinkrs_types::training::OptimStepOutput;
-use tinkrs_types::{AdamParams, Datum, ForwardBackwardOutput, LoraConfig, LossFn};
+use tinkrs_types::training::{OptimStepOutput, OptimizerParams};
+use tinkrs_types::{Datum, ForwardBackwardOutput, LoraConfig, LossFn};
 
 use crate::adapter::{self, Adapter, DEFAULT_ALPHA};
 use crate::loss::CustomLoss;
 use crate::model::tensor_table::{SiteGroup, SiteKey};
-use crate::optim::{AdamW, Trained};
+use crate::optim::{Optimizer, Trained};
 use crate::peft::PeftAdapter;
 use crate::weights::WeightSource;
 use crate::{Error, Model, Precision, Threads};
@@ -62,7 +64,7 @@ pub struct TrainingRun {
     values: Vec<Arc<Vec<f32>>>,
     /// Sums of gradients since the last step; empty when there are none.
     gradients: Vec<Vec<f32>>,
-    optimizer: AdamW,
+    optimizer: Optimizer,
 }
 
 #[derive(Debug)]
@@ -155,7 +157,7 @@ impl TrainingRun {
             slots,
             values,
             gradients: Vec::new(),
-            optimizer: AdamW::default(),
+            optimizer: Optimizer::default(),
         }
     }
 
@@ -181,7 +183,7 @@ impl TrainingRun {
             slots,
             values,
             gradients: Vec::new(),
-            optimizer: AdamW::default(),
+            optimizer: Optimizer::default(),
         })
     }
 
@@ -284,12 +286,23 @@ impl TrainingRun {
     ///
     /// Settings out of range, or a gradient or updated parameter that is not finite; nothing has changed
     /// then.
-    pub fn optim_step(&mut self, params: &AdamParams) -> Result<OptimStepOutput, Error> {
-        let mut sums = if self.gradients.is_empty() {
+    pub fn optim_step(
+        &mut self,
+        params: impl Into<OptimizerParams>,
+    ) -> Result<OptimStepOutput, Error> {
+        let params = params.into();
+        let zeros = if self.gradients.is_empty() {
             self.slots.zeros()
         } else {
-            self.gradients.clone()
+            Vec::new()
         };
+        // Without gradients, the parameters still decay and the moments fade.
+        let gradients = if zeros.is_empty() {
+            &self.gradients
+        } else {
+            &zeros
+        };
+        let mut sums: Vec<Cow<'_, [f32]>> = gradients.iter().map(Cow::from).collect();
         if let Some((embedding, head)) = self
             .slots
             .embedding
@@ -297,8 +310,9 @@ impl TrainingRun {
             .zip(sums.pop_if(|_| self.slots.tied))
         {
             sums[embedding]
+                .to_mut()
                 .iter_mut()
-                .zip(head)
+                .zip(head.iter())
                 .for_each(|(sum, head)| *sum += head);
         }
         let threads = self.model.threads.clone();
@@ -311,7 +325,7 @@ impl TrainingRun {
                         gradient,
                     })
                     .collect();
-            self.optimizer.step(params, &mut trained)
+            self.optimizer.step(&params, &mut trained)
         })?;
         self.gradients.clear();
         self.repack()?;
@@ -320,7 +334,7 @@ impl TrainingRun {
             ("grad_norm_clipped".to_owned(), norms.clipped_gradient),
             ("update_norm".to_owned(), norms.update),
             // Not `step`: loops add these to numbers of their own, and that one they have already.
-            ("optimizer_step".to_owned(), self.optimizer.steps as f64),
+            ("optimizer_step".to_owned(), self.optimizer.steps() as f64),
         ]);
         Ok(OptimStepOutput::new(Some(metrics)))
     }
@@ -431,7 +445,7 @@ impl TrainingRun {
     /// Returns the number of optimizer steps taken.
     #[must_use]
     pub fn steps(&self) -> u64 {
-        self.optimizer.steps
+        self.optimizer.steps()
     }
 
     /// Returns the number of trained parameters.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::slots::Slots;
 use super::{Kind, TrainingRun};
 use crate::model::tensor_table::TensorTable;
-use crate::optim::{AdamW, Moments};
+use crate::optim::Optimizer;
 use crate::weights::safetensors::{SafetensorsFile, encode};
 use crate::weights::{Dtype, TensorView, WeightSource};
 use crate::{Error, Model, ModelConfig, files};
@@ -26,7 +26,7 @@ pub struct TrainState {
     lora: Option<(usize, f32)>,
     values: BTreeMap<String, Arc<Vec<f32>>>,
     gradients: BTreeMap<String, Vec<f32>>,
-    optimizer: AdamW,
+    optimizer: Optimizer,
 }
 
 impl TrainingRun {
@@ -97,16 +97,7 @@ impl TrainingRun {
             }
         }
         for tensor in &self.slots.tensors {
-            let fits = state
-                .optimizer
-                .moments
-                .get(&tensor.name)
-                .is_none_or(|moments| {
-                    [&moments.first, &moments.second]
-                        .iter()
-                        .all(|moment| moment.len() == tensor.elements())
-                });
-            if !fits {
+            if !state.optimizer.fits(&tensor.name, tensor.elements()) {
                 return Err(missing(&format!("moments of {}", tensor.name)));
             }
         }
@@ -124,7 +115,7 @@ impl TrainingRun {
         self.check_settings(state)?;
         self.values = checked_values(&self.slots, state)?;
         self.gradients.clear();
-        self.optimizer = AdamW::default();
+        self.optimizer = self.optimizer.restarted();
         self.repack()
     }
 
@@ -190,7 +181,7 @@ impl TrainState {
     /// Returns the number of optimizer steps taken.
     #[must_use]
     pub fn steps(&self) -> u64 {
-        self.optimizer.steps
+        self.optimizer.steps()
     }
 
     /// Writes the state to a file, replacing it whole or not at all.
@@ -215,14 +206,13 @@ impl TrainState {
         for (name, sum) in &self.gradients {
             push(format!("gradients.{name}"), sum)?;
         }
-        for (name, moments) in &self.optimizer.moments {
-            push(format!("moments.first.{name}"), &moments.first)?;
-            push(format!("moments.second.{name}"), &moments.second)?;
+        for (name, values) in self.optimizer.tensors() {
+            push(name, values)?;
         }
         if let Some((rank, alpha)) = self.lora {
             push("lora".to_owned(), &[rank as f32, alpha])?;
         }
-        let steps = self.optimizer.steps.to_le_bytes().to_vec();
+        let steps = self.optimizer.steps().to_le_bytes().to_vec();
         tensors.push(TensorView::new("steps", Dtype::F32, vec![2], steps)?);
         files::replace(path, &encode(&tensors)?)
     }
@@ -242,35 +232,17 @@ impl TrainState {
             lora: None,
             values: BTreeMap::new(),
             gradients: BTreeMap::new(),
-            optimizer: AdamW {
-                steps: u64::from_le_bytes(steps),
-                moments: BTreeMap::new(),
-            },
+            optimizer: Optimizer::default(),
         };
-        let empty = || Moments {
-            first: Vec::new(),
-            second: Vec::new(),
-        };
+        state.optimizer.set_steps(u64::from_le_bytes(steps));
         for name in file.names() {
             let read = || file.tensor(&name).map(|tensor| tensor.to_f32());
             if let Some(name) = name.strip_prefix("values.") {
                 state.values.insert(name.to_owned(), Arc::new(read()?));
             } else if let Some(name) = name.strip_prefix("gradients.") {
                 state.gradients.insert(name.to_owned(), read()?);
-            } else if let Some(name) = name.strip_prefix("moments.first.") {
-                state
-                    .optimizer
-                    .moments
-                    .entry(name.to_owned())
-                    .or_insert_with(empty)
-                    .first = read()?;
-            } else if let Some(name) = name.strip_prefix("moments.second.") {
-                state
-                    .optimizer
-                    .moments
-                    .entry(name.to_owned())
-                    .or_insert_with(empty)
-                    .second = read()?;
+            } else if let Some(tensor) = state.optimizer.tensor_mut(&name) {
+                *tensor = read()?;
             } else if name == "lora" {
                 let [rank, alpha] = read()?[..] else {
                     return Err(malformed("`lora` is not rank and alpha".to_owned()));

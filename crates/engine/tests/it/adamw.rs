@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use tinkrs_engine::optim::{AdamParams, AdamW, Trained};
+use tinkrs_engine::optim::{AdamW, Trained};
+use tinkrs_engine::types::AdamParams;
 
 use crate::reference;
 

@@ -251,6 +251,15 @@ pub enum OptimizerParams {
 }
 
 impl OptimizerParams {
+    /// Returns the optimizer's name on the wire.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Adam(_) => OptimizerConfig::AdamW.name(),
+            Self::Dimuon(_) => OptimizerConfig::Dimuon.name(),
+            Self::Other(object) => &object.kind,
+        }
+    }
+
     /// Checks that the parameters describe a step.
     ///
     /// # Errors
@@ -261,6 +270,12 @@ impl OptimizerParams {
             Self::Dimuon(params) => params.check(),
             Self::Other(_) => Ok(()),
         }
+    }
+}
+
+impl From<&AdamParams> for OptimizerParams {
+    fn from(params: &AdamParams) -> Self {
+        Self::Adam(*params)
     }
 }
 

@@ -249,6 +249,10 @@ impl TrainingRun {
     }
 
     /// Begins a pass, with sums of gradients of its own.
+    ///
+    /// They begin as a copy of the run's sums and replace them when the pass has succeeded. Starting at
+    /// zero and adding at the end would need no copy, but would add in another order: the sums would no
+    /// longer be, bit for bit, those of all datums in one call. The first pass after a step copies nothing.
     pub(crate) fn begin(&self, batch: Batch, backward: bool) -> Pass {
         let sums = backward.then(|| {
             if self.gradients.is_empty() {

@@ -177,11 +177,13 @@ pub use rest::RestClient;
 pub use sampling::{SampleFrom, SamplingClient};
 pub use service::{ServiceClient, ServiceClientBuilder};
 #[cfg(feature = "tokenizers")]
-pub use tinkrs_chat::Tokenizer;
+pub use tinkrs_chat::{Error as ChatError, Tokenizer};
 #[cfg(feature = "tokenizers")]
 pub use tokenizer::TokenizerSource;
 pub use training::{BoxFuture, Request, TrainingClient};
 
+/// JSON values, as in the details of audit events.
+pub use tinkrs_types::serde_json;
 pub use tinkrs_types::service::{
     ErrorCategory, QueueState, ServerCapabilities, SupportedModel, WhoAmI,
 };

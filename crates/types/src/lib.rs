@@ -55,5 +55,8 @@ pub use training::{AdamParams, Datum, ForwardBackwardOutput, LoraConfig, LossFn}
 /// A point in time, as RFC 3339 text on the wire.
 pub use jiff::Timestamp;
 
+/// JSON values, for what has no form of its own: details of events, arguments of graph nodes.
+pub use serde_json;
+
 /// User-supplied labels of a run, checkpoint or session.
 pub type UserMetadata = std::collections::BTreeMap<String, String>;

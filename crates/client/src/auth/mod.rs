@@ -27,3 +27,4 @@ pub use error::{AuthError, KeyOrigin};
 pub use resolve::{CredentialPolicy, CredentialSource, Credentials, resolve, resolve_from_env};
 pub use secret::Secret;
 pub use store::{CredentialStore, KeyKind, StoredCredentials, StoredKey};
+pub use tinkrs_wire::op::get_api_key::{KeyDetails, OrgDetails, UserDetails};

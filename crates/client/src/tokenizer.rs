@@ -137,7 +137,7 @@ fn looked(places: &[PathBuf]) -> String {
 fn advice(id: &str, revision: &Option<&'static str>) -> String {
     let revision = revision.map_or(String::new(), |revision| format!(" --revision {revision}"));
     format!(
-        "get it with `hf download {id}{revision} --include 'tokenizer*'`, or put its \
+        "get it with `hf download {id}{revision} --include '*tok*'`, or put its \
          `tokenizer.json` into a folder and name that in `TINKER_TOKENIZERS`"
     )
 }

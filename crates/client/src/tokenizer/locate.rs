@@ -6,10 +6,13 @@
 
 use super::TokenizerError;
 use super::resolve::Resolved;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
 const FILE: &str = "tokenizer.json";
+
+/// What a few models have instead.
+const TIKTOKEN: &str = "tiktoken.model";
 
 /// The folders to look into.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +45,8 @@ impl Folders {
     /// If there is none; the error says where it was looked for and how to get it.
     pub(crate) fn locate(&self, wanted: &Resolved) -> Result<PathBuf, TokenizerError> {
         let places = self.places(wanted)?;
-        let found = places.iter().find(|place| place.is_file()).cloned();
+        let both = |place: &PathBuf| [place.clone(), place.with_file_name(TIKTOKEN)];
+        let found = places.iter().flat_map(both).find(|file| file.is_file());
         found.ok_or_else(|| TokenizerError::NotFound {
             id: wanted.id.clone(),
             revision: wanted.revision,
@@ -76,11 +80,8 @@ impl Folders {
 
 /// Returns the file that a path means: itself, or the one in the folder that it names.
 fn in_folder(path: &Path) -> PathBuf {
-    if path
-        .extension()
-        .is_some_and(|extension| extension == "json")
-        && !path.is_dir()
-    {
+    let is_file = |extension: &OsStr| extension == "json" || extension == "gguf";
+    if path.extension().is_some_and(is_file) && !path.is_dir() {
         path.to_owned()
     } else {
         path.join(FILE)
@@ -206,6 +207,8 @@ mod tests {
             error.contains("hf download org/name --revision pinned"),
             "{error}"
         );
+        let tiktoken = touch(&snapshots.join("pinned/tiktoken.model"));
+        assert_eq!(folders.locate(&wanted).unwrap(), tiktoken);
         let pinned = touch(&snapshots.join("pinned/tokenizer.json"));
         assert_eq!(folders.locate(&wanted).unwrap(), pinned);
     }
@@ -219,6 +222,9 @@ mod tests {
             let wanted = resolved(path.to_str().unwrap());
             assert_eq!(folders.locate(&wanted).unwrap(), file);
         }
+        let gguf = touch(&root.path().join("model.gguf"));
+        let wanted = resolved(gguf.to_str().unwrap());
+        assert_eq!(folders.locate(&wanted).unwrap(), gguf);
     }
 
     #[test]

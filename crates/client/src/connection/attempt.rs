@@ -33,7 +33,7 @@ impl Connection {
         }
         Err(AttemptError::Status {
             status,
-            headers,
+            headers: Box::new(headers),
             body,
         })
     }

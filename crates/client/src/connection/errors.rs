@@ -24,7 +24,7 @@ pub(crate) enum AttemptError {
     /// The server answered with an error status.
     Status {
         status: StatusCode,
-        headers: HeaderMap,
+        headers: Box<HeaderMap>,
         body: Bytes,
     },
     /// Nothing was sent: there is no credential, or the request cannot be formed.

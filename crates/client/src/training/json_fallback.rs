@@ -191,7 +191,7 @@ mod tests {
         let kind = http::HeaderValue::from_static(kind);
         AttemptError::Status {
             status: StatusCode::from_u16(status).unwrap(),
-            headers: HeaderMap::from_iter([(CONTENT_TYPE, kind)]),
+            headers: Box::new(HeaderMap::from_iter([(CONTENT_TYPE, kind)])),
             body: body.into(),
         }
     }

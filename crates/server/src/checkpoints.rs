@@ -1,7 +1,7 @@
 //! Checkpoints: folders under the data folder, and what is known of them.
 //!
 //! A checkpoint is written into a folder of its own under `partial/`, synced, and renamed when it is
-//! whole. A name that somebody sends is looked up in the list and never becomes part of a path on
+//! whole. A name that a client sends is looked up in the list and never becomes part of a path on
 //! the disk unless it was checked.
 
 use std::collections::BTreeMap;

@@ -51,9 +51,10 @@ impl Server {
         let mut others = Vec::new();
         for request in loaded.requests {
             let subject = ModelId::new(request.subject.as_str());
-            match runs.contains_key(&subject) {
-                true => by_run.entry(subject).or_default().push(request),
-                false => others.push(request),
+            if runs.contains_key(&subject) {
+                by_run.entry(subject).or_default().push(request);
+            } else {
+                others.push(request);
             }
         }
         for (id, run) in runs {
@@ -213,9 +214,10 @@ impl Server {
         let Some(run) = registry.runs.get_mut(id) else {
             return;
         };
-        let ready = match seq_id < next {
-            true => job.into_iter().collect(),
-            false => run.insert(seq_id, job),
+        let ready = if seq_id < next {
+            job.into_iter().collect()
+        } else {
+            run.insert(seq_id, job)
         };
         let Some(base) = self.bases().get(&run.record.base_model) else {
             return;

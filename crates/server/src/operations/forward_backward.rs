@@ -1,6 +1,7 @@
 //! `forward_backward` and `forward`: a loss over a batch, with or without its gradients.
 
 use bytes::Bytes;
+use tinkrs_backend::{Objective, PassRequest};
 use tinkrs_types::{InvalidInput, LossFn};
 use tinkrs_wire::op::forward;
 use tinkrs_wire::op::forward_backward::ForwardBackwardRequest;
@@ -8,7 +9,7 @@ use tinkrs_wire::op::forward_backward::ForwardBackwardRequest;
 use super::{OfModel, OperationKind, Prepare};
 use crate::body::read_json_with;
 use crate::error::ApiError;
-use crate::worker::{Loss, Operation};
+use crate::worker::Operation;
 
 /// As a protobuf message.
 pub(crate) const FORWARD_BACKWARD: OperationKind =
@@ -35,9 +36,11 @@ impl Prepare for ForwardBackwardRequest {
         if self.data.is_empty() {
             return Err(InvalidInput::new("data", "no datums", "at least one").into());
         }
-        let loss = match self.loss_fn {
-            LossFn::Custom { loss_id } => Loss::Uploaded(model.server.loss(model.owner, &loss_id)?),
-            loss if is_built_in(&loss) => Loss::BuiltIn(loss),
+        let objective = match self.loss_fn {
+            LossFn::Custom { loss_id } => {
+                Objective::Custom(model.server.loss(model.owner, &loss_id)?)
+            }
+            loss if is_built_in(&loss) => Objective::BuiltIn(loss),
             other => {
                 return Err(InvalidInput::new(
                     "loss_fn",
@@ -47,11 +50,11 @@ impl Prepare for ForwardBackwardRequest {
                 .into());
             }
         };
-        Ok(Operation::Pass {
+        Ok(Operation::Pass(PassRequest {
             data: self.data,
-            loss,
-            forward_only: self.forward_only,
-        })
+            objective,
+            backward: !self.forward_only,
+        }))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What each operation does to a training run.
 
-use tinkrs_backend::{Objective, Pass, PassProgress, PassRequest, StatePart, TrainingRun};
+use tinkrs_backend::{Pass, PassProgress, StatePart, TrainingRun};
 use tinkrs_types::rest::WeightsInfo;
 use tinkrs_types::training::ExternalSave;
 use tinkrs_types::{AdamParams, LoraConfig, ModelId, SamplingSessionId, TinkerPath};
@@ -10,7 +10,7 @@ use tinkrs_wire::op::save_weights::SaveWeightsResult;
 use tinkrs_wire::op::save_weights_for_sampler::SaveWeightsForSamplerResult;
 use tinkrs_wire::op::unload_model::UnloadModelResult;
 
-use super::operation::{Loss, Operation};
+use super::operation::Operation;
 use super::operation_error::OperationError;
 use super::snapshots;
 use super::training::{Done, Job, Training, Turn};
@@ -34,21 +34,8 @@ impl Training {
         let done = match operation {
             Operation::Create(config) => self.create(job, &config)?,
             Operation::CreateFrom { path, optimizer } => self.load(job, &path, optimizer)?,
-            Operation::Pass {
-                data,
-                loss,
-                forward_only,
-            } => {
-                let objective = match loss {
-                    Loss::BuiltIn(loss) => Objective::BuiltIn(loss),
-                    Loss::Uploaded(loss) => Objective::Custom(loss),
-                };
-                let backward = !forward_only;
-                let pass = self.run(&job.model_id)?.begin(PassRequest {
-                    data,
-                    objective,
-                    backward,
-                })?;
+            Operation::Pass(request) => {
+                let pass = self.run(&job.model_id)?.begin(request)?;
                 return Self::advance_pass(pass);
             }
             Operation::OptimStep(params) => self.optim_step(job, &params)?,

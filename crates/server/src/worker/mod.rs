@@ -37,7 +37,7 @@ use crate::results::{OperationResult, Responder};
 use crate::shared::Shared;
 use crate::watch::TokenSender;
 pub(crate) use execute::STATE_FILE;
-pub(crate) use operation::{Loss, Operation};
+pub(crate) use operation::Operation;
 
 /// Something for the worker to do.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(crate) enum Command {
     Restore { model_id: ModelId, seq_id: i64 },
     /// A request for samples.
     Sample(SampleJob),
-    /// Nobody waits for this request any more.
+    /// The client has cancelled this request.
     Cancel { owner: Owner, id: RequestId },
     /// A session is finished: what it held will not be used again.
     Forget(SessionId),

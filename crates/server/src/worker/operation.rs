@@ -1,20 +1,9 @@
 //! What can be done to a training run.
 
-use std::sync::Arc;
-
-use tinkrs_types::{AdamParams, Datum, LoraConfig, LossFn, SamplingSessionId, TinkerPath};
+use tinkrs_backend::PassRequest;
+use tinkrs_types::{AdamParams, LoraConfig, SamplingSessionId, TinkerPath};
 
 use crate::checkpoints::NewCheckpoint;
-use crate::custom_loss::CustomLoss;
-
-/// What a pass computes.
-#[derive(Debug)]
-pub(crate) enum Loss {
-    /// A loss of the engine.
-    BuiltIn(LossFn),
-    /// A loss that a client uploaded.
-    Uploaded(Arc<CustomLoss>),
-}
 
 /// What can be done to a training run.
 #[derive(Debug)]
@@ -24,11 +13,7 @@ pub(crate) enum Operation {
     /// Creates it as it was when a checkpoint was saved.
     CreateFrom { path: TinkerPath, optimizer: bool },
     /// Computes a loss, and its gradients if asked to.
-    Pass {
-        data: Vec<Datum>,
-        loss: Loss,
-        forward_only: bool,
-    },
+    Pass(PassRequest),
     /// Applies the gradients.
     OptimStep(AdamParams),
     /// Saves everything.
@@ -49,7 +34,7 @@ impl Operation {
     /// Whether it changes weights, gradients or optimizer.
     pub(crate) fn changes_run(&self) -> bool {
         match self {
-            Self::Pass { forward_only, .. } => !forward_only,
+            Self::Pass(request) => request.backward,
             Self::Create(_)
             | Self::CreateFrom { .. }
             | Self::OptimStep(_)
@@ -67,11 +52,8 @@ impl Operation {
         match self {
             Self::Create(_) => "create_model",
             Self::CreateFrom { .. } => "create_model_from_checkpoint",
-            Self::Pass {
-                forward_only: false,
-                ..
-            } => "forward_backward",
-            Self::Pass { .. } => "forward",
+            Self::Pass(request) if request.backward => "forward_backward",
+            Self::Pass(_) => "forward",
             Self::OptimStep(_) => "optim_step",
             Self::SaveWeights(_) => "save_weights",
             Self::SaveNamedSampler(_) | Self::SaveSampler(_) => "save_weights_for_sampler",
@@ -84,8 +66,9 @@ impl Operation {
     /// Counts the tokens that it trains on.
     pub(super) fn tokens(&self) -> u64 {
         match self {
-            Self::Pass { data, .. } => {
-                let lengths = data.iter().filter_map(|datum| datum.model_input().len());
+            Self::Pass(request) => {
+                let data = request.data.iter();
+                let lengths = data.filter_map(|datum| datum.model_input().len());
                 lengths.sum::<usize>() as u64
             }
             _ => 0,

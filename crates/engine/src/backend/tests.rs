@@ -205,7 +205,7 @@ fn a_run_needs_what_its_state_and_its_packed_adapter_take() {
         run_pass(&mut *run, request(data(), true), usize::MAX);
         // Weights, gradients and moments, with the names of the tensors.
         let state = state(&*run).len() as u64;
-        let names = 100 * 4 * TrainingRun::lora_shapes(&backend.model, &lora()).len() as u64;
+        let names = 160 * 4 * TrainingRun::lora_shapes(&backend.model, &lora()).len() as u64;
         let packed = backend.memory(&Need::Adapter { lora: lora() });
         let needed = backend.memory(&Need::Run { lora: lora() });
         let held = needed - packed;

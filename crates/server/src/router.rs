@@ -119,6 +119,7 @@ fn routes() -> Routes {
         .on(&endpoint::DOWNLOAD_FILE, downloads::file)
         .on(&endpoint::DOWNLOAD_TRACE, traces::file)
         .on(&endpoint::GET_METRICS, service::metrics)
+        .on(&endpoint::OPENAPI, service::openapi)
         .on(&endpoint::GET_FAULTS, faults::show)
         .on(&endpoint::REPLACE_FAULTS, faults::replace)
         .on(&endpoint::CLEAR_FAULTS, faults::clear)

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 /// Which events of the audit log to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AuditEventType {
     /// All of them.
@@ -38,10 +39,12 @@ impl AuditEventType {
 
 /// One event of the audit log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AuditEntry {
     /// When it happened.
     #[serde(with = "crate::timestamp")]
+    #[cfg_attr(feature = "schema", schemars(with = "Timestamp"))]
     pub timestamp: Timestamp,
     /// What happened, such as `checkpoint_read`.
     pub event: String,
@@ -79,6 +82,7 @@ impl AuditEntry {
 
 /// A day of the audit log, sorted by time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AuditLog {
     /// The events.
@@ -94,6 +98,7 @@ impl AuditLog {
 
 /// What was used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum BillingEventInfo {
@@ -128,13 +133,16 @@ pub enum BillingEventInfo {
 
 /// Usage of one kind in one hour.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct BillingEvent {
     /// When the hour starts.
     #[serde(with = "crate::timestamp")]
+    #[cfg_attr(feature = "schema", schemars(with = "Timestamp"))]
     pub bucket_start: Timestamp,
     /// When the hour ends.
     #[serde(with = "crate::timestamp")]
+    #[cfg_attr(feature = "schema", schemars(with = "Timestamp"))]
     pub bucket_end: Timestamp,
     /// The model that was used.
     #[serde(default)]
@@ -189,6 +197,7 @@ impl BillingEvent {
 
 /// What a usage report says of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct BillingSession {
     /// Its labels.
@@ -205,6 +214,7 @@ impl BillingSession {
 
 /// A usage report, by hour.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct BillingUsage {
     /// Usage by hour, then by tokens from most to least.
@@ -214,6 +224,7 @@ pub struct BillingUsage {
     pub sessions: BTreeMap<SessionId, BillingSession>,
     /// Until when costs come from invoices rather than from published prices.
     #[serde(default, with = "crate::timestamp::option")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Timestamp>"))]
     pub cost_data_through: Option<Timestamp>,
 }
 
@@ -230,6 +241,7 @@ impl BillingUsage {
 
 /// How much one user stores in one project.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct StorageUsageRow {
     /// The project.
@@ -257,6 +269,7 @@ pub struct StorageUsageRow {
 
 /// Checkpoint storage in use now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct StorageUsage {
     /// The price of a gigabyte for a month of 720 hours.

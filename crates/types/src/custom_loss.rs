@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 /// One input of a custom loss.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CustomLossInput {
     /// `logprobs`, or the name of a tensor of the datum.
     pub name: String,
@@ -14,6 +15,7 @@ pub struct CustomLossInput {
 
 /// What a node of the graph does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NodeOp {
     /// Takes an input.
@@ -32,6 +34,7 @@ pub enum NodeOp {
 
 /// One node of the graph.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CustomLossNode {
     /// What it does.
     pub op: NodeOp,
@@ -49,6 +52,7 @@ pub struct CustomLossNode {
 
 /// A loss as its nodes in execution order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CustomLossGraph {
     /// The version of the format: 1.
     #[serde(default = "CustomLossGraph::format")]

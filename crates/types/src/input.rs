@@ -168,6 +168,7 @@ impl From<Dmel> for Chunk {
 
 /// How an image file is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ImageFormat {
     /// PNG.

@@ -9,6 +9,7 @@ const SCHEME: &str = "tinker://";
 
 /// What a checkpoint can be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CheckpointKind {
@@ -70,6 +71,7 @@ impl fmt::Display for CheckpointKind {
 /// # Ok::<(), tinkrs_types::InvalidInput>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct TinkerPath {
     run: ModelId,

@@ -6,6 +6,7 @@ use std::fmt;
 
 /// A base model that the server offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[non_exhaustive]
 pub struct SupportedModel {
@@ -21,6 +22,7 @@ pub struct SupportedModel {
 
 /// What the server offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ServerCapabilities {
     /// Its base models.
@@ -60,6 +62,7 @@ impl WhoAmI {
 
 /// Whether the server works on a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum QueueState {
@@ -105,6 +108,7 @@ impl fmt::Display for QueueState {
 
 /// Whose fault a failed request is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ErrorCategory {

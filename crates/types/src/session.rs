@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Whose objects a listing shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AccessScope {
     /// The caller's own.
@@ -27,6 +28,7 @@ impl AccessScope {
 
 /// How a client ended its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FinishReason {
@@ -51,6 +53,7 @@ impl FinishReason {
 
 /// What a session holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SessionInfo {
     /// Its training runs.
@@ -79,6 +82,7 @@ impl SessionInfo {
 
 /// Whose fault a failed session is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FailureCategory {
@@ -90,6 +94,7 @@ pub enum FailureCategory {
 
 /// What made a session fail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FailureReason {
@@ -114,6 +119,7 @@ pub enum FailureReason {
 
 /// What became of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SessionStatus {
@@ -146,6 +152,7 @@ pub enum SessionStatus {
 
 /// Whose sessions to search.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum SearchOwner {
     /// The caller's own.
@@ -162,6 +169,7 @@ pub enum SearchOwner {
 
 /// Which states of a session to search.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum StatusQuery {
     /// Sessions that run.
@@ -177,6 +185,7 @@ pub enum StatusQuery {
             skip_serializing_if = "Option::is_none",
             serialize_with = "finish_reasons::serialize"
         )]
+        #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<String>>"))]
         reasons: Option<Vec<FinishReason>>,
     },
 }
@@ -312,6 +321,7 @@ mod finish_reasons {
 
 /// Where the next page of a search starts. It is passed back unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SearchCursor {
     /// When the last session of the page was created, as the server wrote it.
@@ -332,6 +342,7 @@ impl SearchCursor {
 
 /// A search for sessions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct SessionSearch {
     /// This session; joined with `display_name` by "or".
@@ -374,6 +385,7 @@ impl Default for SessionSearch {
 
 /// One session that a search found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SessionSummary {
     /// Which session.
@@ -384,6 +396,7 @@ pub struct SessionSummary {
     pub project_id: ProjectId,
     /// When it was created.
     #[serde(with = "crate::timestamp")]
+    #[cfg_attr(feature = "schema", schemars(with = "Timestamp"))]
     pub created_at: Timestamp,
     /// How many checkpoints it has.
     pub checkpoints_count: u64,
@@ -425,6 +438,7 @@ impl SessionSummary {
 
 /// A page of found sessions, newest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SessionSearchPage {
     /// The sessions.
@@ -446,6 +460,7 @@ impl SessionSearchPage {
 
 /// How far a trace export is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TraceStatus {
     /// It is being made.
@@ -458,6 +473,7 @@ pub enum TraceStatus {
 
 /// The export of a session's trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TraceExport {
     /// How far it is.

@@ -15,6 +15,7 @@ pub use csr::CsrIndices;
 
 /// The element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Dtype {
     /// 32-bit floating point.
@@ -100,6 +101,7 @@ impl From<Vec<i64>> for TensorValues {
 /// # Ok::<(), tinkrs_types::InvalidInput>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "json::Json", into = "json::Json")]
 pub struct TensorData {
     values: TensorValues,

@@ -77,6 +77,8 @@ pub enum Response {
     Result(Content),
     /// With a [promise](tinkrs_types::protocol::Promise) of a result, which is fetched by [`RETRIEVE_FUTURE`].
     Promise(Content),
+    /// With the result of an earlier request that was answered by a promise, or with news of it.
+    Future,
     /// With a redirect to a signed link, whose target this is.
     Redirect(Content),
 }
@@ -129,6 +131,11 @@ impl Endpoint {
 
     const fn promises(mut self, result: Content) -> Self {
         self.response = Response::Promise(result);
+        self
+    }
+
+    const fn retrieves(mut self) -> Self {
+        self.response = Response::Future;
         self
     }
 

@@ -62,6 +62,7 @@ impl DecodeError {
 
 /// The body of a refused request: `{"detail": …}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorBody {
     /// What was wrong: usually a text, a list for validation errors.
     pub detail: Value,

@@ -50,6 +50,7 @@ pub trait Body: Serialize + DeserializeOwned {
 
 /// A JSON object without members, as the answer of requests whose success is all there is to say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Empty {}
 
 /// Reads JSON in which a null means that a member was not given.

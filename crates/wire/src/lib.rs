@@ -29,6 +29,8 @@
 pub mod endpoint;
 pub mod error;
 pub mod header;
+#[cfg(feature = "schema")]
+pub mod openapi;
 pub mod query;
 
 pub mod compress;

@@ -123,7 +123,10 @@ pub(crate) mod json {
     use tinkrs_types::ModelInput;
     use tinkrs_types::input::{Chunk, Dmel, Image, ImageAssetPointer, ImageFormat};
 
+    /// A chunk of an input. Bytes are in base64.
     #[derive(Serialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[cfg_attr(feature = "schema", schemars(rename = "Chunk"))]
     #[serde(tag = "type", rename_all = "snake_case")]
     enum Out<'a> {
         EncodedText {
@@ -146,14 +149,18 @@ pub(crate) mod json {
         },
     }
 
+    /// What goes into a model, chunk by chunk.
+    #[derive(Serialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[cfg_attr(feature = "schema", schemars(rename = "ModelInput"))]
+    pub(crate) struct Chunks<'a> {
+        chunks: Vec<Out<'a>>,
+    }
+
     pub(crate) fn serialize<S: Serializer>(
         input: &ModelInput,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Chunks<'a> {
-            chunks: Vec<Out<'a>>,
-        }
         Chunks {
             chunks: input.chunks().iter().map(out).collect(),
         }

@@ -7,6 +7,7 @@ use tinkrs_types::session::AccessScope;
 
 /// Which part of a list to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PageQuery {
     /// How many items at most.
@@ -21,6 +22,7 @@ pub struct PageQuery {
 
 /// Whose things to look for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ScopeQuery {
     /// Whose.
@@ -29,6 +31,7 @@ pub struct ScopeQuery {
 
 /// Which events of a log to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AuditQuery {
     /// Of which kind; all by default.
@@ -39,6 +42,7 @@ pub struct AuditQuery {
 
 /// Of which hours to report the usage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct UsageQuery {
     /// The start of the first hour.
@@ -49,6 +53,7 @@ pub struct UsageQuery {
 
 /// Of what to report the storage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StorageQuery {
     /// Only of this project.
@@ -57,6 +62,7 @@ pub struct StorageQuery {
 
 /// What an uploaded adapter belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ImportQuery {
     /// The model that the adapter was trained on.
@@ -67,6 +73,7 @@ pub struct ImportQuery {
 
 /// The end of a signed link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LinkQuery {
     /// When the link expires, in seconds since 1970.

@@ -1,5 +1,7 @@
 //! What the server offers, and how clients should behave.
 
+use std::sync::LazyLock;
+
 use axum::extract::State;
 use axum::response::Response;
 use tinkrs_types::protocol::{ClientConfig, DynamicConfig};
@@ -7,8 +9,9 @@ use tinkrs_types::service::{ServerCapabilities, SupportedModel};
 use tinkrs_wire::op::client_config::ClientConfigRequest;
 use tinkrs_wire::op::healthz::Health;
 use tinkrs_wire::op::telemetry::TelemetryResponse;
+use tinkrs_wire::openapi;
 
-use super::Plain;
+use super::{Plain, json};
 use crate::Server;
 use crate::body::check_values;
 use crate::error::ApiError;
@@ -26,6 +29,12 @@ pub(crate) async fn healthz() -> Plain<Health> {
 pub(crate) async fn metrics(State(server): State<Server>) -> Response {
     server.measure();
     server.shared().metrics.show()
+}
+
+/// All endpoints, in the form of OpenAPI. It is the same for every caller, so it is written once.
+pub(crate) async fn openapi() -> Response {
+    static DOCUMENT: LazyLock<String> = LazyLock::new(|| openapi::document().to_string());
+    json(DOCUMENT.as_str())
 }
 
 pub(crate) async fn client_config(

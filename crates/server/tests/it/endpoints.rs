@@ -3,7 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use tinkrs_wire::endpoint::{ALL, Endpoint};
+use http::Method;
+use tinkrs_wire::endpoint::{ALL, Endpoint, OPENAPI};
+use tinkrs_wire::openapi;
+
+use crate::caller::TestServer;
 
 /// Fails unless these are the names of all endpoints that `is_meant` picks.
 pub(crate) fn assert_covers(covered: &BTreeSet<&str>, is_meant: impl Fn(&Endpoint) -> bool) {
@@ -13,4 +17,15 @@ pub(crate) fn assert_covers(covered: &BTreeSet<&str>, is_meant: impl Fn(&Endpoin
     assert!(missing.is_empty(), "not covered by this test: {missing:?}");
     let unknown: Vec<_> = covered.difference(&meant).collect();
     assert!(unknown.is_empty(), "not declared: {unknown:?}");
+}
+
+#[tokio::test]
+async fn the_openapi_document_is_for_everyone() {
+    let server = TestServer::start().await;
+    let without_key = [("x-api-key", "")];
+    let answer = server.try_send(Method::GET, OPENAPI.path, &without_key, "");
+    let answer = answer.await.unwrap();
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.headers["content-type"], "application/json");
+    assert_eq!(answer.json(), openapi::document());
 }

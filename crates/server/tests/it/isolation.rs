@@ -219,7 +219,7 @@ static LISTS: [(&Endpoint, &str, &str); 5] = [
 ];
 
 /// Endpoints whose requests name nothing that an owner has, and those of the next test.
-static NAMELESS: [&Endpoint; 24] = [
+static NAMELESS: [&Endpoint; 25] = [
     &endpoint::CLIENT_CONFIG,
     &endpoint::CLIENT_DYNAMIC_CONFIG,
     &endpoint::AUTH_TOKEN,
@@ -233,6 +233,8 @@ static NAMELESS: [&Endpoint; 24] = [
     &endpoint::HEALTHZ,
     // Counts of all owners together.
     &endpoint::GET_METRICS,
+    // The same for every caller.
+    &endpoint::OPENAPI,
     // Answers any id in the same way, and harms nothing of others.
     &endpoint::CANCEL_FUTURE,
     // Of the asker's own; looked at by itself.

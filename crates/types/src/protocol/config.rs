@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Settings that a client reads once, when it starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[non_exhaustive]
 pub struct ClientConfig {
@@ -72,6 +73,7 @@ impl Default for ClientConfig {
 
 /// Settings that a client reads again and again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[non_exhaustive]
 pub struct DynamicConfig {

@@ -12,6 +12,7 @@ pub const SAMPLE_SEQ_BLOCK: u64 = 1_000_000_000;
 
 /// The server's word that a request was taken: where to fetch its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Promise {
     /// Where to fetch the result.
     pub request_id: RequestId,
@@ -68,6 +69,7 @@ impl RequestType {
 
 /// A queue state with the server's reason for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueStatus {
     /// Whether the server works on the request.
     #[serde(rename = "queue_state", default)]
@@ -92,6 +94,7 @@ fn text_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Str
 
 /// A request that was taken and then failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FailedRequest {
     /// What went wrong.
     pub error: String,
@@ -102,6 +105,7 @@ pub struct FailedRequest {
 
 /// News of a request from the batched feed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Completion {
     /// Its result can be fetched.

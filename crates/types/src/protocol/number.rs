@@ -72,6 +72,20 @@ impl<'de> Deserialize<'de> for JsonNumber {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for JsonNumber {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "JsonNumber".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "A number; those that are not finite are text.",
+            "anyOf": [{"type": "number"}, {"enum": ["NaN", "inf", "-inf"]}],
+        })
+    }
+}
+
 /// Reads the name of a number that is not finite.
 pub(crate) fn not_finite(name: &str) -> Option<f64> {
     match name {

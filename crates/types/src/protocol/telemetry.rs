@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 /// How serious an event is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Severity {
     /// Of interest to developers.
@@ -22,6 +23,7 @@ pub enum Severity {
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "event", rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum TelemetryEventKind {
     /// A session started.
@@ -53,6 +55,7 @@ pub enum TelemetryEventKind {
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TelemetryEvent {
     /// What happened.
     #[serde(flatten)]
@@ -65,11 +68,13 @@ pub struct TelemetryEvent {
     pub severity: Severity,
     /// When it happened.
     #[serde(with = "crate::timestamp")]
+    #[cfg_attr(feature = "schema", schemars(with = "Timestamp"))]
     pub timestamp: Timestamp,
 }
 
 /// Events that are sent together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TelemetryBatch {
     /// The events.
     pub events: Vec<TelemetryEvent>,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 /// A saved checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Checkpoint {
     /// Its id within the run, `{kind}/{name}`.
@@ -15,6 +16,7 @@ pub struct Checkpoint {
     pub checkpoint_type: CheckpointKind,
     /// When it was saved.
     #[serde(with = "crate::timestamp")]
+    #[cfg_attr(feature = "schema", schemars(with = "Timestamp"))]
     pub time: Timestamp,
     /// Its path.
     pub tinker_path: TinkerPath,
@@ -29,6 +31,7 @@ pub struct Checkpoint {
     pub user_metadata: Option<UserMetadata>,
     /// When it is deleted; `None` means never.
     #[serde(default, with = "crate::timestamp::option")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Timestamp>"))]
     pub expires_at: Option<Timestamp>,
 }
 
@@ -50,6 +53,7 @@ impl Checkpoint {
 
 /// A page of checkpoints, newest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CheckpointPage {
     /// The checkpoints.
@@ -71,6 +75,7 @@ impl CheckpointPage {
 
 /// What is known of a checkpoint's weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct WeightsInfo {
     /// The model they belong to.
@@ -111,12 +116,14 @@ impl WeightsInfo {
 
 /// Where the files of an external checkpoint can be downloaded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ExternalWeightsUrls {
     /// Signed links by relative path. They need no credential.
     pub urls: BTreeMap<String, String>,
     /// When the links stop working.
     #[serde(with = "crate::timestamp")]
+    #[cfg_attr(feature = "schema", schemars(with = "Timestamp"))]
     pub expires: Timestamp,
 }
 
@@ -129,6 +136,7 @@ impl ExternalWeightsUrls {
 
 /// Where a checkpoint was copied to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CopiedWeights {
     /// The copy's path.
@@ -144,6 +152,7 @@ impl CopiedWeights {
 
 /// Where an adapter that was made elsewhere can be found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ImportedWeights {
     /// The checkpoint to train on.

@@ -2,6 +2,7 @@ use serde::{Deserialize, Serialize};
 
 /// Where a page lies in a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Cursor {
     /// How many items come before the page.

@@ -3,6 +3,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is known of a sampling session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SamplerInfo {
     /// Which one.

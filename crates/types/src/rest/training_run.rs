@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A training run: a model and what was saved of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TrainingRun {
     /// Which run; also its model's id.
@@ -23,6 +24,7 @@ pub struct TrainingRun {
     pub lora_rank: Option<u32>,
     /// When it last did something.
     #[serde(with = "crate::timestamp")]
+    #[cfg_attr(feature = "schema", schemars(with = "Timestamp"))]
     pub last_request_time: Timestamp,
     /// The newest checkpoint of its training state.
     #[serde(default)]
@@ -60,6 +62,7 @@ impl TrainingRun {
 
 /// A page of training runs, newest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TrainingRunPage {
     /// The runs.

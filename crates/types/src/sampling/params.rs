@@ -103,6 +103,24 @@ impl<'de> Deserialize<'de> for Stop {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Stop {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Stop".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "A text, any of several texts, or any of several tokens; an empty list never stops.",
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}},
+                {"type": "array", "items": {"type": "integer", "minimum": 0}},
+            ],
+        })
+    }
+}
+
 /// How to draw tokens.
 ///
 /// ```
@@ -112,6 +130,7 @@ impl<'de> Deserialize<'de> for Stop {
 /// assert_eq!(params.top_k, -1);
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct SamplingParams {
     /// The most tokens to generate.

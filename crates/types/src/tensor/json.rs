@@ -10,7 +10,9 @@ use std::fmt;
 
 /// The members of a tensor in JSON.
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(super) struct Json {
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<JsonNumber>"))]
     data: Numbers,
     dtype: Dtype,
     #[serde(skip_serializing_if = "Option::is_none", default)]

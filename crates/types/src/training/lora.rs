@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 /// assert!(config.check().is_ok());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LoraConfig {
     /// The rank of the adapter. The hosted service takes powers of two. Default 32.
     pub rank: u32,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is known of a model's architecture and tokenizer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[non_exhaustive]
 pub struct ModelData {
@@ -17,6 +18,7 @@ pub struct ModelData {
 
 /// What is known of a model under training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ModelInfo {
     /// Which model.

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 /// assert_eq!(params.beta2, 0.95);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct AdamParams {
     /// Step size. Default 0.0001.
@@ -107,6 +108,7 @@ impl Default for AdamParams {
 
 /// Parameters of one Dimuon step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DimuonParams {
     /// Step size.
     pub learning_rate: f64,
@@ -172,6 +174,7 @@ impl DimuonParams {
 
 /// An object of a kind that this crate does not know, kept as it came.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OpenObject {
     /// What kind it is.
     #[serde(rename = "type")]
@@ -238,6 +241,22 @@ impl<'de> Deserialize<'de> for OptimizerConfig {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for OptimizerConfig {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "OptimizerConfig".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "The optimizer of a model, chosen when it is created: `adamw`, or one that the server knows.",
+            "type": "object",
+            "properties": {"type": {"type": "string"}},
+            "required": ["type"],
+        })
+    }
+}
+
 /// The parameters of one optimizer step.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -293,10 +312,15 @@ impl From<DimuonParams> for OptimizerParams {
 
 /// What an optimizer step reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct OptimStepOutput {
     /// Numbers about the step, such as gradient norms. Their names are the server's.
     #[serde(default, with = "crate::protocol::number::metrics")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "Option<std::collections::BTreeMap<String, crate::protocol::JsonNumber>>")
+    )]
     pub metrics: Option<Metrics>,
 }
 

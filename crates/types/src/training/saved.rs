@@ -3,6 +3,7 @@ use serde::{Deserialize, Serialize};
 
 /// A checkpoint that was saved to be downloaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ExternalSave {
     /// Its path.

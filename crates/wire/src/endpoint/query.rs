@@ -1,5 +1,6 @@
 //! What queries hold.
 
+use super::content::Documented;
 use serde::Deserializer;
 use serde::de::value::Error as Stop;
 use serde::de::{DeserializeOwned, Error, Visitor};
@@ -9,13 +10,23 @@ use serde::forward_to_deserialize_any;
 #[derive(Clone, Copy, Debug)]
 pub struct Query {
     names: fn() -> &'static [&'static str],
+    #[cfg(feature = "schema")]
+    schema: fn(&mut schemars::SchemaGenerator) -> schemars::Schema,
 }
 
 impl Query {
-    pub(super) const fn of<T: DeserializeOwned>() -> Self {
+    pub(super) const fn of<T: DeserializeOwned + Documented>() -> Self {
         Self {
             names: field_names::<T>,
+            #[cfg(feature = "schema")]
+            schema: T::json_schema,
         }
+    }
+
+    /// Returns the schema of the struct.
+    #[cfg(feature = "schema")]
+    pub(crate) fn schema(&self, schemas: &mut schemars::SchemaGenerator) -> serde_json::Value {
+        (self.schema)(schemas).to_value()
     }
 
     /// Returns the names of the parameters.
@@ -65,6 +76,7 @@ mod tests {
     #[test]
     fn a_query_has_the_parameters_that_its_struct_has_fields() {
         #[derive(Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(deny_unknown_fields)]
         #[expect(dead_code, reason = "only its names are read")]
         struct Sample {

@@ -5,9 +5,8 @@
 
 use super::content::Documented;
 use super::{Auth, Clients, Content, Endpoint, Query};
-use crate::header;
 use crate::json::Empty;
-use crate::op::asample::SampleRequest;
+use crate::op::asample::{self, SampleRequest};
 use crate::op::assign_session_project::AssignSessionProjectRequest;
 use crate::op::auth_token::{AuthTokenRequest, AuthTokenResponse};
 use crate::op::cancel_future::CancelFutureRequest;
@@ -20,7 +19,6 @@ use crate::op::create_sampling_session::{
 };
 use crate::op::create_session::{CreateSessionRequest, CreateSessionResponse};
 use crate::op::finish_session::FinishSessionRequest;
-use crate::op::forward_backward::ForwardBackwardRequest;
 use crate::op::get_api_key::ApiKey;
 use crate::op::get_info::GetInfoRequest;
 use crate::op::healthz::Health;
@@ -40,9 +38,11 @@ use crate::op::set_checkpoint_ttl::SetCheckpointTtlRequest;
 use crate::op::telemetry::TelemetryResponse;
 use crate::op::unload_model::{UnloadModelRequest, UnloadModelResult};
 use crate::op::weights_info::WeightsInfoRequest;
+use crate::op::{forward, forward_backward};
 use crate::query::{
     AuditQuery, ImportQuery, LinkQuery, PageQuery, ScopeQuery, StorageQuery, UsageQuery,
 };
+use crate::{Body, header};
 use http::Method;
 use tinkrs_types::admin::{AuditLog, BillingUsage, StorageUsage};
 use tinkrs_types::protocol::{ClientConfig, DynamicConfig, TelemetryBatch};
@@ -53,7 +53,6 @@ use tinkrs_types::rest::{
 use tinkrs_types::service::ServerCapabilities;
 use tinkrs_types::session::{SessionInfo, SessionSearch, SessionSearchPage, TraceExport};
 use tinkrs_types::training::{ExternalSave, ModelInfo, OptimStepOutput};
-use tinkrs_types::{ForwardBackwardOutput, SampleOutput};
 
 /// Declares endpoints, each under its own name, and lists them all.
 macro_rules! endpoints {
@@ -76,17 +75,17 @@ endpoints! {
 
     /// Returns the settings that a client reads when it starts.
     CLIENT_CONFIG = post("/api/v1/client/config")
-        .takes(json::<ClientConfigRequest>())
+        .takes(body::<ClientConfigRequest>())
         .returns(json::<ClientConfig>());
 
     /// Returns the settings that a client reads again while it runs.
     CLIENT_DYNAMIC_CONFIG = post("/api/v1/client/dynamic_config")
-        .takes(json::<ClientConfigRequest>())
+        .takes(body::<ClientConfigRequest>())
         .returns(json::<DynamicConfig>());
 
     /// Exchanges an API key for a token that is valid for a short time.
     AUTH_TOKEN = post("/api/v1/auth/token")
-        .takes(json::<AuthTokenRequest>())
+        .takes(body::<AuthTokenRequest>())
         .returns(json::<AuthTokenResponse>());
 
     /// Describes the API key of the request.
@@ -104,24 +103,24 @@ endpoints! {
 
     /// Takes a client's report about its own work.
     TELEMETRY = post("/api/v1/telemetry")
-        .takes(json::<TelemetryBatch>())
+        .takes(body::<TelemetryBatch>())
         .returns(json::<TelemetryResponse>());
 
     // Sessions
 
     /// Starts a session, which owns the models and samplers that are created in it.
     CREATE_SESSION = post("/api/v1/create_session")
-        .takes(json::<CreateSessionRequest>())
-        .returns(json::<CreateSessionResponse>());
+        .takes(body::<CreateSessionRequest>())
+        .returns(body::<CreateSessionResponse>());
 
     /// Keeps a session open.
     SESSION_HEARTBEAT = post("/api/v1/session_heartbeat")
-        .takes(json::<SessionHeartbeatRequest>())
-        .returns(json::<SessionHeartbeatResponse>());
+        .takes(body::<SessionHeartbeatRequest>())
+        .returns(body::<SessionHeartbeatResponse>());
 
     /// Ends a session.
     FINISH_SESSION = post("/api/v1/sessions/{session_id}/finish")
-        .takes(json::<FinishSessionRequest>())
+        .takes(body::<FinishSessionRequest>())
         .returns(json::<Empty>());
 
     /// Lists the caller's sessions, newest first.
@@ -136,12 +135,12 @@ endpoints! {
 
     /// Searches the caller's sessions.
     SEARCH_SESSIONS = post("/api/v1/sessions/search")
-        .takes(json::<SessionSearch>())
+        .takes(body::<SessionSearch>())
         .returns(json::<SessionSearchPage>());
 
     /// Moves a session to a project.
     ASSIGN_SESSION_PROJECT = put("/api/v1/sessions/{session_id}/project")
-        .takes(json::<AssignSessionProjectRequest>())
+        .takes(body::<AssignSessionProjectRequest>())
         .returns(json::<Empty>());
 
     /// Returns a link to a trace of what a session did, for Perfetto.
@@ -152,71 +151,71 @@ endpoints! {
 
     /// Creates a model to train: a base model with a new LoRA adapter.
     CREATE_MODEL = post("/api/v1/create_model")
-        .takes(json::<CreateModelRequest>())
-        .promises(json::<CreateModelResult>());
+        .takes(body::<CreateModelRequest>())
+        .promises(body::<CreateModelResult>());
 
     /// Describes a model.
     GET_INFO = post("/api/v1/get_info")
-        .takes(json::<GetInfoRequest>())
-        .returns(json::<ModelInfo>());
+        .takes(body::<GetInfoRequest>())
+        .returns(body::<ModelInfo>());
 
     /// Ends a model.
     UNLOAD_MODEL = post("/api/v1/unload_model")
-        .takes(json::<UnloadModelRequest>())
-        .promises(json::<UnloadModelResult>())
+        .takes(body::<UnloadModelRequest>())
+        .promises(body::<UnloadModelResult>())
         .clients(Clients::Older);
 
     /// Uploads a custom loss as a graph of operations.
     CREATE_CUSTOM_LOSS = post("/api/v1/create_custom_loss")
-        .takes(json::<CreateCustomLossRequest>())
-        .promises(json::<CreateCustomLossResult>());
+        .takes(body::<CreateCustomLossRequest>())
+        .promises(body::<CreateCustomLossResult>());
 
     /// Computes a loss and adds its gradients to those of the model.
     FORWARD_BACKWARD = post("/api/v1/forward_backward")
-        .takes(Content::message::<ForwardBackwardRequest>("ForwardBackwardRequest"))
-        .promises(Content::message::<ForwardBackwardOutput>("ForwardBackwardOutput"));
+        .takes(Content::message::<forward_backward::JsonRequest>("ForwardBackwardRequest"))
+        .promises(Content::message::<forward_backward::JsonResult>("ForwardBackwardOutput"));
 
     /// Computes a loss without gradients.
     FORWARD = post("/api/v1/forward")
-        .takes(json::<ForwardBackwardRequest>())
-        .promises(Content::message::<ForwardBackwardOutput>("ForwardBackwardOutput"))
+        .takes(json::<forward::JsonRequest>())
+        .promises(Content::message::<forward_backward::JsonResult>("ForwardBackwardOutput"))
         .clients(Clients::Older);
 
     /// Updates the model's weights with the gradients that were added up.
     OPTIM_STEP = post("/api/v1/optim_step")
-        .takes(json::<OptimStepRequest>())
+        .takes(body::<OptimStepRequest>())
         .promises(json::<OptimStepOutput>());
 
     // Weights
 
     /// Saves the weights and the optimizer's state of a model, to continue its training later.
     SAVE_WEIGHTS = post("/api/v1/save_weights")
-        .takes(json::<SaveWeightsRequest>())
-        .promises(json::<SaveWeightsResult>());
+        .takes(body::<SaveWeightsRequest>())
+        .promises(body::<SaveWeightsResult>());
 
     /// Saves the weights of a model, to sample from them.
     SAVE_WEIGHTS_FOR_SAMPLER = post("/api/v1/save_weights_for_sampler")
-        .takes(json::<SaveWeightsForSamplerRequest>())
-        .promises(json::<SaveWeightsForSamplerResult>());
+        .takes(body::<SaveWeightsForSamplerRequest>())
+        .promises(body::<SaveWeightsForSamplerResult>());
 
     /// Saves the weights of a model as files to download.
     SAVE_WEIGHTS_EXTERNAL = post("/api/v1/save_weights_external")
-        .takes(json::<SaveWeightsExternalRequest>())
-        .promises(json::<ExternalSave>());
+        .takes(body::<SaveWeightsExternalRequest>())
+        .promises(body::<ExternalSave>());
 
     /// Loads saved weights into a model, or creates a model from them.
     LOAD_WEIGHTS = post("/api/v1/load_weights")
-        .takes(json::<LoadWeightsRequest>())
-        .promises(json::<LoadWeightsResult>());
+        .takes(body::<LoadWeightsRequest>())
+        .promises(body::<LoadWeightsResult>());
 
     /// Describes the model that a checkpoint was saved from.
     WEIGHTS_INFO = post("/api/v1/weights_info")
-        .takes(json::<WeightsInfoRequest>())
+        .takes(body::<WeightsInfoRequest>())
         .returns(json::<WeightsInfo>());
 
     /// Copies a checkpoint, so that the copy is the caller's own.
     COPY_WEIGHTS = post("/api/v1/copy_weights")
-        .takes(json::<CopyWeightsRequest>())
+        .takes(body::<CopyWeightsRequest>())
         .returns(json::<CopiedWeights>());
 
     /// Makes checkpoints of an adapter that was trained elsewhere, uploaded as a tar archive.
@@ -230,36 +229,37 @@ endpoints! {
 
     /// Opens a sampler of a base model or of saved weights.
     CREATE_SAMPLING_SESSION = post("/api/v1/create_sampling_session")
-        .takes(json::<CreateSamplingSessionRequest>())
-        .returns(json::<CreateSamplingSessionResponse>());
+        .takes(body::<CreateSamplingSessionRequest>())
+        .returns(body::<CreateSamplingSessionResponse>());
 
     /// Joins a sampler that another client opened.
     JOIN_SAMPLING_SESSION = post("/api/v1/join_sampling_session")
-        .takes(json::<JoinSamplingSessionRequest>())
-        .returns(json::<JoinSamplingSessionResponse>());
+        .takes(body::<JoinSamplingSessionRequest>())
+        .returns(body::<JoinSamplingSessionResponse>());
 
     /// Describes a sampler.
     GET_SAMPLER = get("/api/v1/samplers/{sampler_id}").returns(json::<SamplerInfo>());
 
     /// Samples from a model.
     ASAMPLE = post("/api/v1/asample")
-        .takes(json::<SampleRequest>())
-        .promises(Content::message::<SampleOutput>("SampleResponse"));
+        .takes(body::<SampleRequest>())
+        .promises(Content::message::<asample::JsonResult>("SampleResponse"));
 
     // Results
 
     /// Waits for the result of a request, for a while.
     RETRIEVE_FUTURE = post("/api/v1/retrieve_future")
-        .takes(json::<RetrieveFutureRequest>());
+        .takes(body::<RetrieveFutureRequest>())
+        .retrieves();
 
     /// Waits until one of a sampler's requests completes, for a while.
     RETRIEVE_FUTURES = post("/api/v1/retrieve_futures")
-        .takes(json::<RetrieveFuturesRequest>())
+        .takes(body::<RetrieveFuturesRequest>())
         .returns(json::<RetrieveFuturesResponse>());
 
     /// Cancels a request whose result is no longer needed.
     CANCEL_FUTURE = post("/api/v1/cancel_future")
-        .takes(json::<CancelFutureRequest>())
+        .takes(body::<CancelFutureRequest>())
         .returns(json::<Empty>());
 
     // Training runs and checkpoints
@@ -303,7 +303,7 @@ endpoints! {
 
     /// Sets how long a checkpoint is kept.
     SET_CHECKPOINT_TTL = put("/api/v1/training_runs/{run_id}/checkpoints/{kind}/{name}/ttl")
-        .takes(json::<SetCheckpointTtlRequest>())
+        .takes(body::<SetCheckpointTtlRequest>())
         .returns(json::<Empty>());
 
     /// Redirects to a link to all files of a checkpoint, as a tar archive.
@@ -356,6 +356,12 @@ endpoints! {
         .returns(Content::Text(header::METRICS))
         .clients(Clients::Ours);
 
+    /// Returns this document: all endpoints in the form of OpenAPI.
+    OPENAPI = get("/openapi.json")
+        .auth(Auth::Public)
+        .returns(json::<Object>())
+        .clients(Clients::Ours);
+
     /// Shows the rules by which the server injects faults, and how often each was applied.
     GET_FAULTS = get("/admin/faults")
         .auth(Auth::Admin)
@@ -405,6 +411,10 @@ type Object = serde_json::Map<String, serde_json::Value>;
 
 const fn json<T: Documented>() -> Content {
     Content::json::<T>()
+}
+
+const fn body<T: Documented + Body>() -> Content {
+    Content::body::<T>()
 }
 
 const fn get(path: &'static str) -> Endpoint {

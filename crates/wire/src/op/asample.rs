@@ -21,12 +21,17 @@ use tinkrs_types::{
 
 /// Samples from a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SampleRequest {
     /// How many sequences.
     #[serde(default = "one")]
     pub num_samples: u32,
     /// What comes before them.
     #[serde(with = "model_input::json")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "model_input::json::Chunks<'static>")
+    )]
     pub prompt: ModelInput,
     /// How to draw.
     pub sampling_params: SamplingParams,
@@ -293,20 +298,27 @@ fn numbers(values: &[f32]) -> Vec<JsonNumber> {
 /// A row of the likeliest tokens; `None` where nothing was computed.
 type TopkRow = Option<Vec<(u32, JsonNumber)>>;
 
+/// A result, as JSON.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "SampleResult"))]
+pub(crate) struct JsonResult {
+    sequences: Vec<JsonSequence>,
+    prompt_logprobs: Option<Vec<Option<JsonNumber>>>,
+    topk_prompt_logprobs: Option<Vec<TopkRow>>,
+}
+
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "SampledSequence"))]
+struct JsonSequence {
+    stop_reason: StopReason,
+    tokens: Vec<u32>,
+    logprobs: Option<Vec<JsonNumber>>,
+}
+
 fn decode_json(body: &[u8]) -> Result<SampleOutput, DecodeError> {
-    #[derive(Deserialize)]
-    struct Json {
-        sequences: Vec<JsonSequence>,
-        prompt_logprobs: Option<Vec<Option<JsonNumber>>>,
-        topk_prompt_logprobs: Option<Vec<TopkRow>>,
-    }
-    #[derive(Deserialize)]
-    struct JsonSequence {
-        stop_reason: StopReason,
-        tokens: Vec<u32>,
-        logprobs: Option<Vec<JsonNumber>>,
-    }
-    let json: Json = serde_json::from_slice(body)?;
+    let json: JsonResult = serde_json::from_slice(body)?;
     let sequence = |json: JsonSequence| {
         let mut sequence = SampledSequence::new(json.tokens, json.stop_reason);
         sequence.logprobs = json

@@ -6,6 +6,7 @@ use tinkrs_types::ProjectId;
 
 /// Moves a session to a project.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AssignSessionProjectRequest {
     /// Which project.
     pub project_id: ProjectId,

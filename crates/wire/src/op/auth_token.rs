@@ -6,12 +6,14 @@ use std::fmt;
 
 /// Asks for a token. The credential is in the header.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AuthTokenRequest {}
 
 body!(AuthTokenRequest);
 
 /// A short-lived token.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AuthTokenResponse {
     /// The token.
     pub jwt: String,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Asks for settings, static or dynamic.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClientConfigRequest {
     /// The level of the API that the client speaks.
     pub sdk_version: String,

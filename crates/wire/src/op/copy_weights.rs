@@ -6,6 +6,7 @@ use tinkrs_types::{ProjectId, SessionId, TinkerPath};
 
 /// Copies a checkpoint to a project.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CopyWeightsRequest {
     /// What to copy.
     pub source_path: TinkerPath,

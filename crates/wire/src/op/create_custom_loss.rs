@@ -7,6 +7,7 @@ use tinkrs_types::{LossId, SessionId};
 
 /// Uploads a loss.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CreateCustomLossRequest {
     /// The session that may use it.
     pub session_id: SessionId,
@@ -24,6 +25,7 @@ body!(CreateCustomLossRequest, "create_custom_loss");
 
 /// A loss that was uploaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CreateCustomLossResult {
     /// Which one.
     pub loss_id: LossId,

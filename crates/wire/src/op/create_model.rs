@@ -8,6 +8,7 @@ use tinkrs_types::{LoraConfig, ModelId, SessionId};
 
 /// Creates a model to train.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CreateModelRequest {
     /// The session it belongs to.
     pub session_id: SessionId,
@@ -30,6 +31,7 @@ body!(CreateModelRequest, "create_model");
 
 /// A model that was created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CreateModelResult {
     /// Which one.
     pub model_id: ModelId,

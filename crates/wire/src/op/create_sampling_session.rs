@@ -6,6 +6,7 @@ use tinkrs_types::{SamplingSessionId, SessionId};
 
 /// Opens a model or a checkpoint for sampling. It names one of the two.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CreateSamplingSessionRequest {
     /// The session it belongs to.
     pub session_id: SessionId,
@@ -23,6 +24,7 @@ body!(CreateSamplingSessionRequest, "create_sampling_session");
 
 /// A sampling session that was opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CreateSamplingSessionResponse {
     /// Which one.
     pub sampling_session_id: SamplingSessionId,

@@ -7,6 +7,7 @@ use tinkrs_types::{ProjectId, SessionId};
 
 /// Starts a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CreateSessionRequest {
     /// Tags of the session.
     pub tags: Vec<String>,
@@ -27,6 +28,7 @@ body!(CreateSessionRequest, "create_session");
 
 /// A session that was started, with what the server wants its user to read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CreateSessionResponse {
     /// Which session.
     pub session_id: SessionId,

@@ -6,6 +6,7 @@ use tinkrs_types::session::FinishReason;
 
 /// Ends a session. Unlike elsewhere, a missing detail is written as null.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FinishSessionRequest {
     /// How it ended.
     pub reason: FinishReason,

@@ -24,6 +24,7 @@ mod json;
 pub use address::Address;
 pub(super) use json::JsonInput;
 pub use json::encode_json_result;
+pub(crate) use json::{JsonRequest, JsonResult};
 
 /// Computes a loss over data.
 #[derive(Clone, Debug, PartialEq)]

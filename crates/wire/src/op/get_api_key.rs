@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The key that the request was made with, without the key itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApiKey {
     /// Its number.
     pub key_id: u64,
@@ -17,6 +18,7 @@ pub struct ApiKey {
 
 /// Whose key it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KeyDetails {
     /// The organization.
     pub org_details: OrgDetails,
@@ -26,6 +28,7 @@ pub struct KeyDetails {
 
 /// An organization.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OrgDetails {
     /// Its name.
     pub name: String,
@@ -33,6 +36,7 @@ pub struct OrgDetails {
 
 /// A user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UserDetails {
     /// The user's address.
     pub email: String,

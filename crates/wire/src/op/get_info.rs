@@ -7,6 +7,7 @@ use tinkrs_types::training::ModelInfo;
 
 /// Asks about a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GetInfoRequest {
     /// Which model.
     pub model_id: ModelId,

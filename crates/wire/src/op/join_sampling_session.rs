@@ -6,6 +6,7 @@ use tinkrs_types::SamplingSessionId;
 
 /// Asks for a number among the clients of a sampling session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JoinSamplingSessionRequest {
     /// Which sampling session.
     pub sampling_session_id: SamplingSessionId,
@@ -15,6 +16,7 @@ body!(JoinSamplingSessionRequest, "join_sampling_session");
 
 /// The number of the new client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JoinSamplingSessionResponse {
     /// Unique in the sampling session, and never 0: that is the original client.
     pub client_counter: u64,

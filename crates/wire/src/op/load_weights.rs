@@ -11,6 +11,7 @@ use tinkrs_types::{ModelId, SessionId};
 /// Either `model_id` and `seq_id` name a model that was just created, or `session_id` and
 /// `model_seq_id` create one.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LoadWeightsRequest {
     /// The model to load into.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -64,6 +65,7 @@ impl std::fmt::Debug for LoadWeightsRequest {
 
 /// Training state that was loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LoadWeightsResult {
     /// From where.

@@ -24,7 +24,9 @@ pub struct OptimStepRequest {
 
 body!(OptimStepRequest, "optim_step");
 
+/// Applies the accumulated gradients: with `adam_params`, or with `optimizer_params` and their `type`.
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Json {
     model_id: ModelId,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -36,6 +38,17 @@ struct Json {
     /// As older clients call them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     optim_params: Option<Map<String, Value>>,
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for OptimStepRequest {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "OptimStepRequest".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        Json::json_schema(generator)
+    }
 }
 
 impl Serialize for OptimStepRequest {

@@ -14,6 +14,7 @@ use tinkrs_types::protocol::{FailedRequest, QueueStatus};
 
 /// Asks for a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RetrieveFutureRequest {
     /// Which request's.
     pub request_id: RequestId,
@@ -77,6 +78,29 @@ impl Reply {
     }
 }
 
+/// There is no result yet.
+#[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct TryAgain<'a> {
+    /// `try_again`.
+    #[serde(rename = "type")]
+    tag: &'static str,
+    /// Which request.
+    request_id: &'a RequestId,
+    #[serde(flatten)]
+    status: &'a QueueStatus,
+}
+
+/// There is a result, but it is large.
+#[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct MetadataOnly {
+    /// `complete_metadata`.
+    status: &'static str,
+    /// The size of the result in bytes.
+    response_payload_size: u64,
+}
+
 /// Reads the queue state in the body of a status 408, if there is one.
 pub fn queue_status(body: &[u8]) -> Option<QueueStatus> {
     let members: Map<String, Value> = serde_json::from_slice(body).ok()?;
@@ -86,17 +110,19 @@ pub fn queue_status(body: &[u8]) -> Option<QueueStatus> {
 
 /// Writes "not yet": the body of a status 408, or of a 200 for clients that want one.
 pub fn encode_try_again(request_id: &RequestId, status: &QueueStatus) -> Value {
-    let mut body =
-        json!({"type": "try_again", "request_id": request_id, "queue_state": status.state});
-    if let Some(reason) = &status.reason {
-        body["queue_state_reason"] = reason.as_str().into();
-    }
-    body
+    json!(TryAgain {
+        tag: "try_again",
+        request_id,
+        status,
+    })
 }
 
 /// Writes the size of a large result.
 pub fn encode_metadata(size_bytes: u64) -> Value {
-    json!({"status": "complete_metadata", "response_payload_size": size_bytes})
+    json!(MetadataOnly {
+        status: "complete_metadata",
+        response_payload_size: size_bytes,
+    })
 }
 
 #[cfg(test)]

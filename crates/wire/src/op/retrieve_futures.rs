@@ -7,6 +7,7 @@ use tinkrs_types::{RequestId, SamplingSessionId};
 
 /// Whose samples to tell of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum FuturesTarget {
     /// Those of one client of a sampling session.
@@ -48,6 +49,7 @@ impl<'de> Deserialize<'de> for FuturesTarget {
 
 /// Asks for news.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RetrieveFuturesRequest {
     /// Whose samples to tell of.
     pub target: FuturesTarget,
@@ -66,6 +68,7 @@ body!(RetrieveFuturesRequest);
 
 /// News.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RetrieveFuturesResponse {
     /// What completed.
     pub completions: Vec<Completion>,

@@ -6,6 +6,7 @@ use tinkrs_types::{ModelId, TinkerPath, UserMetadata};
 
 /// Saves training state under a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SaveWeightsRequest {
     /// Which model.
     pub model_id: ModelId,
@@ -30,6 +31,7 @@ body!(SaveWeightsRequest, "save_weights");
 
 /// Training state that was saved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SaveWeightsResult {
     /// Where.
     pub path: TinkerPath,

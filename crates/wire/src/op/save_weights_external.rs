@@ -7,6 +7,7 @@ use tinkrs_types::training::ExternalSave;
 
 /// Saves weights to download.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SaveWeightsExternalRequest {
     /// Which model.
     pub model_id: ModelId,

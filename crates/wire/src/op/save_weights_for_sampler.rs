@@ -6,6 +6,7 @@ use tinkrs_types::{ModelId, SamplingSessionId, TinkerPath, UserMetadata};
 
 /// Saves weights to sample from: under a name, or for a new sampling session only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SaveWeightsForSamplerRequest {
     /// Which model.
     pub model_id: ModelId,
@@ -30,6 +31,7 @@ body!(SaveWeightsForSamplerRequest, "save_weights_for_sampler");
 
 /// Weights that were saved: one of the two is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct SaveWeightsForSamplerResult {
     /// Where, if they have a name. Clients to 0.19 want it null if they have none.

@@ -6,6 +6,7 @@ use tinkrs_types::SessionId;
 
 /// Says that a session's client still runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionHeartbeatRequest {
     /// Which session.
     pub session_id: SessionId,
@@ -15,6 +16,7 @@ body!(SessionHeartbeatRequest, "session_heartbeat");
 
 /// Heard. A finished session is answered by status 410 instead.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionHeartbeatResponse {}
 
 body!(SessionHeartbeatResponse, "session_heartbeat");

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Says how long a checkpoint is kept. Unlike elsewhere, null is written: it means "for ever".
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SetCheckpointTtlRequest {
     /// How long from now. It must be there: an empty body shall not make anything last for ever.
     #[serde(deserialize_with = "Option::deserialize")]

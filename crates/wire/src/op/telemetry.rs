@@ -8,6 +8,7 @@ body!(TelemetryBatch);
 
 /// The server's word that it took a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TelemetryResponse {
     /// `accepted`.
     pub status: String,

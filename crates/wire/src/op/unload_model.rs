@@ -6,6 +6,7 @@ use tinkrs_types::ModelId;
 
 /// Frees a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnloadModelRequest {
     /// Which model.
     pub model_id: ModelId,
@@ -15,6 +16,7 @@ body!(UnloadModelRequest, "unload_model");
 
 /// A model that was freed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnloadModelResult {
     /// Which model.
     pub model_id: ModelId,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Asks about a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WeightsInfoRequest {
     /// Which checkpoint. It is text here, so that a server can say what is wrong with it.
     pub tinker_path: String,

@@ -5,4 +5,6 @@ mod decoders;
 mod generated;
 mod golden;
 mod hostile;
+#[cfg(feature = "schema")]
+mod openapi;
 mod properties;

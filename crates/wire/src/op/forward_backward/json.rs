@@ -12,21 +12,27 @@ use tinkrs_types::{
     Datum, ForwardBackwardOutput, InvalidInput, LossFn, ModelId, ModelInput, TensorData,
 };
 
+/// A request with gradients.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "ForwardBackwardRequest"))]
+pub(crate) struct JsonRequest {
+    forward_backward_input: JsonInput,
+    model_id: ModelId,
+    seq_id: Option<i32>,
+}
+
 /// Reads the body of a request with gradients.
 pub(super) fn decode_request(body: &[u8]) -> Result<ForwardBackwardRequest, DecodeError> {
-    #[derive(Deserialize)]
-    struct Json {
-        forward_backward_input: JsonInput,
-        model_id: ModelId,
-        seq_id: Option<i32>,
-    }
-    let json: Json = strict::decode(body)?;
+    let json: JsonRequest = strict::decode(body)?;
     json.forward_backward_input
         .into_request(json.model_id, json.seq_id, false)
 }
 
 /// The data and the loss as clients to 0.24 send them.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "ForwardBackwardInput"))]
 pub(in crate::op) struct JsonInput {
     data: Vec<JsonDatum>,
     loss_fn: String,
@@ -35,8 +41,14 @@ pub(in crate::op) struct JsonInput {
 }
 
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "Datum"))]
 struct JsonDatum {
     #[serde(with = "model_input::json")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "model_input::json::Chunks<'static>")
+    )]
     model_input: ModelInput,
     #[serde(default)]
     loss_fn_inputs: BTreeMap<String, TensorData>,
@@ -174,17 +186,21 @@ pub fn encode_json_result(output: &ForwardBackwardOutput) -> Value {
     })
 }
 
+/// A result: the tensors of each datum, and numbers about all of them.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "ForwardBackwardResult"))]
+pub(crate) struct JsonResult {
+    #[serde(default)]
+    loss_fn_output_type: String,
+    loss_fn_outputs: Vec<BTreeMap<String, TensorData>>,
+    #[serde(default)]
+    metrics: BTreeMap<String, JsonNumber>,
+}
+
 /// Reads the JSON result of an older server.
 pub(super) fn decode_result(body: &[u8]) -> Result<ForwardBackwardOutput, DecodeError> {
-    #[derive(Deserialize)]
-    struct Json {
-        #[serde(default)]
-        loss_fn_output_type: String,
-        loss_fn_outputs: Vec<BTreeMap<String, TensorData>>,
-        #[serde(default)]
-        metrics: BTreeMap<String, JsonNumber>,
-    }
-    let json: Json = serde_json::from_slice(body)?;
+    let json: JsonResult = serde_json::from_slice(body)?;
     let record = |outputs: BTreeMap<String, TensorData>| {
         let fields = outputs.into_iter().map(|(name, tensor)| {
             let tensor = tensor.into_dense(0);

@@ -1,281 +1,228 @@
-//! What the server counts, in the text form that Prometheus reads.
+//! What the server counts, for Prometheus.
 //!
-//! Families are declared in `FAMILIES`, each with its help and the names of its labels; code
-//! that has something to count holds the handle and names the family. A series exists from the first
-//! time it is touched. The values of labels come from fixed sets (routes, statuses, kinds of
-//! operations), never from a request, so their number is bounded.
+//! Each family is a field with typed labels; code that has something to count holds the handle. A series
+//! exists from the first time it is touched. The values of labels come from fixed sets (routes,
+//! statuses, kinds of operations), never from a request, so their number is bounded.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use tinkrs_wire::endpoint;
 
 /// Upper bounds of the buckets of durations, in seconds. Polls last up to 30.
 const SECONDS: [f64; 12] = [
     0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 300.0,
 ];
-/// What the body of an exposition is.
-const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A family of series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Family {
-    /// Requests answered, by `method`, `route` and `status`.
-    Requests,
-    /// How long that took, by `route`.
-    RequestSeconds,
-    /// Operations finished, by `kind` and `outcome`.
-    Operations,
-    /// How long they took to compute, by `kind`.
-    OperationSeconds,
-    /// What waits, by `queue`.
-    QueueLength,
-    /// Tokens, by `kind`: trained, sampled, prefilled or cached.
-    Tokens,
-    /// Bytes on the disk, by `kind`.
-    StoredBytes,
-    /// Sessions, models and samplers in use, by `kind`.
-    Live,
-    /// How long the server has run.
-    Uptime,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
-}
-
-/// A family's name, kind, labels and help.
-struct Described(
-    Family,
-    &'static str,
-    Kind,
-    &'static [&'static str],
-    &'static str,
-);
-
-const FAMILIES: [Described; 9] = [
-    Described(
-        Family::Requests,
-        "tinkrs_requests_total",
-        Kind::Counter,
-        &["method", "route", "status"],
-        "Requests answered.",
-    ),
-    Described(
-        Family::RequestSeconds,
-        "tinkrs_request_seconds",
-        Kind::Histogram,
-        &["route"],
-        "Time from a request's head to its answer's head.",
-    ),
-    Described(
-        Family::Operations,
-        "tinkrs_operations_total",
-        Kind::Counter,
-        &["kind", "outcome"],
-        "Operations finished.",
-    ),
-    Described(
-        Family::OperationSeconds,
-        "tinkrs_operation_seconds",
-        Kind::Histogram,
-        &["kind"],
-        "Time that operations took to compute.",
-    ),
-    Described(
-        Family::QueueLength,
-        "tinkrs_queue_length",
-        Kind::Gauge,
-        &["queue"],
-        "Operations and samples that wait or run.",
-    ),
-    Described(
-        Family::Tokens,
-        "tinkrs_tokens_total",
-        Kind::Counter,
-        &["kind"],
-        "Tokens trained on, sampled, prefilled, or found in the prefix cache.",
-    ),
-    Described(
-        Family::StoredBytes,
-        "tinkrs_stored_bytes",
-        Kind::Gauge,
-        &["kind"],
-        "Bytes in the data folder.",
-    ),
-    Described(
-        Family::Live,
-        "tinkrs_live",
-        Kind::Gauge,
-        &["kind"],
-        "Sessions, models and samplers in use.",
-    ),
-    Described(
-        Family::Uptime,
-        "tinkrs_uptime_seconds",
-        Kind::Gauge,
-        &[],
-        "Time since the server started.",
-    ),
-];
-
-/// All counts: a handle that is cheap to clone.
+/// All metrics: a handle that is cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
-    shared: Arc<Shared>,
+    families: Arc<Families>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct Families {
     started: Instant,
-    series: Mutex<BTreeMap<Family, BTreeMap<Vec<String>, Series>>>,
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    request_seconds: Family<RouteLabel, Histogram>,
+    operations: Family<OperationLabels, Counter>,
+    operation_seconds: Family<KindLabel, Histogram>,
+    tokens: Family<KindLabel, Counter>,
+    queue_length: Family<QueueLabel, Gauge>,
+    stored_bytes: Family<KindLabel, Gauge>,
+    live: Family<KindLabel, Gauge>,
+    uptime: Gauge<f64, AtomicU64>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Series {
-    /// The value, or for a histogram the sum of what was observed.
-    value: f64,
-    /// How many observations fell into each bucket, and into the last one, which has no bound.
-    buckets: [u64; SECONDS.len() + 1],
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    method: &'static str,
+    route: &'static str,
+    status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RouteLabel {
+    route: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OperationLabels {
+    kind: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QueueLabel {
+    queue: &'static str,
+}
+
+fn durations() -> Histogram {
+    Histogram::new(SECONDS)
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        let series = Mutex::default();
-        let started = Instant::now();
+        let mut families = Families {
+            started: Instant::now(),
+            registry: Registry::with_prefix("tinkrs"),
+            requests: Family::default(),
+            request_seconds: Family::new_with_constructor(durations as fn() -> Histogram),
+            operations: Family::default(),
+            operation_seconds: Family::new_with_constructor(durations as fn() -> Histogram),
+            tokens: Family::default(),
+            queue_length: Family::default(),
+            stored_bytes: Family::default(),
+            live: Family::default(),
+            uptime: Gauge::default(),
+        };
+        families.register();
         Self {
-            shared: Arc::new(Shared { started, series }),
+            families: Arc::new(families),
         }
+    }
+}
+
+impl Families {
+    /// Names the families. The registry adds `_total` to counters, and a full stop to each help text.
+    fn register(&mut self) {
+        let registry = &mut self.registry;
+        registry.register("requests", "Requests answered", self.requests.clone());
+        registry.register_with_unit(
+            "request",
+            "Time from a request's head to its answer's head",
+            Unit::Seconds,
+            self.request_seconds.clone(),
+        );
+        registry.register("operations", "Operations finished", self.operations.clone());
+        registry.register_with_unit(
+            "operation",
+            "Time that operations took to compute",
+            Unit::Seconds,
+            self.operation_seconds.clone(),
+        );
+        registry.register(
+            "queue_length",
+            "Operations and samples that wait or run",
+            self.queue_length.clone(),
+        );
+        registry.register(
+            "tokens",
+            "Tokens trained on, sampled, prefilled, or found in the prefix cache",
+            self.tokens.clone(),
+        );
+        registry.register_with_unit(
+            "stored",
+            "Bytes in the data folder",
+            Unit::Bytes,
+            self.stored_bytes.clone(),
+        );
+        registry.register(
+            "live",
+            "Sessions, models and samplers in use",
+            self.live.clone(),
+        );
+        registry.register_with_unit(
+            "uptime",
+            "Time since the server started",
+            Unit::Seconds,
+            self.uptime.clone(),
+        );
     }
 }
 
 impl Metrics {
-    /// Adds to a counter.
-    pub(crate) fn add(&self, family: Family, labels: &[&str], amount: f64) {
-        self.change(family, labels, |series| series.value += amount);
+    /// Counts an operation that finished, and how.
+    pub(crate) fn operation(&self, kind: &'static str, outcome: &'static str) {
+        let labels = OperationLabels { kind, outcome };
+        self.families.operations.get_or_create(&labels).inc();
     }
 
-    /// Adds one to a counter.
-    pub(crate) fn count(&self, family: Family, labels: &[&str]) {
-        self.add(family, labels, 1.0);
+    /// Notes how long an operation took to compute.
+    pub(crate) fn operation_time(&self, kind: &'static str, elapsed: Duration) {
+        let times = &self.families.operation_seconds;
+        let times = times.get_or_create(&KindLabel { kind });
+        times.observe(elapsed.as_secs_f64());
     }
 
-    /// Sets a gauge.
-    pub(crate) fn set(&self, family: Family, labels: &[&str], value: f64) {
-        self.change(family, labels, |series| series.value = value);
+    /// Counts tokens: trained, sampled, prefilled or cached.
+    pub(crate) fn tokens(&self, kind: &'static str, count: u64) {
+        let tokens = self.families.tokens.get_or_create(&KindLabel { kind });
+        tokens.inc_by(count);
     }
 
-    /// Adds a duration to a histogram.
-    pub(crate) fn observe(&self, family: Family, labels: &[&str], duration: Duration) {
-        let seconds = duration.as_secs_f64();
-        let bucket = SECONDS.partition_point(|bound| *bound < seconds);
-        self.change(family, labels, |series| {
-            series.value += seconds;
-            series.buckets[bucket] += 1;
-        });
+    /// Sets how many requests wait or run.
+    pub(crate) fn set_pending(&self, count: usize) {
+        let labels = QueueLabel { queue: "pending" };
+        set(&self.families.queue_length.get_or_create(&labels), count);
+    }
+
+    /// Sets how many bytes are on the disk.
+    pub(crate) fn set_stored_bytes(&self, kind: &'static str, bytes: usize) {
+        let gauge = self
+            .families
+            .stored_bytes
+            .get_or_create(&KindLabel { kind });
+        set(&gauge, bytes);
+    }
+
+    /// Sets how many things of a kind are in use.
+    pub(crate) fn set_live(&self, kind: &'static str, count: usize) {
+        set(
+            &self.families.live.get_or_create(&KindLabel { kind }),
+            count,
+        );
     }
 
     /// Answers with all series.
     pub(crate) fn show(&self) -> Response {
-        ([(header::CONTENT_TYPE, CONTENT_TYPE)], self.exposition()).into_response()
+        let headers = [(header::CONTENT_TYPE, tinkrs_wire::header::METRICS)];
+        (headers, self.exposition()).into_response()
     }
 
-    /// Writes everything in the form that Prometheus reads.
+    /// Writes everything in the text format of OpenMetrics.
     fn exposition(&self) -> String {
-        let uptime = self.shared.started.elapsed().as_secs_f64();
-        self.set(Family::Uptime, &[], uptime);
-        let all = self.series();
-        let mut text = String::new();
-        for Described(family, name, kind, labels, help) in &FAMILIES {
-            let Some(series) = all.get(family) else {
-                continue;
-            };
-            let kind_name = match kind {
-                Kind::Counter => "counter",
-                Kind::Gauge => "gauge",
-                Kind::Histogram => "histogram",
-            };
-            // Writing to a text cannot fail.
-            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind_name}");
-            for (values, series) in series {
-                let labels: Vec<_> = labels.iter().copied().zip(values).collect();
-                match kind {
-                    Kind::Histogram => write_histogram(&mut text, name, &labels, series),
-                    _ => write_line(&mut text, name, &labels, None, series.value),
-                }
-            }
-        }
-        text
+        let families = &self.families;
+        families
+            .uptime
+            .set(families.started.elapsed().as_secs_f64());
+        let mut exposition = String::new();
+        text::encode(&mut exposition, &families.registry).expect("a text takes what is written");
+        exposition
     }
 
-    fn change(&self, family: Family, labels: &[&str], change: impl FnOnce(&mut Series)) {
-        debug_assert!(
-            FAMILIES
-                .iter()
-                .any(|it| it.0 == family && it.3.len() == labels.len()),
-            "{family:?} {labels:?}"
-        );
-        let labels: Vec<_> = labels.iter().map(|label| (*label).to_owned()).collect();
-        let mut series = self.series();
-        change(series.entry(family).or_default().entry(labels).or_default());
-    }
-
-    fn series(&self) -> MutexGuard<'_, BTreeMap<Family, BTreeMap<Vec<String>, Series>>> {
-        // Counts are changed by single statements, so a panic leaves them whole.
-        self.shared
-            .series
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn request(&self, method: &'static str, route: &'static str, status: u16, elapsed: Duration) {
+        let labels = RequestLabels {
+            method,
+            route,
+            status,
+        };
+        self.families.requests.get_or_create(&labels).inc();
+        let times = &self.families.request_seconds;
+        let times = times.get_or_create(&RouteLabel { route });
+        times.observe(elapsed.as_secs_f64());
     }
 }
 
-fn write_histogram(text: &mut String, name: &str, labels: &[(&str, &String)], series: &Series) {
-    let bucket_name = format!("{name}_bucket");
-    let mut below = 0;
-    for (index, count) in series.buckets.iter().enumerate() {
-        below += count;
-        let bound = SECONDS.get(index).map_or("+Inf".to_owned(), f64::to_string);
-        write_line(text, &bucket_name, labels, Some(&bound), below as f64);
-    }
-    write_line(text, &format!("{name}_sum"), labels, None, series.value);
-    write_line(text, &format!("{name}_count"), labels, None, below as f64);
-}
-
-fn write_line(
-    text: &mut String,
-    name: &str,
-    labels: &[(&str, &String)],
-    bound: Option<&String>,
-    value: f64,
-) {
-    let labels = labels
-        .iter()
-        .copied()
-        .chain(bound.map(|bound| ("le", bound)));
-    let labels: Vec<_> = labels
-        .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
-        .collect();
-    let labels = match labels.is_empty() {
-        true => String::new(),
-        false => format!("{{{}}}", labels.join(",")),
-    };
-    let _ = writeln!(text, "{name}{labels} {value}");
-}
-
-/// Writes a label's value so that it stays on its line and inside its quotes.
-fn escaped(value: &str) -> String {
-    value
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
+fn set(gauge: &Gauge, count: usize) {
+    gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
 }
 
 /// Counts a request and writes one line about it to the log.
@@ -290,12 +237,11 @@ pub(crate) async fn observe(
 ) -> Response {
     let start = Instant::now();
     let method = known_method(request.method().as_str());
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    let route = request.extensions().get::<MatchedPath>();
+    let route = route.map_or("none", |route| known_route(route.as_str()));
     let response = next.run(request).await;
     let (elapsed, status) = (start.elapsed(), response.status());
-    metrics.count(Family::Requests, &[method, route, status.as_str()]);
-    metrics.observe(Family::RequestSeconds, &[route], elapsed);
+    metrics.request(method, route, status.as_u16(), elapsed);
     tracing::info!(
         method,
         route,
@@ -307,13 +253,20 @@ pub(crate) async fn observe(
     response
 }
 
-/// Anyone can make up methods, so those that no route has count as one.
+/// Clients can make up methods, so those that no route has count as one.
 fn known_method(method: &str) -> &'static str {
     const KNOWN: [&str; 6] = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"];
     KNOWN
         .into_iter()
         .find(|known| *known == method)
         .unwrap_or("OTHER")
+}
+
+/// Returns the declared path that a route has, which needs no copy.
+fn known_route(route: &str) -> &'static str {
+    let mut endpoints = endpoint::ALL.iter();
+    let endpoint = endpoints.find(|endpoint| endpoint.path == route);
+    endpoint.map_or("none", |endpoint| endpoint.path)
 }
 
 /// The size of an answer, where it is known before it is sent.
@@ -331,77 +284,54 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     #[test]
-    fn series_are_written_in_the_text_form() {
+    fn series_are_written_in_the_text_format() {
         let metrics = Metrics::default();
-        metrics.count(Family::Operations, &["optim_step", "done"]);
-        metrics.add(Family::Operations, &["optim_step", "done"], 2.0);
-        metrics.set(Family::QueueLength, &["samples"], 7.0);
-        metrics.set(Family::QueueLength, &["samples"], 3.0);
-        metrics.add(Family::Tokens, &["sampled"], 1e9);
+        for _ in 0..3 {
+            metrics.operation("optim_step", "done");
+        }
+        metrics.set_pending(7);
+        metrics.set_pending(3);
+        metrics.tokens("sampled", 1_000_000_000);
         let text = metrics.exposition();
         for line in [
-            "# HELP tinkrs_operations_total Operations finished.",
-            "# TYPE tinkrs_operations_total counter",
+            "# HELP tinkrs_operations Operations finished.",
+            "# TYPE tinkrs_operations counter",
             r#"tinkrs_operations_total{kind="optim_step",outcome="done"} 3"#,
-            r#"tinkrs_queue_length{queue="samples"} 3"#,
+            r#"tinkrs_queue_length{queue="pending"} 3"#,
             r#"tinkrs_tokens_total{kind="sampled"} 1000000000"#,
             "# TYPE tinkrs_uptime_seconds gauge",
         ] {
             assert!(text.lines().any(|it| it == line), "{line} in\n{text}");
         }
-        assert!(!text.contains("tinkrs_stored_bytes"), "{text}");
-        assert!(text.ends_with('\n'));
+        assert!(!text.contains("tinkrs_stored_bytes{"), "{text}");
+        assert!(text.ends_with("# EOF\n"), "{text}");
     }
 
     #[test]
     fn buckets_count_everything_up_to_their_bound() {
         let metrics = Metrics::default();
         for millis in [1, 2, 400, 1_000_000] {
-            let duration = Duration::from_millis(millis);
-            metrics.observe(Family::RequestSeconds, &["/x"], duration);
+            metrics.request("GET", "/x", 200, Duration::from_millis(millis));
         }
         let text = metrics.exposition();
         for (bound, count) in [
             ("0.001", 1),
             ("0.003", 2),
             ("0.3", 2),
-            ("1", 3),
-            ("300", 3),
+            ("1.0", 3),
+            ("300.0", 3),
             ("+Inf", 4),
         ] {
             let line =
-                format!(r#"tinkrs_request_seconds_bucket{{route="/x",le="{bound}"}} {count}"#);
+                format!(r#"tinkrs_request_seconds_bucket{{le="{bound}",route="/x"}} {count}"#);
             assert!(text.lines().any(|it| it == line), "{line} in\n{text}");
         }
-        assert!(
-            text.contains("tinkrs_request_seconds_sum{route=\"/x\"} 1000.403\n"),
-            "{text}"
-        );
-        assert!(
-            text.contains("tinkrs_request_seconds_count{route=\"/x\"} 4\n"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn labels_stay_inside_their_quotes() {
-        assert_eq!(escaped("a\"b\\c\nd"), r#"a\"b\\c\nd"#);
-    }
-
-    #[test]
-    fn every_family_is_described_once() {
-        for (index, described) in FAMILIES.iter().enumerate() {
-            let Described(family, name, kind, _, help) = described;
-            let others = &FAMILIES[index + 1..];
-            assert!(
-                others.iter().all(|it| it.0 != *family && it.1 != *name),
-                "{name}"
-            );
-            assert_eq!(*kind == Kind::Counter, name.ends_with("_total"), "{name}");
-            assert!(
-                help.ends_with('.') && !help.contains(['\\', '\n']),
-                "{name}"
-            );
+        for line in [
+            r#"tinkrs_request_seconds_sum{route="/x"} 1000.403"#,
+            r#"tinkrs_request_seconds_count{route="/x"} 4"#,
+            r#"tinkrs_requests_total{method="GET",route="/x",status="200"} 4"#,
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line} in\n{text}");
         }
     }
 
@@ -409,9 +339,9 @@ mod tests {
     async fn requests_are_counted_by_route_and_not_by_path() {
         let metrics = Metrics::default();
         let routes = Router::new()
-            .route("/runs/{id}", get(|| async { "ok" }))
+            .route(endpoint::SESSION_PAGE.path, get(|| async { "ok" }))
             .route(
-                "/metrics",
+                endpoint::GET_METRICS.path,
                 get(|State(metrics): State<Metrics>| async move { metrics.show() }),
             )
             .layer(middleware::from_fn_with_state(metrics.clone(), observe))
@@ -430,21 +360,21 @@ mod tests {
             answer
         };
         for (method, path) in [
-            ("GET", "/runs/secret-1"),
-            ("GET", "/runs/secret-2"),
-            ("BREW", "/runs/secret-3"),
+            ("GET", "/sessions/secret-1"),
+            ("GET", "/sessions/secret-2"),
+            ("BREW", "/sessions/secret-3"),
             ("GET", "/secret-4"),
         ] {
             send(method, path).await;
         }
         let text = send("GET", "/metrics").await;
         assert!(
-            text.contains("content-type: text/plain; version=0.0.4"),
+            text.contains("content-type: application/openmetrics-text; version=1.0.0"),
             "{text}"
         );
         for line in [
-            r#"tinkrs_requests_total{method="GET",route="/runs/{id}",status="200"} 2"#,
-            r#"tinkrs_requests_total{method="OTHER",route="/runs/{id}",status="405"} 1"#,
+            r#"tinkrs_requests_total{method="GET",route="/sessions/{session_id}",status="200"} 2"#,
+            r#"tinkrs_requests_total{method="OTHER",route="/sessions/{session_id}",status="405"} 1"#,
             r#"tinkrs_requests_total{method="GET",route="none",status="404"} 1"#,
         ] {
             assert!(text.lines().any(|it| it == line), "{line} in\n{text}");

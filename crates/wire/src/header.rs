@@ -50,5 +50,5 @@ pub const JSON: &str = "application/json";
 pub const BYTES: &str = "application/octet-stream";
 /// The content type of pages.
 pub const HTML: &str = "text/html; charset=utf-8";
-/// The content type of metrics, in the text format of Prometheus.
-pub const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// The content type of metrics, in the text format of OpenMetrics, which Prometheus reads.
+pub const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -16,7 +16,6 @@ use crate::Server;
 use crate::body::check_values;
 use crate::error::ApiError;
 use crate::extract::{Decoded, Raw};
-use crate::metrics::Family;
 
 /// Answers as soon as it can be asked: a server starts with its models loaded.
 pub(crate) async fn healthz() -> Plain<Health> {
@@ -68,36 +67,27 @@ pub(crate) async fn telemetry(body: Raw) -> Result<Plain<TelemetryResponse>, Api
 }
 
 impl Server {
-    /// Brings the counts up to date that change without an event.
+    /// Updates the metrics that change without an event.
     fn measure(&self) {
         let shared = self.shared();
         let metrics = &shared.metrics;
-        let set = |family, kind, count: usize| metrics.set(family, &[kind], count as f64);
-        set(
-            Family::QueueLength,
-            "operations and samples",
-            shared.results.pending(),
-        );
-        set(
-            Family::StoredBytes,
-            "checkpoints",
-            shared.checkpoints.stored_bytes(),
-        );
+        metrics.set_pending(shared.results.pending());
+        metrics.set_stored_bytes("checkpoints", shared.checkpoints.stored_bytes());
         let registry = self.registry();
         let sessions = registry
             .sessions
             .values()
             .filter(|session| session.is_open());
-        set(Family::Live, "sessions", sessions.count());
+        metrics.set_live("sessions", sessions.count());
         let models = registry
             .runs
             .values()
             .filter(|run| run.record.closed.is_none());
-        set(Family::Live, "models", models.count());
-        set(Family::Live, "samplers", registry.samplers.len());
+        metrics.set_live("models", models.count());
+        metrics.set_live("samplers", registry.samplers.len());
         // What is over leaves the memory soon, so these are hardly more than those above.
-        set(Family::Live, "sessions_in_memory", registry.sessions.len());
-        set(Family::Live, "models_in_memory", registry.runs.len());
+        metrics.set_live("sessions_in_memory", registry.sessions.len());
+        metrics.set_live("models_in_memory", registry.runs.len());
     }
 
     fn capabilities(&self) -> ServerCapabilities {

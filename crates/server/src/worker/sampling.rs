@@ -14,7 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::adapters::Adapters;
 use super::{SampleJob, failure};
 use crate::auth::Owner;
-use crate::metrics::{Family, Metrics};
+use crate::metrics::Metrics;
 use crate::results::{OperationResult, Responder};
 use crate::shared::Shared;
 use crate::store::{Ending, Usage, UsageKind, files};
@@ -201,7 +201,7 @@ impl Sampling {
                 UsageKind::Prefill => "prefilled",
                 UsageKind::Sampling | UsageKind::Training => "sampled",
             };
-            self.metrics.add(Family::Tokens, &[name], tokens as f64);
+            self.metrics.tokens(name, tokens);
         }
         let usage = usage.into_iter().filter(|(_, tokens)| *tokens > 0);
         let usage = usage.map(|(kind, tokens)| Usage {
@@ -220,7 +220,7 @@ impl Sampling {
     }
 
     fn count(&self, outcome: &'static str) {
-        self.metrics.count(Family::Operations, &["sample", outcome]);
+        self.metrics.operation("sample", outcome);
     }
 
     fn finish(&mut self, ticket: Ticket, outcome: OperationResult) {

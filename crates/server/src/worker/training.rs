@@ -23,7 +23,6 @@ use super::operation_error::OperationError;
 use super::snapshots::{self, Snapshots};
 use crate::auth::Owner;
 use crate::error::chain;
-use crate::metrics::Family;
 use crate::registry::Sampler;
 use crate::registry::records::{SamplerRecord, SavedCheckpoint};
 use crate::results::{OperationResult, Responder};
@@ -251,9 +250,9 @@ impl Training {
         let done = done.unwrap_or_else(|failure| failure.into_outcome().into());
         let metrics = &self.shared.metrics;
         let result = if succeeded { "done" } else { "failed" };
-        metrics.count(Family::Operations, &[job.name, result]);
-        metrics.observe(Family::OperationSeconds, &[job.name], job.spent);
-        metrics.add(Family::Tokens, &["trained"], job.tokens as f64);
+        metrics.operation(job.name, result);
+        metrics.operation_time(job.name, job.spent);
+        metrics.tokens("trained", job.tokens);
 
         let mut ending = Ending::from(done.outcome);
         ending.of_run = Some((job.model_id.clone(), job.seq_id));

@@ -15,6 +15,7 @@ pub enum FuturesTarget {
         /// Which sampling session.
         sampling_session_id: SamplingSessionId,
         /// Which client: the sequence number divided by `SAMPLE_SEQ_BLOCK`.
+        #[cfg_attr(feature = "schema", schemars(default))]
         cloned_sampler_id: u64,
     },
 }

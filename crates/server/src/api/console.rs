@@ -1,11 +1,9 @@
 //! Pages for people, at the addresses that the hosted service's console has: what this server knows of
 //! a session, a run or a checkpoint.
 //!
-//! They show to whoever has the key what the API shows, and change nothing. A browser has no way to
+//! They show what the API shows to the holder of the key, and change nothing. A browser has no way to
 //! send `X-API-Key`, and a key has no place in an address, so it may come as the password of HTTP's
 //! own dialogue.
-
-use std::fmt::Write as _;
 
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
@@ -14,8 +12,10 @@ use axum::response::{Html, IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp;
+use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
+use tinkrs_types::session::SessionStatus;
 use tinkrs_types::{CheckpointKind, ModelId, SessionId, TinkerPath};
-use tinkrs_wire::header as names;
+use tinkrs_wire::{endpoint, header as names};
 
 use crate::Server;
 use crate::auth::Owner;
@@ -25,7 +25,7 @@ use crate::extract::InPath;
 /// How many sessions the page of all of them shows.
 const NEWEST: usize = 200;
 
-/// Whoever reads a page.
+/// The owner of the key that a page is read with.
 pub(crate) struct Reader(Owner);
 
 impl FromRequestParts<Server> for Reader {
@@ -59,21 +59,24 @@ pub(crate) async fn sessions(
     State(server): State<Server>,
     Reader(owner): Reader,
 ) -> Result<Page, ApiError> {
-    let mut page = Page::new("Sessions");
     let all = server.sessions(owner)?;
-    let rows = all.iter().take(NEWEST).map(|session| {
-        [
-            link("/sessions", session.id.as_str()),
-            escape(session.display_name.as_deref().unwrap_or_default()),
-            escape(&format!("{:?}", session.status)),
-            escape(&session.created_at.to_string()),
-        ]
-    });
-    page.table(["Session", "Name", "Status", "Created"], rows);
-    if all.len() > NEWEST {
-        page.line(&format!("The newest {NEWEST} of {}.", all.len()));
-    }
-    Ok(page)
+    let content = html! {
+        table {
+            tr { th { "Session" } th { "Name" } th { "Status" } th { "Created" } }
+            @for session in all.iter().take(NEWEST) {
+                tr {
+                    td { (session_link(&session.id)) }
+                    td { (session.display_name.as_deref().unwrap_or_default()) }
+                    td { (status(&session.status)) }
+                    td { (session.created_at.to_string()) }
+                }
+            }
+        }
+        @if all.len() > NEWEST {
+            p { "The newest " (NEWEST) " of " (all.len()) "." }
+        }
+    };
+    Ok(Page::new("Sessions", content))
 }
 
 pub(crate) async fn session(
@@ -84,24 +87,24 @@ pub(crate) async fn session(
     let id = SessionId::new(id);
     let info = server.session_info(owner, &id)?;
     let record = server.registry().session(owner, &id)?.record.clone();
-    let mut page = Page::new(&format!("Session {id}"));
-    let mut rows = vec![
-        [
-            "Name".to_owned(),
-            escape(record.display_name.as_deref().unwrap_or_default()),
-        ],
-        ["Status".to_owned(), escape(&format!("{:?}", record.status))],
-        ["Created".to_owned(), escape(&record.created_at.to_string())],
-        ["Client".to_owned(), escape(&record.sdk_version)],
-    ];
-    let labels = record.user_metadata.iter();
-    rows.extend(labels.map(|(name, value)| [escape(name), escape(value)]));
-    let runs = info.training_run_ids.iter();
-    rows.extend(runs.map(|run| ["Run".to_owned(), link("/training_runs", run.as_str())]));
-    let samplers = info.sampler_ids.iter();
-    rows.extend(samplers.map(|sampler| ["Sampler".to_owned(), escape(sampler.as_str())]));
-    page.table(["", ""], rows.into_iter());
-    Ok(page)
+    let content = html! {
+        table {
+            (row("Name", record.display_name.as_deref().unwrap_or_default()))
+            (row("Status", status(&record.status)))
+            (row("Created", record.created_at.to_string()))
+            (row("Client", &record.sdk_version))
+            @for (name, value) in &record.user_metadata {
+                (row(name, value))
+            }
+            @for run in &info.training_run_ids {
+                (row("Run", run_link(run)))
+            }
+            @for sampler in &info.sampler_ids {
+                (row("Sampler", sampler.as_str()))
+            }
+        }
+    };
+    Ok(Page::new(&format!("Session {id}"), content))
 }
 
 pub(crate) async fn run(
@@ -115,32 +118,33 @@ pub(crate) async fn run(
         let run = registry.run(owner, &id)?;
         (run.record.clone(), run.last_request)
     };
-    let mut page = Page::new(&format!("Training run {id}"));
     let state = match (&record.closed, record.corrupted) {
         (_, true) => "failed".to_owned(),
         (Some(why), _) => format!("closed: {why}"),
         (None, _) => "open".to_owned(),
     };
-    let rows = [
-        ["Session", &link("/sessions", record.session.as_str())],
-        ["Base model", &escape(&record.base_model)],
-        ["Rank", &record.lora.rank.to_string()],
-        ["State", &escape(&state)],
-        ["Last request", &escape(&time.to_string())],
-    ];
-    page.table(["", ""], rows.map(|row| row.map(str::to_owned)).into_iter());
     let checkpoints = server.shared().checkpoints.list(owner, Some(&id));
-    let rows = checkpoints.iter().map(|checkpoint| {
-        let name = &checkpoint.checkpoint_id;
-        let address = format!("/checkpoints/{id}/{}", name.replace('/', "%2F"));
-        [
-            anchor(&address, name),
-            checkpoint.size_bytes.unwrap_or_default().to_string(),
-            escape(&checkpoint.time.to_string()),
-        ]
-    });
-    page.table(["Checkpoint", "Bytes", "Saved"], rows);
-    Ok(page)
+    let content = html! {
+        table {
+            (row("Session", session_link(&record.session)))
+            (row("Base model", &record.base_model))
+            (row("Rank", record.lora.rank))
+            (row("State", state))
+            (row("Last request", time.to_string()))
+        }
+        table {
+            tr { th { "Checkpoint" } th { "Bytes" } th { "Saved" } }
+            @for checkpoint in &checkpoints {
+                @let name = &checkpoint.checkpoint_id;
+                tr {
+                    td { a href=(format!("/checkpoints/{id}/{}", name.replace('/', "%2F"))) { (name) } }
+                    td { (checkpoint.size_bytes.unwrap_or_default()) }
+                    td { (checkpoint.time.to_string()) }
+                }
+            }
+        }
+    };
+    Ok(Page::new(&format!("Training run {id}"), content))
 }
 
 pub(crate) async fn checkpoint(
@@ -153,62 +157,78 @@ pub(crate) async fn checkpoint(
     let kind = CheckpointKind::from_segment(kind).ok_or_else(missing)?;
     let path = TinkerPath::new(ModelId::new(run), kind, name)?;
     let saved = server.checkpoint(owner, &path)?;
-    let mut page = Page::new(&format!("Checkpoint {path}"));
-    let expires = saved.checkpoint.expires_at;
-    let rows = [
-        ["Run", &link("/training_runs", path.run().as_str())],
-        ["Path", &escape(&path.to_string())],
-        ["Base model", &escape(&saved.info.base_model)],
-        [
-            "Rank",
-            &saved.info.lora_rank.unwrap_or_default().to_string(),
-        ],
-        [
-            "Bytes",
-            &saved.checkpoint.size_bytes.unwrap_or_default().to_string(),
-        ],
-        ["Public", if saved.checkpoint.public { "yes" } else { "no" }],
-        ["Saved", &escape(&saved.checkpoint.time.to_string())],
-        [
-            "Expires",
-            &expires.map_or_else(|| "never".to_owned(), |time| time.to_string()),
-        ],
-    ];
-    page.table(["", ""], rows.map(|row| row.map(str::to_owned)).into_iter());
-    Ok(page)
+    let (checkpoint, info) = (&saved.checkpoint, &saved.info);
+    let expires = checkpoint.expires_at.map(|time| time.to_string());
+    let content = html! {
+        table {
+            (row("Run", run_link(path.run())))
+            (row("Path", path.to_string()))
+            (row("Base model", &info.base_model))
+            (row("Rank", info.lora_rank.unwrap_or_default()))
+            (row("Bytes", checkpoint.size_bytes.unwrap_or_default()))
+            (row("Public", if checkpoint.public { "yes" } else { "no" }))
+            (row("Saved", checkpoint.time.to_string()))
+            (row("Expires", expires.as_deref().unwrap_or("never")))
+        }
+    };
+    Ok(Page::new(&format!("Checkpoint {path}"), content))
 }
 
-/// A page under way. What goes into it is HTML; whatever comes from elsewhere is escaped first.
-pub(crate) struct Page(String);
+/// What became of a session, in words.
+fn status(status: &SessionStatus) -> String {
+    let (state, detail) = match status {
+        SessionStatus::Active => ("active", None),
+        SessionStatus::Cancelled { detail } => ("cancelled", detail.as_deref()),
+        SessionStatus::ClientFinished { reason, detail } => match reason.name() {
+            "success" => ("finished", detail.as_deref()),
+            other => (other, detail.as_deref()),
+        },
+        SessionStatus::Failed { message, .. } => ("failed", Some(message.as_str())),
+        _ => ("unknown", None),
+    };
+    match detail {
+        Some(detail) => format!("{state}: {detail}"),
+        None => state.to_owned(),
+    }
+}
+
+fn row(name: &str, value: impl Render) -> Markup {
+    html! { tr { th { (name) } td { (value) } } }
+}
+
+fn session_link(id: &SessionId) -> Markup {
+    html! { a href=(endpoint::SESSION_PAGE.at(id)) { (id.as_str()) } }
+}
+
+fn run_link(id: &ModelId) -> Markup {
+    html! { a href=(endpoint::TRAINING_RUN_PAGE.at(id)) { (id.as_str()) } }
+}
+
+/// A whole page.
+pub(crate) struct Page(Markup);
 
 impl Page {
-    fn new(title: &str) -> Self {
-        let title = escape(title);
-        Self(format!(
-            "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title>\
-             <style>body{{font:15px sans-serif;margin:2em}}td,th{{text-align:left;padding:.2em 1em .2em 0}}\
-             </style><p><a href=\"/sessions\">Sessions</a><h1>{title}</h1>"
-        ))
-    }
-
-    fn line(&mut self, text: &str) {
-        let _ = write!(self.0, "<p>{}", escape(text));
-    }
-
-    fn table<const N: usize>(&mut self, head: [&str; N], rows: impl Iterator<Item = [String; N]>) {
-        self.0.push_str("<table><tr>");
-        for title in head {
-            let _ = write!(self.0, "<th>{title}");
-        }
-        for row in rows {
-            self.0.push_str("<tr>");
-            for cell in row {
-                let _ = write!(self.0, "<td>{cell}");
+    fn new(title: &str, content: Markup) -> Self {
+        Self(html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    title { (title) }
+                    style { (PreEscaped(STYLE)) }
+                }
+                body {
+                    p { a href=(endpoint::SESSIONS_PAGE.path) { "Sessions" } }
+                    h1 { (title) }
+                    (content)
+                }
             }
-        }
-        self.0.push_str("</table>");
+        })
     }
 }
+
+const STYLE: &str =
+    "body{font:15px sans-serif;margin:2em}td,th{text-align:left;padding:.2em 1em .2em 0}";
 
 impl IntoResponse for Page {
     fn into_response(self) -> Response {
@@ -221,38 +241,8 @@ impl IntoResponse for Page {
             (header::REFERRER_POLICY, "no-referrer"),
             (header::CACHE_CONTROL, "no-store"),
         ];
-        (headers, Html(self.0)).into_response()
+        (headers, Html(self.0.into_string())).into_response()
     }
-}
-
-fn link(folder: &str, id: &str) -> String {
-    anchor(&format!("{folder}/{id}"), id)
-}
-
-fn anchor(address: &str, text: &str) -> String {
-    format!("<a href=\"{}\">{}</a>", escape(address), escape(text))
-}
-
-/// Writes a text so that HTML shows it as it is, in elements and in attributes.
-///
-/// The reports of `tinkrs-recipes` have one of their own, by the same rules: all that the two crates
-/// have in common are the types of the API, and those know nothing of pages.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            '\n' | '\t' => escaped.push(character),
-            // Control characters are not allowed in a page at all.
-            control if control.is_control() => escaped.push('\u{FFFD}'),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]
@@ -260,13 +250,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_text_is_more_than_text() {
-        let text = "<b a='1'>&\"\0\u{1b}[31m\u{85}\n\tü";
-        let shown = "&lt;b a=&#39;1&#39;&gt;&amp;&quot;\u{FFFD}\u{FFFD}[31m\u{FFFD}\n\tü";
-        assert_eq!(escape(text), shown);
+    fn text_is_shown_as_text_in_elements_and_in_addresses() {
+        let id = SessionId::new("a\"><b>&");
+        let link = session_link(&id).into_string();
         assert_eq!(
-            anchor("/a\"/b", "<b>"),
-            "<a href=\"/a&quot;/b\">&lt;b&gt;</a>"
+            link,
+            "<a href=\"/sessions/a&quot;&gt;&lt;b&gt;&amp;\">a&quot;&gt;&lt;b&gt;&amp;</a>"
         );
+        let page = Page::new("<i>", row("<u>", "</table>")).0.into_string();
+        assert!(page.contains("<title>&lt;i&gt;</title>"), "{page}");
+        assert!(
+            page.contains("<th>&lt;u&gt;</th><td>&lt;/table&gt;</td>"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn a_status_is_a_word_with_its_reason() {
+        assert_eq!(status(&SessionStatus::Active), "active");
+        let cancelled = SessionStatus::Cancelled {
+            detail: Some("too long".to_owned()),
+        };
+        assert_eq!(status(&cancelled), "cancelled: too long");
     }
 }

@@ -11,7 +11,7 @@ use tinkrs_server::SessionWatch;
 
 use crate::local::LocalServer;
 use crate::local_model::{self, Wanted};
-use crate::report::{self, Hint};
+use crate::output::{self, Hint};
 
 /// Which server and which model to use
 #[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
@@ -118,7 +118,7 @@ impl Backend {
         match choose(args, wanted.is_some(), env_url, has_key) {
             Choice::Url(url) => {
                 let files = tempfile::tempdir().context("could not make a folder")?;
-                report::note(format_args!("server: {url}, model {model}"));
+                output::note(format_args!("server: {url}, model {model}"));
                 Ok(Self {
                     service: ServiceClient::builder().base_url(&url).build(),
                     model,
@@ -133,7 +133,7 @@ impl Backend {
                 })
             }
             Choice::Hosted => {
-                report::note(format_args!(
+                output::note(format_args!(
                     "hosted Tinker, billed to your key: model {model}"
                 ));
                 Ok(Self {
@@ -161,7 +161,7 @@ impl Backend {
             ))
         })?;
         let named = wanted.place(data)?;
-        report::note(format_args!(
+        output::note(format_args!(
             "local: {} on this machine, free of charge",
             named.name
         ));

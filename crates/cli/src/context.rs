@@ -11,7 +11,7 @@ use serde::Serialize;
 use tinkrs::{AdminClient, RestClient, ServiceClient};
 
 use crate::hint::explain;
-use crate::report;
+use crate::output;
 use crate::system;
 use crate::table::Table;
 
@@ -140,12 +140,12 @@ impl Context {
 
     /// Tells the user something that is not a result.
     pub(crate) fn note(&self, text: impl Display) {
-        report::note(text);
+        output::note(text);
     }
 
     /// Prints a line of results.
     pub(crate) fn line(&self, text: impl Display) -> anyhow::Result<()> {
-        report::say(text)
+        output::say(text)
     }
 
     /// Prints a result: as JSON if that is asked for, else as a table.
@@ -157,7 +157,7 @@ impl Context {
         if self.is_json() {
             return self.line(ascii(&serde_json::to_string_pretty(value)?));
         }
-        report::print(&table().text(system::terminal_width()))
+        output::print(&table().text(system::terminal_width()))
     }
 
     /// Confirms that something was done, in a sentence or as the object it was done to.

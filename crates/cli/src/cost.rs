@@ -6,8 +6,8 @@ use anyhow::anyhow;
 use tinkrs_recipes::{Prices, Tokens};
 
 use crate::backend::Backend;
+use crate::output::{Hint, note};
 use crate::prompt;
-use crate::report::{Hint, note};
 
 /// On a server that charges, says what a command takes and asks for confirmation, unless `yes` is
 /// set.

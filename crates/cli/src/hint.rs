@@ -2,7 +2,7 @@
 
 use tinkrs::Error;
 
-use crate::report::Hint;
+use crate::output::Hint;
 
 /// Says what could not be done and, where we know it, what to do about it.
 pub(crate) fn explain(error: Error, headline: String) -> anyhow::Error {

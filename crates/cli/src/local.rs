@@ -8,7 +8,7 @@ use tinkrs_server::{SessionWatch, Settings};
 use tinkrs_types::SamplingSessionId;
 
 use crate::local_model::{self, NamedModel};
-use crate::report::Hint;
+use crate::output::Hint;
 
 /// The key that commands on this machine use.
 const KEY: &str = "tml-local";

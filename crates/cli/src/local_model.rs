@@ -11,7 +11,7 @@ use tinkrs_engine::{CpuBackend, Model, Precision, Threads};
 use tinkrs_server::BaseModel;
 
 use crate::model_store::ModelStore;
-use crate::report::Hint;
+use crate::output::Hint;
 
 /// A folder or file with a model, and the name that clients use.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,17 +9,17 @@ mod command;
 mod context;
 mod cost;
 mod hint;
+mod http;
 mod hub_home;
 mod human;
 mod judge;
 mod local;
 mod local_model;
 mod model_store;
-mod progress;
+mod output;
 mod prompt;
-mod report;
-mod server;
 mod settings;
+mod status_line;
 mod system;
 mod table;
 mod training_progress;
@@ -102,13 +102,13 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of our output has closed it, as `head` does: that is not a failure.
-        Err(error) if report::is_closed_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) if error.is::<report::Stopped>() => {
-            report::note(&error);
+        Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.is::<output::Stopped>() => {
+            output::note(&error);
             ExitCode::from(130)
         }
         Err(error) => {
-            report::error(&error);
+            output::error(&error);
             ExitCode::FAILURE
         }
     }

@@ -14,7 +14,7 @@ use tinkrs_wire::text::percent_encode;
 
 use crate::hub_home;
 use crate::local_model::NamedModel;
-use crate::report::Hint;
+use crate::output::Hint;
 
 const FILE: &str = "models.json";
 

@@ -10,9 +10,9 @@ use tinkrs::server_url::HOSTED_CONSOLE;
 
 use crate::context::Context;
 use crate::hint::explain;
+use crate::http::{describe_key, revoke_key};
 use crate::human::{or_unknown, yes_no};
-use crate::report::Hint;
-use crate::server::{describe_key, revoke_key};
+use crate::output::Hint;
 use crate::table::{Table, printable};
 use crate::{prompt, system};
 

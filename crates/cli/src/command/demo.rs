@@ -14,7 +14,7 @@ use tinkrs_recipes::run::{Hooks, Outcome, read_metrics, write_samples};
 use tinkrs_recipes::{Schedule, report, sft};
 
 use crate::backend::{Backend, DATA_DIR};
-use crate::report::say;
+use crate::output::say;
 use crate::training_progress::TrainingProgress;
 
 /// Watch a small model learn to talk like a pirate, and then to prefer some animals

@@ -201,7 +201,7 @@ async fn models(ctx: &Context) -> Check {
         Ok(Err(error)) => {
             let error = crate::hint::explain(error, String::new());
             let hint = error
-                .downcast_ref::<crate::report::Hint>()
+                .downcast_ref::<crate::output::Hint>()
                 .map(|hint| hint.0);
             let causes = error.chain().skip(1).map(ToString::to_string);
             let causes: Vec<_> = causes.filter(|cause| !cause.is_empty()).collect();

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::cost;
 use crate::human::counted;
 use crate::judge::{JudgeArgs, NO_GRADER};
-use crate::report::note;
+use crate::output::note;
 use crate::table::Table;
 
 /// Measure a model on a file: how surprising the text is to it, or how good its answers are

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use crate::context::Context;
 use crate::human::counted;
-use crate::progress::Progress;
+use crate::status_line::StatusLine;
 
 /// How much of a listing to show
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -40,7 +40,7 @@ where
     let first = if limit == 0 { page_size } else { limit };
     let (mut items, total) = ctx.ask(&action, fetch(first.min(page_size), 0)).await?;
     let total = total.unwrap_or(items.len() as u64);
-    let progress = Progress::new(ctx);
+    let progress = StatusLine::new(ctx);
     while let Some(size) = next_page(items.len() as u64, limit, total, page_size) {
         progress.say(|| format!("Fetching {thing}s: {} of {total}", items.len()));
         let offset = items.len() as u64;

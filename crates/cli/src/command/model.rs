@@ -6,7 +6,7 @@ use tinkrs::SupportedModel;
 
 use crate::context::Context;
 use crate::human::{or_unknown, yes_no};
-use crate::report::Hint;
+use crate::output::Hint;
 use crate::table::Table;
 
 /// List the models that a server offers (for model files on this machine: `tinkrs models`)

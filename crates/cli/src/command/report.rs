@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::report::say;
+use crate::output::say;
 
 /// Write the report of a run again
 #[derive(Debug, clap::Args)]

@@ -15,7 +15,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::backend::DATA_DIR;
 use crate::local_model::{self, NamedModel, Wanted};
-use crate::report::Hint;
+use crate::output::Hint;
 use crate::settings::{self, Layered};
 
 /// How long responses under way may take once the server is asked to stop.

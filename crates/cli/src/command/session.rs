@@ -12,10 +12,10 @@ use tinkrs::rest::{SessionInfo, SessionSearch, SessionStatus, SessionSummary};
 use tokio::io::AsyncWriteExt;
 
 use crate::context::Context;
+use crate::http;
 use crate::human::{age, or_unknown, size};
-use crate::progress::Progress;
-use crate::report::Hint;
-use crate::server;
+use crate::output::Hint;
+use crate::status_line::StatusLine;
 use crate::table::Table;
 
 /// How long a download may bring nothing.
@@ -194,12 +194,12 @@ async fn export_trace(ctx: &Context, args: &ExportArgs) -> anyhow::Result<()> {
 /// Downloads a link, which must not be shown: anyone who has it can use it.
 async fn download(ctx: &Context, url: &str, file: &Path) -> anyhow::Result<u64> {
     let response = HttpClient::new(SILENCE).get(url).send().await?;
-    let mut response = server::check_status(response).await?;
+    let mut response = http::check_status(response).await?;
     if let Some(parent) = file.parent() {
         tokio::fs::create_dir_all(parent).await?;
     }
     let mut output = tokio::fs::File::create(file).await?;
-    let progress = Progress::new(ctx);
+    let progress = StatusLine::new(ctx);
     let mut bytes = 0;
     while let Some(part) = response.chunk().await? {
         output.write_all(part.as_ref()).await?;

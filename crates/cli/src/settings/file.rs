@@ -9,7 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{Settings, key, place, tree};
-use crate::report::Hint;
+use crate::output::Hint;
 
 const SEE_HELP: Hint =
     Hint("every option of the command is a key, with `_` for `-`: see its `--help`");

@@ -10,7 +10,7 @@ use super::interrupts::Interrupts;
 use crate::backend::Backend;
 use crate::command::sample::SamplingArgs;
 use crate::context::Context;
-use crate::report;
+use crate::output;
 
 /// Why an answer has ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -175,7 +175,7 @@ impl Text {
 
     fn print(&self, text: &str) -> anyhow::Result<()> {
         if self.prints && !text.is_empty() {
-            report::print(text)?;
+            output::print(text)?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use tinkrs_chat::{Conversation, Message};
 use super::sample::SamplingArgs;
 use crate::backend::{Backend, BackendArgs};
 use crate::context::Context;
-use crate::report::{self, note, say};
+use crate::output::{self, note, say};
 use answer::{Ended, Speaker};
 use interrupts::Interrupts;
 use talk::{Said, Talk};
@@ -75,7 +75,7 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
             }
             Said::Save(path) => match talk.save(path) {
                 Ok(()) => note(format_args!("added to {}", path.display())),
-                Err(error) => report::error(&error),
+                Err(error) => output::error(&error),
             },
             Said::Help => note(COMMANDS),
             Said::Unknown(problem) => note(problem),
@@ -107,11 +107,11 @@ async fn answer_to(ctx: &Context, speaker: &Speaker<'_>, talk: &mut Talk) -> any
             Ok(())
         }
         // The reader of our output has closed it.
-        Err(error) if report::is_closed_pipe(&error) => Err(error),
+        Err(error) if output::is_closed_pipe(&error) => Err(error),
         Err(error) => {
             talk.messages.pop();
             let error = error.context("could not answer; what you said is forgotten");
-            report::error(&error.context(report::Hint(
+            output::error(&error.context(output::Hint(
                 "if the conversation is too long for the model, /reset starts anew",
             )));
             Ok(())

@@ -13,8 +13,8 @@ use super::list::all_of_run;
 use super::{read_path, size_of};
 use crate::context::{Context, ascii};
 use crate::human::{age, counted, size};
-use crate::progress::Progress;
 use crate::prompt::confirm;
+use crate::status_line::StatusLine;
 use crate::table::printable;
 
 /// How many deletions are under way at a time.
@@ -192,7 +192,7 @@ fn describe(targets: &[Target], now: Timestamp) -> String {
 
 async fn delete(ctx: &Context, targets: Vec<Target>) -> Outcome {
     let (rest, count) = (ctx.rest(), targets.len());
-    let progress = Progress::new(ctx);
+    let progress = StatusLine::new(ctx);
     let mut deletions = stream::iter(targets)
         .map(|target| delete_one(&rest, target.path))
         .buffered(PARALLEL);

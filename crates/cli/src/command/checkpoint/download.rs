@@ -11,8 +11,8 @@ use tinkrs::{CheckpointKind, FinishReason, RestClient, ServiceClient, TinkerPath
 use super::read_path;
 use crate::context::Context;
 use crate::human::size;
-use crate::progress::Progress;
-use crate::report::Hint;
+use crate::output::Hint;
+use crate::status_line::StatusLine;
 use crate::table::Table;
 
 /// How long the files of a training checkpoint are kept on the server to be downloaded.
@@ -143,7 +143,7 @@ async fn download(
     path: &TinkerPath,
     folder: &Path,
 ) -> anyhow::Result<Downloaded> {
-    let progress = Arc::new(Progress::new(ctx));
+    let progress = Arc::new(StatusLine::new(ctx));
     let drawn = Arc::clone(&progress);
     let options = DownloadOptions {
         on_progress: Some(Arc::new(move |of| {

@@ -18,9 +18,9 @@ use tinkrs::external::{HttpClient, HttpRequest, HttpResponse};
 use tinkrs::rest::download::Digest;
 use tinkrs_wire::text::percent_encode;
 
+use crate::http;
 use crate::hub_home;
-use crate::report::Hint;
-use crate::server;
+use crate::output::Hint;
 
 /// How long the Hub may be silent.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -162,7 +162,7 @@ impl Hub {
             name: String,
         }
         let response = send(self.get("/api/whoami-v2")).await?;
-        let me: Me = server::check_status(response).await?.json().await?;
+        let me: Me = http::check_status(response).await?.json().await?;
         Ok(me.name)
     }
 
@@ -197,7 +197,7 @@ impl Hub {
         if response.status() == 404 {
             return Ok(None);
         }
-        let read = async { anyhow::Ok(server::check_status(response).await?.text().await?) };
+        let read = async { anyhow::Ok(http::check_status(response).await?.text().await?) };
         let text = read
             .await
             .with_context(|| format!("could not read {name} of {repo}"))?;
@@ -234,7 +234,7 @@ impl Hub {
             .post(&api_path(to, "commit"))
             .header("content-type", "application/x-ndjson")
             .body(body);
-        server::check_status(send(request).await?).await.map(drop)
+        http::check_status(send(request).await?).await.map(drop)
     }
 
     /// Asks which files are large.
@@ -246,7 +246,7 @@ impl Hub {
         }
         let request = self.post(&api_path(to, "preupload"));
         let response = send(request.json(&json!({"files": described}))).await?;
-        let kept = server::check_status(response).await?.json().await;
+        let kept = http::check_status(response).await?.json().await;
         kept.context("could not parse the Hub's response")
     }
 
@@ -262,7 +262,7 @@ impl Hub {
             .header("accept", LFS)
             .header("content-type", LFS)
             .body(body.to_string());
-        let response = server::check_status(send(request).await?).await?;
+        let response = http::check_status(send(request).await?).await?;
         let batch: Batch = response
             .json()
             .await
@@ -285,13 +285,13 @@ impl Hub {
                 request = request.header(name, &value);
             }
             let response = send(request.file(&file.path)).await?;
-            let stored = server::check_status(response).await;
+            let stored = http::check_status(response).await;
             stored.with_context(|| format!("could not upload {}", file.name))?;
         }
         if let Some(verify) = actions.get("verify") {
             let request = self.http.post(&verify.href).bearer_token(&self.token);
             let response = send(request.json(&object)).await?;
-            let verified = server::check_status(response).await;
+            let verified = http::check_status(response).await;
             verified.with_context(|| format!("the Hub did not get all of {}", file.name))?;
         }
         Ok(())
@@ -312,7 +312,7 @@ async fn unless_exists(response: HttpResponse) -> anyhow::Result<()> {
     if response.status() == 409 {
         return Ok(());
     }
-    server::check_status(response).await.map(drop)
+    http::check_status(response).await.map(drop)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use crate::context::Context;
-use crate::report::Hint;
+use crate::output::Hint;
 use crate::table::Table;
 
 /// The files that PEFT writes.

@@ -8,7 +8,7 @@ use super::{expiry, read_path};
 use crate::command::run::lora;
 use crate::context::Context;
 use crate::human::{age, size, yes_no};
-use crate::report::Hint;
+use crate::output::Hint;
 use crate::table::Table;
 
 /// Show one checkpoint

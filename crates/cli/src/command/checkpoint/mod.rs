@@ -19,7 +19,7 @@ use tinkrs::rest::Checkpoint;
 
 use crate::context::Context;
 use crate::human::{age, or_unknown, size};
-use crate::report::Hint;
+use crate::output::Hint;
 
 /// List, download, share and delete saved weights
 #[derive(Debug, clap::Subcommand)]

@@ -11,7 +11,7 @@ use super::model_card::{card, named_path};
 use super::{download, read_path};
 use crate::context::Context;
 use crate::human::yes_no;
-use crate::report::Hint;
+use crate::output::Hint;
 use crate::table::Table;
 
 const CARD: &str = "README.md";

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::human::{or_unknown, size};
 use crate::local_model::NamedModel;
 use crate::model_store::{self, ModelStore};
-use crate::report::Hint;
+use crate::output::Hint;
 use crate::table::Table;
 use inspect::{Facts, inspect};
 

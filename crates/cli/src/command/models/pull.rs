@@ -14,8 +14,8 @@ use crate::command::checkpoint::check_repo;
 use crate::context::Context;
 use crate::human::size;
 use crate::model_store::ModelStore;
-use crate::progress::Progress;
-use crate::report::Hint;
+use crate::output::Hint;
+use crate::status_line::StatusLine;
 use crate::system;
 
 /// How many attempts in a row may bring nothing.
@@ -113,7 +113,7 @@ async fn download(
     };
     let download = repository.download(file);
     let mut fetched = pin!(download.fetch(&repository.http, folder, &options));
-    let progress = Progress::new(ctx);
+    let progress = StatusLine::new(ctx);
     let start = Instant::now();
     let mut first = None;
     let fetched = loop {

@@ -11,9 +11,9 @@ use tinkrs::external::HttpClient;
 use tinkrs::rest::download::{Digest, FileDownload};
 use tinkrs_wire::text::percent_encode;
 
+use crate::http;
 use crate::hub_home;
-use crate::report::Hint;
-use crate::server;
+use crate::output::Hint;
 
 /// How long the Hub may be silent.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -94,7 +94,7 @@ impl Repository {
             .with_context(|| format!("could not reach the Hub at {endpoint}"))
             .context(Hint("check the network, and HF_ENDPOINT if it is set"))?;
         let status = response.status();
-        let response = server::check_status(response).await;
+        let response = http::check_status(response).await;
         let response = response.with_context(|| format!("the Hub does not show {repo}"));
         let response = match status {
             401 | 403 | 404 => response.context(Hint(

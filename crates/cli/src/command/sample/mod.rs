@@ -11,7 +11,7 @@ use tinkrs_chat::{Conversation, Message, Renderer};
 
 use crate::backend::{Backend, BackendArgs};
 use crate::context::{Context, ascii};
-use crate::report::say;
+use crate::output::say;
 use prompts::{Ask, Source};
 
 /// How many prompts of a file are under way at once.

@@ -19,7 +19,7 @@ use super::options::{AnswerArgs, RunArgs};
 use crate::context::Context;
 use crate::human::counted;
 use crate::local_model::{self, Wanted};
-use crate::report::{Hint, note};
+use crate::output::{Hint, note};
 use crate::settings;
 
 const OPEN_TEACHER: &str = "open the teacher";

@@ -9,7 +9,7 @@ use super::Training;
 use super::options::{LengthArgs, RunArgs};
 use crate::context::Context;
 use crate::human::counted;
-use crate::report::note;
+use crate::output::note;
 
 /// Learn which of two answers is better (DPO), from a JSONL file
 ///

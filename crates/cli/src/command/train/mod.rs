@@ -27,7 +27,7 @@ use crate::backend::Backend;
 use crate::context::Context;
 use crate::hint;
 use crate::human::counted;
-use crate::report::{Hint, Stopped, note};
+use crate::output::{Hint, Stopped, note};
 use crate::settings::Layered;
 use crate::training_progress::TrainingProgress;
 use crate::{cost, judge, local_model};

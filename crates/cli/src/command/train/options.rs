@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tinkrs_recipes::data::TooLong;
 
 use crate::backend::BackendArgs;
-use crate::report::Hint;
+use crate::output::Hint;
 
 /// Where a run reads and writes
 #[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use super::Training;
 use super::options::{LengthArgs, RunArgs};
 use crate::context::Context;
 use crate::human::counted;
-use crate::report::note;
+use crate::output::note;
 
 /// Fine-tune on a JSONL file of chats or prompt/completion pairs
 ///

@@ -1,4 +1,5 @@
-//! How a failure is shown: what happened, every cause, and the next thing to try.
+//! What is written to stdout and stderr: results, notes, and failures with every cause and the next thing
+//! to try.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
@@ -32,7 +33,7 @@ pub(crate) fn error(error: &anyhow::Error) {
     let _ = std::io::stderr().write_all(harmless(&text(error)).as_bytes());
 }
 
-/// Returns whether the error is that nobody reads our output any more.
+/// Returns whether the error is that the reader of our output has closed it.
 ///
 /// Only writing output fails with a bare I/O error; all others have a context.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {

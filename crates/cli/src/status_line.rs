@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::context::Context;
-use crate::report::harmless;
+use crate::output::harmless;
 
 /// How often the line is drawn again.
 const EVERY: Duration = Duration::from_millis(100);
@@ -13,11 +13,11 @@ const EVERY: Duration = Duration::from_millis(100);
 /// A line that is drawn over and over, and gone when this is dropped. Without a terminal it is
 /// never drawn.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct StatusLine {
     drawn: Option<Mutex<Option<Instant>>>,
 }
 
-impl Progress {
+impl StatusLine {
     pub(crate) fn new(ctx: &Context) -> Self {
         Self {
             drawn: ctx.shows_progress().then(Mutex::default),
@@ -37,7 +37,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for StatusLine {
     fn drop(&mut self) {
         let drawn = self.drawn.as_mut().and_then(|drawn| drawn.get_mut().ok());
         if drawn.is_some_and(|last| last.is_some()) {

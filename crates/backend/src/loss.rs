@@ -14,6 +14,18 @@ pub enum Objective {
     Custom(Arc<dyn CustomLoss>),
 }
 
+impl From<LossFn> for Objective {
+    fn from(loss: LossFn) -> Self {
+        Self::BuiltIn(loss)
+    }
+}
+
+impl From<&LossFn> for Objective {
+    fn from(loss: &LossFn) -> Self {
+        Self::BuiltIn(loss.clone())
+    }
+}
+
 /// A loss of one datum, given as code: log-probabilities in, derivatives out.
 ///
 /// It is called from any thread.

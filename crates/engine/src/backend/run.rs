@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tinkrs_backend::{self as backend, Objective, PassProgress, PassRequest, TrainingState};
+use tinkrs_backend::{self as backend, PassProgress, PassRequest, TrainingState};
 use tinkrs_types::training::OptimStepOutput;
 use tinkrs_types::{AdamParams, LoraConfig};
 
@@ -44,10 +44,7 @@ impl backend::TrainingRun for Run {
     fn begin(&mut self, request: PassRequest) -> Result<Box<dyn backend::Pass>, backend::Error> {
         let mut shared = self.lock();
         let model = shared.run.model();
-        let batch = match request.objective {
-            Objective::BuiltIn(loss) => Batch::new(model, &request.data, &loss)?,
-            Objective::Custom(loss) => Batch::custom(model, request.data, loss)?,
-        };
+        let batch = Batch::new(model, request.data.into(), request.objective)?;
         let pass = shared.run.begin(batch, request.backward);
         shared.revision += 1;
         Ok(Box::new(RunPass {

@@ -5,7 +5,7 @@ use tinkrs_types::Datum;
 use super::{LossOutput, Metrics};
 use crate::Error;
 
-pub use tinkrs_backend::{CustomLoss, CustomOutput};
+pub use tinkrs_backend::{CustomLoss, CustomOutput, Objective};
 
 /// Evaluates a custom loss, and holds it to what every loss has to keep.
 pub(crate) fn evaluate(

@@ -44,7 +44,7 @@ use crate::Error;
 
 pub use cispo::cispo;
 pub use cross_entropy::cross_entropy;
-pub use custom::{CustomLoss, CustomOutput};
+pub use custom::{CustomLoss, CustomOutput, Objective};
 pub use datum::LossTensors;
 pub use dro::dro;
 pub use gspo::gspo;

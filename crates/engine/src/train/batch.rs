@@ -1,11 +1,12 @@
 //! Datums, checked and ready to be computed.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use tinkrs_types::{Datum, LossFn};
+use tinkrs_types::Datum;
 
-use crate::loss::{CustomLoss, Loss, LossOutput, LossTensors, custom};
+use crate::loss::{CustomLoss, Loss, LossOutput, LossTensors, Objective, custom};
 use crate::{Error, Model};
 
 /// Memory for kept activations of one group of datums; a single datum may need more.
@@ -13,14 +14,13 @@ const KEPT_BYTES: usize = 1 << 30;
 
 /// Checked datums and their loss.
 pub(crate) struct Batch {
-    pub(crate) objective: Objective,
+    pub(crate) loss: CheckedLoss,
     pub(crate) examples: Vec<Example>,
 }
 
-/// Where the loss of a batch comes from.
-pub(crate) enum Objective {
-    /// The engine has it.
-    Known(Loss),
+/// An objective whose settings were checked.
+pub(crate) enum CheckedLoss {
+    BuiltIn(Loss),
     /// The caller brought it along. It reads the datums itself.
     Custom {
         loss: Arc<dyn CustomLoss>,
@@ -39,33 +39,31 @@ pub(crate) struct Example {
 
 impl Batch {
     /// Checks everything that can be checked before computing.
-    pub(crate) fn new(model: &Model, data: &[Datum], loss: &LossFn) -> Result<Self, Error> {
-        let loss = Loss::new(loss)?;
-        let vocab = model.config().vocab;
-        let examples = examples(model, data, |index, datum, length| {
-            LossTensors::new(index, datum, &loss, length, vocab)
-        })?;
-        Ok(Self {
-            objective: Objective::Known(loss),
-            examples,
-        })
-    }
-
-    /// As [`new`](Self::new), for a loss that the caller brought along.
-    pub(crate) fn custom(
+    pub(crate) fn new(
         model: &Model,
-        data: Vec<Datum>,
-        loss: Arc<dyn CustomLoss>,
+        data: Cow<'_, [Datum]>,
+        objective: Objective,
     ) -> Result<Self, Error> {
         let vocab = model.config().vocab;
-        let examples = examples(model, &data, |index, datum, length| {
-            loss.check(datum).map_err(|error| error.at_datum(index))?;
-            LossTensors::only_targets(index, datum, length, vocab)
-        })?;
-        Ok(Self {
-            objective: Objective::Custom { loss, data },
-            examples,
-        })
+        match objective {
+            Objective::BuiltIn(loss) => {
+                let loss = Loss::new(&loss)?;
+                let examples = examples(model, &data, |index, datum, length| {
+                    LossTensors::new(index, datum, &loss, length, vocab)
+                })?;
+                let loss = CheckedLoss::BuiltIn(loss);
+                Ok(Self { loss, examples })
+            }
+            Objective::Custom(loss) => {
+                let examples = examples(model, &data, |index, datum, length| {
+                    loss.check(datum).map_err(|error| error.at_datum(index))?;
+                    LossTensors::only_targets(index, datum, length, vocab)
+                })?;
+                let data = data.into_owned();
+                let loss = CheckedLoss::Custom { loss, data };
+                Ok(Self { loss, examples })
+            }
+        }
     }
 
     /// Evaluates the loss of one example.
@@ -74,9 +72,9 @@ impl Batch {
         example: &Example,
         logprobs: &[f32],
     ) -> Result<LossOutput, Error> {
-        match &self.objective {
-            Objective::Known(loss) => loss.evaluate(logprobs, &example.tensors.inputs()),
-            Objective::Custom { loss, data } => {
+        match &self.loss {
+            CheckedLoss::BuiltIn(loss) => loss.evaluate(logprobs, &example.tensors.inputs()),
+            CheckedLoss::Custom { loss, data } => {
                 custom::evaluate(&**loss, example.index, logprobs, &data[example.index])
             }
         }

@@ -22,10 +22,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tinkrs_types::training::{OptimStepOutput, OptimizerParams};
-use tinkrs_types::{Datum, ForwardBackwardOutput, LoraConfig, LossFn};
+use tinkrs_types::{Datum, ForwardBackwardOutput, LoraConfig};
 
 use crate::adapter::{self, Adapter, DEFAULT_ALPHA};
-use crate::loss::CustomLoss;
+use crate::loss::Objective;
 use crate::model::tensor_table::{SiteGroup, SiteKey};
 use crate::optim::{Optimizer, Trained};
 use crate::peft::PeftAdapter;
@@ -41,7 +41,7 @@ pub use state::{FullWeights, TrainState};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use tinkrs_engine::types::{AdamParams, Datum, LoraConfig, LossFn};
+/// use tinkrs_engine::types::{AdamParams, Datum, LoraConfig};
 /// use tinkrs_engine::weights::{Dtype, RandomWeights};
 /// use tinkrs_engine::{Model, ModelConfig, Precision, Threads, TrainingRun};
 ///
@@ -191,22 +191,17 @@ impl TrainingRun {
     ///
     /// # Errors
     ///
-    /// Bad input, named by datum and position, or a result that is not finite.
-    pub fn forward(&self, data: &[Datum], loss: &LossFn) -> Result<ForwardBackwardOutput, Error> {
-        self.forward_batch(Batch::new(&self.model, data, loss)?)
-    }
-
-    /// As [`forward`](Self::forward), with a loss that the engine does not know.
-    ///
-    /// # Errors
-    ///
-    /// As for `forward`, and when the loss cannot be computed.
-    pub fn forward_custom(
+    /// Bad input, named by datum and position, a custom loss that cannot be computed, or a result that
+    /// is not finite.
+    pub fn forward(
         &self,
         data: &[Datum],
-        loss: Arc<dyn CustomLoss>,
+        objective: impl Into<Objective>,
     ) -> Result<ForwardBackwardOutput, Error> {
-        self.forward_batch(Batch::custom(&self.model, data.to_vec(), loss)?)
+        let batch = Batch::new(&self.model, data.into(), objective.into())?;
+        let mut pass = self.begin(batch, false);
+        while !self.advance(&mut pass, usize::MAX)? {}
+        Ok(pass.finish(&self.slots)?.0)
     }
 
     /// Computes a loss and log-probabilities, and adds the loss's gradients to the sums.
@@ -218,31 +213,9 @@ impl TrainingRun {
     pub fn forward_backward(
         &mut self,
         data: &[Datum],
-        loss: &LossFn,
+        objective: impl Into<Objective>,
     ) -> Result<ForwardBackwardOutput, Error> {
-        self.forward_backward_batch(Batch::new(&self.model, data, loss)?)
-    }
-
-    /// As [`forward_backward`](Self::forward_backward), with a loss that the engine does not know.
-    ///
-    /// # Errors
-    ///
-    /// As for `forward_backward`, and when the loss cannot be computed.
-    pub fn forward_backward_custom(
-        &mut self,
-        data: &[Datum],
-        loss: Arc<dyn CustomLoss>,
-    ) -> Result<ForwardBackwardOutput, Error> {
-        self.forward_backward_batch(Batch::custom(&self.model, data.to_vec(), loss)?)
-    }
-
-    fn forward_batch(&self, batch: Batch) -> Result<ForwardBackwardOutput, Error> {
-        let mut pass = self.begin(batch, false);
-        while !self.advance(&mut pass, usize::MAX)? {}
-        Ok(pass.finish(&self.slots)?.0)
-    }
-
-    fn forward_backward_batch(&mut self, batch: Batch) -> Result<ForwardBackwardOutput, Error> {
+        let batch = Batch::new(&self.model, data.into(), objective.into())?;
         let mut pass = self.begin(batch, true);
         while !self.advance(&mut pass, usize::MAX)? {}
         self.finish(pass)

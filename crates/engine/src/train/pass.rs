@@ -8,7 +8,7 @@ use std::ops::Range;
 use tinkrs_types::ForwardBackwardOutput;
 use tinkrs_types::training::{BatchedTensor, OutputRecord};
 
-use super::batch::{Batch, Example, Objective};
+use super::batch::{Batch, CheckedLoss, Example};
 use super::slots::Slots;
 use crate::adapter::Adapter;
 use crate::loss::{LossOutput, MetricTotals};
@@ -134,7 +134,7 @@ fn forward_backward(
                 .map(|(example, range)| batch.evaluate(example, &logprobs[range]))
                 .collect()
         };
-        let (logprobs, losses, d_last) = match slopes_in_advance(&batch.objective, examples) {
+        let (logprobs, losses, d_last) = match slopes_in_advance(&batch.loss, examples) {
             Some(slopes) => {
                 let mut logprobs = Vec::new();
                 let d_last = head.backward(&slopes, gradients, Some(&mut logprobs));
@@ -169,8 +169,8 @@ fn forward_backward(
 }
 
 /// The derivatives of the loss, if it knows them without the log-probabilities.
-fn slopes_in_advance(objective: &Objective, examples: &[Example]) -> Option<Vec<f32>> {
-    let Objective::Known(loss) = objective else {
+fn slopes_in_advance(loss: &CheckedLoss, examples: &[Example]) -> Option<Vec<f32>> {
+    let CheckedLoss::BuiltIn(loss) = loss else {
         return None;
     };
     let slopes = examples.iter().map(|example| {

@@ -11,7 +11,7 @@ use tinkrs_types::{AdamParams, Datum, InvalidInput, LoraConfig, LossFn, ModelInp
 use super::*;
 use crate::ModelConfig;
 use crate::kernels::check;
-use crate::loss::CustomOutput;
+use crate::loss::{CustomLoss, CustomOutput};
 use crate::weights::{Dtype, RandomWeights};
 use reference::Reference;
 
@@ -367,9 +367,11 @@ fn a_custom_loss_trains_as_a_known_one_does() {
     let expected = known
         .forward_backward(&data, &LossFn::ImportanceSampling)
         .unwrap();
-    let forward = custom.forward_custom(&data, Arc::new(Ratio)).unwrap();
+    let forward = custom
+        .forward(&data, Objective::Custom(Arc::new(Ratio)))
+        .unwrap();
     let both = custom
-        .forward_backward_custom(&data, Arc::new(Ratio))
+        .forward_backward(&data, Objective::Custom(Arc::new(Ratio)))
         .unwrap();
     assert_eq!(forward, both);
     assert_eq!(both.records, expected.records);
@@ -377,7 +379,7 @@ fn a_custom_loss_trains_as_a_known_one_does() {
     assert_eq!(both.metrics["custom/one:mean"], 1.0);
     assert_eq!(custom.gradients, known.gradients);
     let error = custom
-        .forward_backward_custom(&[datum(8, 1)], Arc::new(Ratio))
+        .forward_backward(&[datum(8, 1)], Objective::Custom(Arc::new(Ratio)))
         .unwrap_err();
     assert!(
         error.to_string().contains("datum 0: `advantages`"),

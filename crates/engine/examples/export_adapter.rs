@@ -33,7 +33,7 @@ fn main() -> anyhow::Result<()> {
     let mut run = TrainingRun::lora(Arc::clone(&model), &LoraConfig::new(8))?;
     for _ in 0..STEPS {
         run.forward_backward(std::slice::from_ref(&datum), &LossFn::CrossEntropy)?;
-        run.optim_step(&AdamParams::new(1e-2))?;
+        run.optim_step(AdamParams::new(1e-2))?;
     }
 
     let adapter = run.to_peft("trained by tinkrs").context("not a LoRA run")?;

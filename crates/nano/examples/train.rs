@@ -70,7 +70,7 @@ fn main() -> anyhow::Result<()> {
             grad_clip_norm: 1.0 * f64::from(weight),
             ..AdamParams::new(learning_rate(step, steps))
         };
-        run.optim_step(&params)?;
+        run.optim_step(params)?;
         if step % 50 == 49 || step + 1 == steps {
             let loss = output.metrics.get("loss:sum").copied().unwrap_or(f64::NAN);
             let seconds = start.elapsed().as_secs_f64();

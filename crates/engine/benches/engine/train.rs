@@ -77,7 +77,7 @@ fn time(model: &Arc<Model>, batch: usize, length: usize) -> Result<Timing, Error
         let (start, cpu) = (Instant::now(), cpu_seconds());
         run.forward_backward(&data, &LossFn::CrossEntropy)?;
         let forward_backward = start.elapsed().as_secs_f64();
-        run.optim_step(&AdamParams::new(1e-4))?;
+        run.optim_step(AdamParams::new(1e-4))?;
         let step = start.elapsed().as_secs_f64() - forward_backward;
         // The first step allocates; it is not counted.
         if repeat > 0 {

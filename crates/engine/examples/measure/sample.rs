@@ -33,7 +33,7 @@ impl Sampling {
             // One step, since half of a new adapter is zero.
             let mut run = adapter_run(model, seed as i64)?;
             run.forward_backward(&[datum(vocab, PROMPT, seed)?], &LossFn::CrossEntropy)?;
-            run.optim_step(&AdamParams::new(1e-4))?;
+            run.optim_step(AdamParams::new(1e-4))?;
             if let Some(adapter) = run.adapter() {
                 ids.push(sampler.add_adapter(adapter)?);
             }

@@ -30,7 +30,7 @@ impl Training {
         for _ in 0..steps {
             self.run
                 .forward_backward(&self.data, &LossFn::CrossEntropy)?;
-            self.run.optim_step(&AdamParams::new(1e-4))?;
+            self.run.optim_step(AdamParams::new(1e-4))?;
         }
         Ok(steps * self.tokens)
     }

@@ -18,6 +18,9 @@ use crate::model::head::{Head, Targets};
 use crate::model::rows::Rows;
 use crate::{Error, Model};
 
+/// A sum of gradients for each tensor that is trained.
+type GradientSums = Vec<Vec<f32>>;
+
 /// A pass under way: the examples before `next` are done.
 pub(crate) struct Pass {
     batch: Batch,
@@ -25,11 +28,11 @@ pub(crate) struct Pass {
     output: Output,
     /// The sums of gradients of the run, continued by those of the examples; `None` in a pass that goes
     /// forward only. They become the run's own when the pass has ended well.
-    sums: Option<Vec<Vec<f32>>>,
+    sums: Option<GradientSums>,
 }
 
 impl Pass {
-    pub(super) fn new(batch: Batch, sums: Option<Vec<Vec<f32>>>) -> Self {
+    pub(super) fn new(batch: Batch, sums: Option<GradientSums>) -> Self {
         Self {
             batch,
             next: 0,
@@ -71,7 +74,7 @@ impl Pass {
     pub(super) fn finish(
         self,
         slots: &Slots,
-    ) -> Result<(ForwardBackwardOutput, Option<Vec<Vec<f32>>>), Error> {
+    ) -> Result<(ForwardBackwardOutput, Option<GradientSums>), Error> {
         if let Some(sums) = &self.sums {
             check_finite(slots, sums)?;
         }

@@ -162,9 +162,9 @@ fn bits_do_not_depend_on_the_number_of_threads() {
             let mut run = lora(&config, threads);
             let data = [datum(70, 1), datum(3, 2), datum(40, 3)];
             let first = run.forward_backward(&data, &LossFn::CrossEntropy).unwrap();
-            run.optim_step(&AdamParams::new(1e-2)).unwrap();
+            run.optim_step(AdamParams::new(1e-2)).unwrap();
             let second = run
-                .forward_backward(&[policy_datum(50, 4)], &LossFn::Ppo(ClipBounds::default()))
+                .forward_backward(&[policy_datum(50, 4)], LossFn::Ppo(ClipBounds::default()))
                 .unwrap();
             (first, second, run.state())
         };
@@ -216,7 +216,7 @@ fn a_state_saved_in_the_middle_of_accumulation_goes_on_bit_for_bit() {
         let mut run = start();
         run.forward_backward(&[datum(20, 1)], &LossFn::CrossEntropy)
             .unwrap();
-        run.optim_step(&AdamParams::new(3e-3)).unwrap();
+        run.optim_step(AdamParams::new(3e-3)).unwrap();
         run.forward_backward(&[datum(9, 2)], &LossFn::CrossEntropy)
             .unwrap();
         run.state().write(&path).unwrap();
@@ -224,7 +224,7 @@ fn a_state_saved_in_the_middle_of_accumulation_goes_on_bit_for_bit() {
             let output = run
                 .forward_backward(&[datum(30, 3)], &LossFn::CrossEntropy)
                 .unwrap();
-            let step = run.optim_step(&AdamParams::new(3e-3)).unwrap();
+            let step = run.optim_step(AdamParams::new(3e-3)).unwrap();
             (output, step, run.state())
         };
         let mut again = start();
@@ -279,7 +279,7 @@ fn the_loss_falls_for_adapters_and_for_all_weights() {
         for _ in 0..20 {
             run.forward_backward(&data, &LossFn::CrossEntropy).unwrap();
             let metrics = run
-                .optim_step(&AdamParams::new(1e-2))
+                .optim_step(AdamParams::new(1e-2))
                 .unwrap()
                 .metrics
                 .unwrap();
@@ -488,7 +488,7 @@ fn bad_input_is_named_and_leaves_the_run_as_it_was() {
     let error = run.forward_backward(&[good, overflow], &LossFn::ImportanceSampling);
     assert!(error.is_err());
     assert!(run.state() == before);
-    let error = run.optim_step(&AdamParams {
+    let error = run.optim_step(AdamParams {
         beta1: 1.5,
         ..AdamParams::new(1e-3)
     });
@@ -540,7 +540,7 @@ fn a_state_alone_is_enough_to_go_on() {
     let mut run = TrainingRun::from_peft(Arc::clone(&model), &exported).unwrap();
     let step = |run: &mut TrainingRun| {
         let output = run.forward_backward(&[datum(12, 3)], &LossFn::CrossEntropy);
-        run.optim_step(&AdamParams::new(1e-2)).unwrap();
+        run.optim_step(AdamParams::new(1e-2)).unwrap();
         output.unwrap()
     };
     step(&mut run);

@@ -168,7 +168,7 @@ fn three_steps(name: &str, expected: &Tensors, data: &[Datum]) -> f32 {
     let mut run = adapted(name);
     for _ in 0..3 {
         run.forward_backward(data, &LossFn::CrossEntropy).unwrap();
-        run.optim_step(&AdamParams::new(1e-2)).unwrap();
+        run.optim_step(AdamParams::new(1e-2)).unwrap();
     }
     let mut worst = 0.0;
     for (layer, pair) in &run.to_peft(name).unwrap().layers {

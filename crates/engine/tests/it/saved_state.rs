@@ -32,6 +32,6 @@ fn a_state_saved_before_tensors_had_a_table_loads_and_is_written_byte_for_byte()
     let datum = Datum::from_prompt_completion(&[1, 5], &[9, 2]).unwrap();
     run.forward_backward(&[datum], &LossFn::CrossEntropy)
         .unwrap();
-    run.optim_step(&AdamParams::new(1e-3)).unwrap();
+    run.optim_step(AdamParams::new(1e-3)).unwrap();
     assert_eq!(run.steps(), 5);
 }

@@ -153,7 +153,7 @@ fn three_optimizer_steps_equal_those_of_torch() {
                     relative.abs() < 1e-5,
                     "{name}, {variant}, step {step}: {relative}"
                 );
-                let metrics = run.optim_step(&settings).unwrap().metrics.unwrap();
+                let metrics = run.optim_step(settings).unwrap().metrics.unwrap();
                 let relative = metrics["grad_norm"] / f64::from(norm) - 1.0;
                 assert!(
                     relative.abs() < 1e-5,

@@ -272,7 +272,7 @@ struct OpenSampler(SamplerRecord);
 
 impl AcceptOnce for OpenSampler {
     type Reply = SamplingSessionId;
-    type Claimed = OpenSampler;
+    type Claimed = Self;
 
     fn check(&self, _: &Server, registry: &mut Registry) -> Result<(), ApiError> {
         registry.open_session(self.0.owner, &self.0.session)?;

@@ -256,13 +256,15 @@ impl FakePass {
     }
 }
 
-/// Returns a datum's loss, its derivatives and its metrics.
+/// A datum's loss, its derivatives and its metrics.
+type Evaluated = (f64, Vec<f32>, Vec<(String, f64)>);
+
 fn evaluate(
     request: &PassRequest,
     index: usize,
     example: &Example,
     logprobs: &[f32],
-) -> Result<(f64, Vec<f32>, Vec<(String, f64)>), Error> {
+) -> Result<Evaluated, Error> {
     let bad = |reason: String| Error::bad_request(format!("datum {index}: {reason}"));
     match &request.objective {
         Objective::BuiltIn(LossFn::CrossEntropy) => {

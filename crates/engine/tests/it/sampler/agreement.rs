@@ -17,7 +17,7 @@ fn trained(model: &Arc<Model>) -> TrainingRun {
         let datum = Datum::from_prompt_completion(&text[..20], &text[20..]).unwrap();
         run.forward_backward(&[datum], &LossFn::CrossEntropy)
             .unwrap();
-        run.optim_step(&AdamParams::new(2e-2)).unwrap();
+        run.optim_step(AdamParams::new(2e-2)).unwrap();
     }
     run
 }
@@ -92,7 +92,7 @@ fn a_snapshot_keeps_its_weights_while_training_goes_on() {
     let datum = Datum::from_prompt_completion(&[1, 2, 3], &[4, 5, 6]).unwrap();
     run.forward_backward(&[datum], &LossFn::CrossEntropy)
         .unwrap();
-    run.optim_step(&AdamParams::new(1e-1)).unwrap();
+    run.optim_step(AdamParams::new(1e-1)).unwrap();
     assert_eq!(
         sample(&mut sampler, request.clone()).sequences,
         before.sequences

@@ -41,7 +41,7 @@ pub use state::{FullWeights, TrainState};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use tinkrs_engine::types::{AdamParams, Datum, LoraConfig};
+/// use tinkrs_engine::types::{AdamParams, Datum, LoraConfig, LossFn};
 /// use tinkrs_engine::weights::{Dtype, RandomWeights};
 /// use tinkrs_engine::{Model, ModelConfig, Precision, Threads, TrainingRun};
 ///

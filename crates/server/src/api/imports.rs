@@ -175,14 +175,25 @@ impl Server {
                 run.state().write(&folder.join(STATE_FILE))?;
                 run.save_adapter(folder, &base.name)
             });
-            saved.map_err(|error| match error {
-                SaveError::Exists(..) => ApiError::conflict(error.to_string()),
-                SaveError::Io(_) | SaveError::Backend(_) => ApiError::unavailable(chain(&error)),
-            })
+            match saved {
+                Ok(saved) => Ok(Ok(saved)),
+                // The same import, sent at the same moment, may have come first.
+                Err(error @ SaveError::Exists(..)) => Ok(Err(error)),
+                Err(error @ (SaveError::Io(_) | SaveError::Backend(_))) => {
+                    Err(ApiError::unavailable(chain(&error)))
+                }
+            }
         });
         let saved = saved
             .await
             .map_err(|_| ApiError::unavailable("the adapter could not be read"))??;
+        let saved = match saved {
+            Ok(saved) => saved,
+            Err(exists) => {
+                let first = self.accepted_before(&new).await?;
+                return first.ok_or_else(|| ApiError::conflict(exists.to_string()));
+            }
+        };
         let folder = self.shared().checkpoints.folder(&saved.folder);
         new.saved = Some((saved, NewFolder(Some(folder))));
         self.accept_once(new).await

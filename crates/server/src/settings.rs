@@ -34,7 +34,7 @@ pub struct Settings {
     /// File of faults to inject, for testing clients.
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE"))]
     pub faults: Option<PathBuf>,
-    /// Address under which clients reach the server, such as https://train.example.org behind a TLS proxy.
+    /// Address under which clients reach the server, such as `https://train.example.org` behind a TLS proxy.
     /// Links to files begin with it; by default with http:// and the host of the request.
     #[cfg_attr(feature = "clap", arg(long, value_name = "URL"))]
     pub public_url: Option<String>,

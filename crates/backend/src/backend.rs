@@ -18,6 +18,9 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// number depends on the data.
     fn memory(&self, need: &Need) -> u64;
 
+    /// Gives back memory that is kept from one pass to the next to make the next one faster.
+    fn trim(&self) {}
+
     /// Starts an adapter that changes nothing yet. The same config gives the same weights.
     ///
     /// # Errors
@@ -82,9 +85,22 @@ pub struct Description {
 /// Something that takes memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
+    /// The base model itself, from the start to the end.
+    Weights,
     /// A training run: its adapter, gradients and optimizer, from its creation to its end.
     Run {
         /// The adapter.
+        lora: LoraConfig,
+    },
+    /// What an operation of a run other than a pass copies while it is under way, besides the run: a step, a
+    /// save, or taking the run up from its state.
+    Copies {
+        /// The adapter of the run.
+        lora: LoraConfig,
+    },
+    /// The [state](TrainingRun::state) of a run, while it is held.
+    State {
+        /// The adapter of the run.
         lora: LoraConfig,
     },
     /// A pass of a run, besides the run, while it is under way.

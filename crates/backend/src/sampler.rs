@@ -54,6 +54,9 @@ pub struct AdapterId(pub u64);
 pub struct SamplerOptions {
     /// How many requests may wait; one more is refused.
     pub queued_requests: usize,
+    /// Memory for keys and values: of running requests, and of prompt beginnings that are shared; `None`
+    /// leaves it to the backend. A request that needs more than all of it runs alone.
+    pub cache_bytes: Option<u64>,
     /// Knows the bytes of tokens. Without it, requests with stop texts are refused.
     pub detokenizer: Option<Arc<dyn Detokenizer>>,
 }
@@ -62,6 +65,7 @@ impl fmt::Debug for SamplerOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SamplerOptions")
             .field("queued_requests", &self.queued_requests)
+            .field("cache_bytes", &self.cache_bytes)
             .field("detokenizer", &self.detokenizer.is_some())
             .finish()
     }

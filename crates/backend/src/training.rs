@@ -36,6 +36,16 @@ pub trait TrainingRun: Send {
     /// writing it can be left to another thread.
     fn state(&self) -> Box<dyn TrainingState>;
 
+    /// Writes everything that the run needs to continue later to a file, replacing it whole or not at all.
+    /// The same as writing the [state](Self::state), which may need memory for a copy.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    fn save_state(&self, file: &Path) -> Result<(), Error> {
+        self.state().write(file)
+    }
+
     /// Returns the adapter as it is now, to be added to a sampler of the same backend.
     fn adapter(&self) -> Adapter;
 

@@ -148,6 +148,12 @@ pub(crate) fn describe(path: &Path) -> anyhow::Result<Description> {
     Ok(CpuBackend::describe_source(&*open(path)?))
 }
 
+/// Returns how many bytes a model's weights take once they are loaded; none if its files cannot be read,
+/// which loading them reports.
+pub(crate) fn weight_bytes(named: &NamedModel) -> u64 {
+    open(&named.path).map_or(0, |weights| CpuBackend::weight_bytes(&*weights))
+}
+
 /// Loads a model.
 pub(crate) fn load(named: &NamedModel, threads: &ComputeThreads) -> anyhow::Result<BaseModel> {
     let NamedModel { name, path } = named;

@@ -56,6 +56,12 @@ impl CpuBackend {
         }
     }
 
+    /// Returns how many bytes weights take once they are loaded, without loading them.
+    #[must_use]
+    pub fn weight_bytes(source: &dyn WeightSource) -> u64 {
+        memory::weight_bytes(source.config(), source.precision())
+    }
+
     /// Describes the backend that weights would be loaded into, without loading them.
     #[must_use]
     pub fn describe_source(source: &dyn WeightSource) -> Description {
@@ -91,6 +97,10 @@ impl Backend for CpuBackend {
 
     fn memory(&self, need: &Need) -> u64 {
         memory::bytes(&self.model, need)
+    }
+
+    fn trim(&self) {
+        self.model.workspaces.clear();
     }
 
     fn create(&self, config: &LoraConfig) -> Result<Box<dyn backend::TrainingRun>, backend::Error> {

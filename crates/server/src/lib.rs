@@ -69,6 +69,7 @@ pub mod units;
 mod faults;
 mod lock;
 mod maintenance;
+mod memory;
 mod metrics;
 mod trace;
 

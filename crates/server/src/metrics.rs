@@ -42,6 +42,8 @@ struct Families {
     tokens: Family<KindLabel, Counter>,
     queue_length: Family<QueueLabel, Gauge>,
     stored_bytes: Family<KindLabel, Gauge>,
+    memory_bytes: Family<KindLabel, Gauge>,
+    memory_limit: Gauge,
     live: Family<KindLabel, Gauge>,
     uptime: Gauge<f64, AtomicU64>,
 }
@@ -90,6 +92,8 @@ impl Default for Metrics {
             tokens: Family::default(),
             queue_length: Family::default(),
             stored_bytes: Family::default(),
+            memory_bytes: Family::default(),
+            memory_limit: Gauge::default(),
             live: Family::default(),
             uptime: Gauge::default(),
         };
@@ -133,6 +137,18 @@ impl Families {
             "Bytes in the data folder",
             Unit::Bytes,
             self.stored_bytes.clone(),
+        );
+        registry.register_with_unit(
+            "memory",
+            "Memory that is accounted for",
+            Unit::Bytes,
+            self.memory_bytes.clone(),
+        );
+        registry.register_with_unit(
+            "memory_limit",
+            "Memory that the server may use",
+            Unit::Bytes,
+            self.memory_limit.clone(),
         );
         registry.register(
             "live",
@@ -181,6 +197,19 @@ impl Metrics {
             .stored_bytes
             .get_or_create(&KindLabel { kind });
         set(&gauge, bytes);
+    }
+
+    /// Sets how much memory is accounted for, by kind, and how much there may be.
+    pub(crate) fn set_memory(&self, usage: &[(&'static str, u64)], limit: u64) {
+        for (kind, bytes) in usage {
+            let gauge = self
+                .families
+                .memory_bytes
+                .get_or_create(&KindLabel { kind });
+            set(&gauge, usize::try_from(*bytes).unwrap_or(usize::MAX));
+        }
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        set(&self.families.memory_limit, limit);
     }
 
     /// Sets how many things of a kind are in use.

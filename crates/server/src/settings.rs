@@ -3,6 +3,7 @@
 //! With the feature `clap` they are arguments of a command line, too: doc comments are the help, and the
 //! id of an option is the name of its field. Defaults are in [`Settings::new`] alone.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tinkrs_types::InvalidInput;
 use tinkrs_types::protocol::ClientConfig;
 
+use crate::memory::{self, Plan};
 use crate::units::{bytes, duration};
 
 /// How a server works.
@@ -38,6 +40,38 @@ pub struct Settings {
     /// Links to files begin with it; by default with http:// and the host of the request.
     #[cfg_attr(feature = "clap", arg(long, value_name = "URL"))]
     pub public_url: Option<String>,
+    /// Memory that the server may use for models, training, sampling and requests. What does not fit is
+    /// refused. By default three quarters of what the machine or its control group has available, or half of
+    /// what is left of a limit on addresses (`ulimit -v`), whichever is least.
+    #[serde(with = "bytes::optional")]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "SIZE", value_parser = bytes::parse, help_heading = "Limits")
+    )]
+    pub memory: Option<u64>,
+    /// How long a run that has nothing to do stays in memory. It goes on from the disk when it is used
+    /// again; when memory is short, the one that was not used for longest leaves earlier.
+    #[serde(with = "duration")]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "TIME", value_parser = duration::parse, help_heading = "Limits")
+    )]
+    pub keep_idle_runs: Duration,
+    /// How long weights that were saved for sampling without a name are kept after newer ones of the same
+    /// run, since they were last used. The newest of each run stay.
+    #[serde(with = "duration")]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "TIME", value_parser = duration::parse, help_heading = "Limits")
+    )]
+    pub keep_unnamed: Duration,
+    /// How many bytes of such older weights are kept at most; those that were not used for longest go first.
+    #[serde(with = "bytes")]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "SIZE", value_parser = bytes::parse, help_heading = "Limits")
+    )]
+    pub unnamed_bytes: u64,
     /// Training operations of a base model that may wait in its queue.
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Limits"))]
     pub queued_operations: usize,
@@ -112,6 +146,10 @@ impl Settings {
             key_file: None,
             faults: None,
             public_url: None,
+            memory: None,
+            keep_idle_runs: Duration::from_secs(300),
+            keep_unnamed: Duration::from_secs(300),
+            unnamed_bytes: 2 << 30,
             queued_operations: 1024,
             queued_samples: 4096,
             gap_timeout: Duration::from_secs(330),
@@ -124,6 +162,21 @@ impl Settings {
             snapshot_operations: 64,
             client: default_client(),
         }
+    }
+
+    /// Returns the memory that a server with these settings may use.
+    #[must_use]
+    pub fn memory_limit(&self) -> u64 {
+        self.memory.unwrap_or_else(memory::default_limit)
+    }
+
+    /// Checks that base models whose weights take this many bytes fit the memory, before they are loaded.
+    ///
+    /// # Errors
+    /// If they do not; the error has the numbers.
+    pub fn check_weights(&self, bytes: u64) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Plan::new(self.memory_limit(), bytes, 1)?;
+        Ok(())
     }
 
     /// Checks ranges.

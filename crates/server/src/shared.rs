@@ -14,6 +14,7 @@ use crate::auth::Auth;
 use crate::checkpoints::Checkpoints;
 use crate::faults::Faults;
 use crate::lock::lock;
+use crate::memory::Budget;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::results::Results;
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     pub(crate) checkpoints: Checkpoints,
     pub(crate) losses: Mutex<HashMap<LossId, UploadedLoss>>,
     pub(crate) metrics: Metrics,
+    pub(crate) memory: Budget,
     /// How many more adapters may be imported at the same time.
     pub(crate) imports: Arc<Semaphore>,
     pub(crate) token_streams: TokenStreams,
@@ -45,8 +47,10 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    #[expect(clippy::too_many_arguments, reason = "one for each part of the state")]
     pub(crate) fn new(
         settings: Settings,
+        memory: Budget,
         auth: Auth,
         faults: Faults,
         store: Arc<Store>,
@@ -64,6 +68,7 @@ impl Shared {
             checkpoints,
             losses: Mutex::default(),
             metrics: Metrics::default(),
+            memory,
             imports: Arc::new(Semaphore::new(IMPORTS)),
             token_streams: TokenStreams::default(),
             registry: Mutex::new(registry),

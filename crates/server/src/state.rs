@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
 
-use tinkrs_backend::{Backend, Description};
+use tinkrs_backend::{Backend, Description, Need};
 use tinkrs_chat::Tokenizer;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -15,6 +15,7 @@ use crate::checkpoints::Checkpoints;
 use crate::error::ApiError;
 use crate::faults::Faults;
 use crate::lock::lock;
+use crate::memory::{Budget, Plan};
 use crate::registry::Registry;
 use crate::results::Results;
 use crate::settings::Settings;
@@ -58,6 +59,10 @@ pub enum StartError {
     /// Two models have the same name.
     #[error("two models are called `{0}`")]
     SameName(String),
+
+    /// The base models do not fit the memory that the server may use.
+    #[error("not enough memory")]
+    Memory(#[source] Box<dyn std::error::Error + Send + Sync>),
 
     /// The data folder cannot be used.
     #[error("could not use the data folder {}", folder.display())]
@@ -136,7 +141,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When there is no model or two of the same name, when the data folder cannot be used or
+    /// When there is no model or two of the same name, when they do not fit the memory, when the data folder cannot be used or
     /// another server uses it, or when the system refuses a thread.
     pub fn start(models: Vec<BaseModel>, settings: Settings) -> Result<Self, StartError> {
         if models.is_empty() {
@@ -145,6 +150,10 @@ impl Server {
         settings
             .check()
             .map_err(|error| StartError::Settings(Box::new(error)))?;
+        let weights = models.iter();
+        let weights = weights.map(|base| base.backend.memory(&Need::Weights)).sum();
+        let plan = Plan::new(settings.memory_limit(), weights, models.len())
+            .map_err(|error| StartError::Memory(Box::new(error)))?;
         let (store, mut loaded) = Store::open(&settings.data).map_err(|source| match source {
             OpenError::Io(source) => data_error(&settings, source),
             source => data_error(&settings, source),
@@ -156,12 +165,13 @@ impl Server {
             None => Faults::default(),
         };
         let store = Arc::new(store);
-        let results = Results::new(Arc::clone(&store), loaded.epoch);
+        let results = Results::new(Arc::clone(&store), loaded.epoch, plan.results);
         let saved = std::mem::take(&mut loaded.checkpoints);
         let checkpoints = Checkpoints::new(Arc::clone(&store), saved);
         let registry = Registry::new(Arc::clone(&store));
         let shared = Shared::new(
             settings,
+            Budget::new(plan),
             auth,
             faults,
             store,

@@ -107,6 +107,33 @@ pub mod bytes {
         format!("{}{unit}", size / bytes)
     }
 
+    /// Sizes that may be left out.
+    pub mod optional {
+        use serde::{Deserialize, Deserializer, Serializer};
+
+        /// Writes a size as a text, or nothing.
+        ///
+        /// # Errors
+        /// If the format cannot hold a text.
+        pub fn serialize<S: Serializer>(size: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
+            match size {
+                Some(size) => super::serialize(size, to),
+                None => to.serialize_none(),
+            }
+        }
+
+        /// Reads a size, or nothing.
+        ///
+        /// # Errors
+        /// If it is not a size.
+        pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+            #[derive(Deserialize)]
+            struct Size(#[serde(with = "super")] u64);
+            let size = Option::<Size>::deserialize(from)?;
+            Ok(size.map(|Size(size)| size))
+        }
+    }
+
     /// Writes a size as a text.
     ///
     /// # Errors

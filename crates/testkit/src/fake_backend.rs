@@ -44,6 +44,8 @@ pub const END_OF_TEXT: u32 = 2;
 pub struct FakeBackend {
     repeats_exactly: bool,
     before_slice: Arc<dyn Fn() + Send + Sync>,
+    rank_bytes: u64,
+    token_bytes: u64,
     counts: Arc<Counts>,
 }
 
@@ -60,6 +62,8 @@ impl FakeBackend {
         Self {
             repeats_exactly: true,
             before_slice: Arc::new(|| {}),
+            rank_bytes: 4,
+            token_bytes: 4,
             counts: Arc::default(),
         }
     }
@@ -77,6 +81,14 @@ impl FakeBackend {
     #[must_use]
     pub fn before_slice(mut self, call: impl Fn() + Send + Sync + 'static) -> Self {
         self.before_slice = Arc::new(call);
+        self
+    }
+
+    /// Says that a run needs this much memory for each rank, and half of that again for a copy or for
+    /// sampling; and a pass this much for each token that is computed at once.
+    #[must_use]
+    pub fn needs_memory(mut self, for_a_rank: u64, for_a_token: u64) -> Self {
+        (self.rank_bytes, self.token_bytes) = (for_a_rank, for_a_token);
         self
     }
 
@@ -125,12 +137,15 @@ impl Backend for FakeBackend {
     }
 
     fn memory(&self, need: &Need) -> u64 {
-        let numbers = match need {
-            Need::Run { .. } | Need::Pass { .. } => 2 * VOCABULARY,
-            Need::Sequence { tokens } => *tokens,
-            Need::Adapter { .. } => VOCABULARY,
-        };
-        numbers as u64 * 4
+        match need {
+            Need::Weights => 4 * VOCABULARY as u64,
+            Need::Run { lora } | Need::State { lora } => self.rank_bytes * u64::from(lora.rank),
+            Need::Copies { lora } | Need::Adapter { lora } => {
+                self.rank_bytes * u64::from(lora.rank) / 2
+            }
+            Need::Pass { tokens, .. } => self.token_bytes * *tokens as u64,
+            Need::Sequence { tokens } => 4 * *tokens as u64,
+        }
     }
 
     fn create(&self, config: &LoraConfig) -> Result<Box<dyn TrainingRun>, Error> {

@@ -172,8 +172,15 @@ pub(crate) fn run(args: &Layered<Args>) -> anyhow::Result<()> {
         .with_max_level(args.log)
         .with_writer(std::io::stderr)
         .init();
-    let settings = args.server_settings()?;
+    let mut settings = args.server_settings()?;
     let models = args.models()?;
+    // Decided before the weights take their part of what is available.
+    settings.memory = Some(settings.memory_limit());
+    let weights = models.iter().map(local_model::weight_bytes).sum();
+    settings
+        .check_weights(weights)
+        .map_err(|error| anyhow!(error))
+        .context("could not load the models")?;
     let threads = local_model::threads(args.threads)?;
     let models = models
         .iter()

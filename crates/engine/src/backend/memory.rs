@@ -5,6 +5,7 @@ use tinkrs_types::LoraConfig;
 
 use crate::kernels::LANES;
 use crate::train::batch;
+use crate::weights::{Dtype, tensor_shapes};
 use crate::{KvCache, Model, ModelConfig, TrainingRun};
 
 /// Logits that the head holds at once: 16 MiB.
@@ -13,10 +14,18 @@ const LOGITS: usize = 16 << 20;
 pub(super) fn bytes(model: &Model, need: &Need) -> u64 {
     let config = &model.config;
     let bytes = match need {
+        Need::Weights => return weight_bytes(config, model.embedding.dtype()),
         Need::Run { lora } => {
             // Weights, sums of gradients, and two moments; then the weights packed for the kernels.
             4 * parameters(model, lora) * FLOAT + packed_bytes(model, lora)
         }
+        Need::Copies { lora } => {
+            // Taking a run up copies its gradients and moments out of the state that was read; a step
+            // packs the new weights beside the old ones.
+            3 * parameters(model, lora) * FLOAT + packed_bytes(model, lora)
+        }
+        // The weights are shared until the run's next step, which copies them.
+        Need::State { lora } => 4 * parameters(model, lora) * FLOAT,
         Need::Pass {
             lora,
             tokens,
@@ -42,6 +51,21 @@ pub(super) fn bytes(model: &Model, need: &Need) -> u64 {
 }
 
 const FLOAT: usize = size_of::<f32>();
+
+/// The packed weights of a model, padded, and the vectors beside them.
+pub(super) fn weight_bytes(config: &ModelConfig, dtype: Dtype) -> u64 {
+    let shapes = tensor_shapes(config);
+    let sizes = shapes.iter().map(|(_, shape)| match shape[..] {
+        [outputs, inputs] => {
+            let padded = outputs.next_multiple_of(LANES) * inputs.next_multiple_of(LANES);
+            padded * dtype.size_bytes()
+        }
+        _ => shape.iter().product::<usize>() * FLOAT,
+    });
+    // The rotary angles of all positions, once they are used.
+    let rope = config.max_context.next_power_of_two() * config.head_dim * FLOAT;
+    (sizes.sum::<usize>() + rope) as u64
+}
 
 /// Counts the weights of an adapter.
 fn parameters(model: &Model, lora: &LoraConfig) -> usize {

@@ -13,10 +13,16 @@ pub(super) struct EngineSampler(Sampler);
 
 impl EngineSampler {
     pub(super) fn new(model: &Arc<Model>, options: SamplerOptions) -> Self {
-        let settings = SamplerSettings {
+        let mut settings = SamplerSettings {
             queued_requests: options.queued_requests,
             ..SamplerSettings::default()
         };
+        if let Some(bytes) = options.cache_bytes {
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            // A fifth for beginnings that are shared, as by default.
+            settings.prefix_cache_bytes = bytes / 5;
+            settings.cache_bytes = bytes - bytes / 5;
+        }
         let sampler = Sampler::new(Arc::clone(model), settings);
         Self(match options.detokenizer {
             Some(detokenizer) => sampler.with_detokenizer(detokenizer),

@@ -23,6 +23,13 @@ pub(crate) struct Workspace {
 pub(crate) struct Pool(Mutex<Vec<Workspace>>);
 
 impl Pool {
+    /// Frees the workspaces that wait.
+    pub(crate) fn clear(&self) {
+        if let Ok(mut pool) = self.0.lock() {
+            *pool = Vec::new();
+        }
+    }
+
     /// Runs with a workspace of its own.
     pub(crate) fn with<R>(&self, run: impl FnOnce(&mut Workspace) -> R) -> R {
         let waiting = self.0.lock().map(|mut pool| pool.pop()).unwrap_or_default();

@@ -73,6 +73,8 @@ impl Server {
         let metrics = &shared.metrics;
         metrics.set_pending(shared.results.pending());
         metrics.set_stored_bytes("checkpoints", shared.checkpoints.stored_bytes());
+        let memory = &shared.memory;
+        metrics.set_memory(&memory.usage(), memory.plan().limit);
         let registry = self.registry();
         let sessions = registry
             .sessions

@@ -32,9 +32,6 @@ use crate::lock::lock;
 use crate::store::{Change, Store};
 use completion_feed::{CompletionFeed, CompletionFeeds};
 
-/// How many bytes of results are in memory at most.
-const RESIDENT_BYTES: u64 = 64 << 20;
-
 /// Where a request is on its way.
 #[derive(Clone, Debug)]
 enum State {
@@ -88,6 +85,8 @@ pub(crate) struct Results {
     /// Sets the ids of this process apart from those of the one before it.
     epoch: u64,
     next: AtomicU64,
+    /// How many bytes of results are in memory at most.
+    resident_limit: u64,
     table: Mutex<Table>,
     pub(crate) feeds: CompletionFeeds,
 }
@@ -101,11 +100,12 @@ struct Table {
 }
 
 impl Results {
-    pub(crate) fn new(store: Arc<Store>, epoch: u64) -> Arc<Self> {
+    pub(crate) fn new(store: Arc<Store>, epoch: u64, resident_limit: u64) -> Arc<Self> {
         Arc::new(Self {
             store,
             epoch,
             next: AtomicU64::new(0),
+            resident_limit,
             table: Mutex::default(),
             feeds: CompletionFeeds::new(epoch),
         })
@@ -197,7 +197,7 @@ impl Results {
         }
         table.resident.push_back((id.clone(), size));
         table.resident_bytes += size;
-        while table.resident_bytes > RESIDENT_BYTES && table.resident.len() > 1 {
+        while table.resident_bytes > self.resident_limit && table.resident.len() > 1 {
             let Some((oldest, size)) = table.resident.pop_front() else {
                 return;
             };

@@ -61,6 +61,7 @@ impl Sampling {
         // holds what the queue held before, besides what comes.
         let options = SamplerOptions {
             queued_requests: shared.settings.queued_samples.saturating_mul(2),
+            cache_bytes: Some(shared.memory.plan().caches_of_a_model()),
             detokenizer: tokenizer.map(|tokenizer| {
                 let bytes = tokenizer.token_bytes(backend.describe().vocabulary);
                 Arc::new(Vocabulary(bytes)) as Arc<dyn Detokenizer>

@@ -103,11 +103,17 @@ pub enum Need {
         /// The adapter of the run.
         lora: LoraConfig,
     },
-    /// A pass of a run, besides the run, while it is under way.
+    /// A pass of a run that computes gradients, besides the run and its slices, while it is under way.
     Pass {
         /// The adapter of the run.
         lora: LoraConfig,
-        /// Tokens of all datums.
+    },
+    /// A slice of a pass, while it is computed. A backend may keep this memory for the next slice, of
+    /// whichever pass, until it is [trimmed](Backend::trim).
+    Slice {
+        /// The adapter of the run.
+        lora: LoraConfig,
+        /// Tokens that are computed at once, a single longer datum aside.
         tokens: usize,
         /// Tokens of the longest datum.
         longest: usize,

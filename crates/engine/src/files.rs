@@ -1,13 +1,21 @@
 //! Writing files so that a crash leaves the old version or the new one, never a part.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 use crate::Error;
 
 /// Replaces the file at `path`: writes next to it, syncs, renames, and syncs the folder.
 pub(crate) fn replace(path: &Path, contents: &[u8]) -> Result<(), Error> {
+    replace_with(path, |file| file.write_all(contents))
+}
+
+/// As [`replace`], with contents that are not in one piece.
+pub(crate) fn replace_with(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), Error> {
     let folder = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
@@ -16,8 +24,7 @@ pub(crate) fn replace(path: &Path, contents: &[u8]) -> Result<(), Error> {
     let temporary = Path::new(&temporary);
 
     let mut file = File::create(temporary).map_err(Error::io("create", temporary))?;
-    file.write_all(contents)
-        .map_err(Error::io("write", temporary))?;
+    write(&mut file).map_err(Error::io("write", temporary))?;
     file.sync_all().map_err(Error::io("sync", temporary))?;
     fs::rename(temporary, path).map_err(Error::io("rename the finished file to", path))?;
     // The new name itself is durable only once its folder is; Windows cannot open folders.

@@ -16,8 +16,8 @@ use std::path::Path;
 use settings::{Settings, Targets};
 
 use crate::model::tensor_table::{EMBEDDING, HEAD, TensorTable};
-use crate::weights::safetensors::{SafetensorsFile, encode};
-use crate::weights::{Dtype, TensorView};
+use crate::weights::TensorView;
+use crate::weights::safetensors::{self, SafetensorsFile};
 use crate::{Error, ModelConfig, files};
 
 const PREFIX: &str = "base_model.model.";
@@ -64,7 +64,7 @@ pub fn save(folder: &Path, adapter: &PeftAdapter, config: &ModelConfig) -> Resul
             ("lora_B", &pair.b, vec![outputs, adapter.rank]),
         ] {
             let name = format!("{PREFIX}{name}.{part}.weight");
-            tensors.push(TensorView::from_f32(name, Dtype::F32, shape, values)?);
+            tensors.push(TensorView::borrow_f32(name, shape, values)?);
         }
     }
     let settings = Settings {
@@ -76,10 +76,7 @@ pub fn save(folder: &Path, adapter: &PeftAdapter, config: &ModelConfig) -> Resul
     };
 
     fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
-    files::replace(
-        &folder.join("adapter_model.safetensors"),
-        &encode(&tensors)?,
-    )?;
+    safetensors::save(&folder.join("adapter_model.safetensors"), &tensors)?;
     files::replace(
         &folder.join("adapter_config.json"),
         settings.to_json().as_bytes(),

@@ -143,7 +143,8 @@ impl Backend for FakeBackend {
             Need::Copies { lora } | Need::Adapter { lora } => {
                 self.rank_bytes * u64::from(lora.rank) / 2
             }
-            Need::Pass { tokens, .. } => self.token_bytes * *tokens as u64,
+            Need::Pass { .. } => 0,
+            Need::Slice { tokens, .. } => self.token_bytes * *tokens as u64,
             Need::Sequence { tokens } => 4 * *tokens as u64,
         }
     }

@@ -26,7 +26,9 @@ pub(super) fn bytes(model: &Model, need: &Need) -> u64 {
         }
         // The weights are shared until the run's next step, which copies them.
         Need::State { lora } => 4 * parameters(model, lora) * FLOAT,
-        Need::Pass {
+        // The sums of gradients are the pass's own until it is done.
+        Need::Pass { lora } => parameters(model, lora) * FLOAT,
+        Need::Slice {
             lora,
             tokens,
             longest,
@@ -34,10 +36,8 @@ pub(super) fn bytes(model: &Model, need: &Need) -> u64 {
         } => {
             let rows = batch::group_tokens(model, *tokens).max(*longest);
             if *backward {
-                // The sums of gradients are the pass's own until it is done.
-                let sums = parameters(model, lora) * FLOAT;
                 let kept = model.kept_bytes_per_token() + inner_bytes(model, lora);
-                sums + rows * (kept + scratch_bytes(config)) + LOGITS
+                rows * (kept + scratch_bytes(config)) + LOGITS
             } else {
                 // Only one block's activations exist at a time.
                 let kept = model.kept_bytes_per_token() + inner_bytes(model, lora);

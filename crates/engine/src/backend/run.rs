@@ -64,6 +64,10 @@ impl backend::TrainingRun for Run {
         Box::new(self.lock().run.state())
     }
 
+    fn save_state(&self, file: &Path) -> Result<(), backend::Error> {
+        Ok(self.lock().run.save_state(file)?)
+    }
+
     fn adapter(&self) -> backend::Adapter {
         let adapter = self.lock().run.adapter();
         backend::Adapter::new(adapter.expect("runs of a backend train adapters"))

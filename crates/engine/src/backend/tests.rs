@@ -222,7 +222,7 @@ fn a_run_needs_what_its_state_and_its_packed_adapter_take() {
 fn a_pass_needs_memory_for_its_tokens_up_to_what_is_computed_at_once() {
     let backend = backend_of(&ModelConfig::tiny_llama());
     let need = |tokens, longest, backward| {
-        backend.memory(&Need::Pass {
+        backend.memory(&Need::Slice {
             lora: lora(),
             tokens,
             longest,

@@ -1,6 +1,7 @@
 use tempfile::TempDir;
 
 use super::*;
+use crate::weights::Dtype;
 
 fn adapter(config: &ModelConfig, keep: impl Fn(&str) -> bool) -> PeftAdapter {
     let rank = 3;
@@ -302,7 +303,7 @@ fn tensors_must_be_known_complete_and_finite() {
     ];
     let folder = saved(&adapter(&config, |name| name == "lm_head"), &config);
     for (extra, value, expected) in cases {
-        let bytes = encode(&pair(extra, value)).unwrap();
+        let bytes = safetensors::encode(&pair(extra, value)).unwrap();
         fs::write(folder.path().join("adapter_model.safetensors"), bytes).unwrap();
         let message = load(folder.path(), &config).err().map(|e| e.to_string());
         match expected {

@@ -15,9 +15,9 @@ use super::slots::Slots;
 use super::{Kind, TrainingRun};
 use crate::model::tensor_table::TensorTable;
 use crate::optim::Optimizer;
-use crate::weights::safetensors::{SafetensorsFile, encode};
+use crate::weights::safetensors::{self, SafetensorsFile};
 use crate::weights::{Dtype, TensorView, WeightSource};
-use crate::{Error, Model, ModelConfig, files};
+use crate::{Error, Model, ModelConfig};
 
 /// A training run at one moment: parameters, accumulated gradients, optimizer.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +45,19 @@ impl TrainingRun {
             gradients: gradients.collect(),
             optimizer: self.optimizer.clone(),
         }
+    }
+
+    /// Writes the [state](Self::state) of the run to a file, without a copy of it in memory.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn save_state(&self, path: &Path) -> Result<(), Error> {
+        let values = self.slots.tensors.iter().zip(&self.values);
+        let values = values.map(|(tensor, values)| (tensor.name.clone(), values.as_slice()));
+        let gradients = self.gradients.iter().enumerate();
+        let gradients = gradients.map(|(number, sum)| (self.gradient_key(number), sum.as_slice()));
+        write(path, self.lora_settings(), values, gradients, &self.optimizer)
     }
 
     /// Goes on from the state of an adapter: its layers, rank and alpha, parameters, accumulated
@@ -177,6 +190,38 @@ fn missing(tensor: &str) -> Error {
     }
 }
 
+/// Writes the parts of a state to a file. They are lent, so this takes no memory to speak of.
+fn write<'a>(
+    path: &Path,
+    lora: Option<(usize, f32)>,
+    values: impl Iterator<Item = (String, &'a [f32])>,
+    gradients: impl Iterator<Item = (String, &'a [f32])>,
+    optimizer: &Optimizer,
+) -> Result<(), Error> {
+    let settings = lora.map(|(rank, alpha)| [rank as f32, alpha]);
+    let mut tensors = Vec::new();
+    let mut push = |name: String, values| {
+        let tensor = TensorView::borrow_f32(name, vec![<[f32]>::len(values)], values)?;
+        tensors.push(tensor);
+        Ok::<_, Error>(())
+    };
+    for (name, values) in values {
+        push(format!("values.{name}"), values)?;
+    }
+    for (name, sum) in gradients {
+        push(format!("gradients.{name}"), sum)?;
+    }
+    for (name, values) in optimizer.tensors() {
+        push(name, values)?;
+    }
+    if let Some(settings) = &settings {
+        push("lora".to_owned(), settings)?;
+    }
+    let steps = optimizer.steps().to_le_bytes().to_vec();
+    tensors.push(TensorView::new("steps", Dtype::F32, vec![2], steps)?);
+    safetensors::save(path, &tensors)
+}
+
 impl TrainState {
     /// Returns the number of optimizer steps taken.
     #[must_use]
@@ -190,31 +235,11 @@ impl TrainState {
     ///
     /// When the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
-        let mut tensors = Vec::new();
-        let mut push = |name: String, values: &[f32]| {
-            tensors.push(TensorView::from_f32(
-                name,
-                Dtype::F32,
-                vec![values.len()],
-                values,
-            )?);
-            Ok::<_, Error>(())
-        };
-        for (name, values) in &self.values {
-            push(format!("values.{name}"), values)?;
-        }
-        for (name, sum) in &self.gradients {
-            push(format!("gradients.{name}"), sum)?;
-        }
-        for (name, values) in self.optimizer.tensors() {
-            push(name, values)?;
-        }
-        if let Some((rank, alpha)) = self.lora {
-            push("lora".to_owned(), &[rank as f32, alpha])?;
-        }
-        let steps = self.optimizer.steps().to_le_bytes().to_vec();
-        tensors.push(TensorView::new("steps", Dtype::F32, vec![2], steps)?);
-        files::replace(path, &encode(&tensors)?)
+        let values = self.values.iter();
+        let values = values.map(|(name, values)| (name.clone(), values.as_slice()));
+        let gradients = self.gradients.iter();
+        let gradients = gradients.map(|(name, sum)| (name.clone(), sum.as_slice()));
+        write(path, self.lora, values, gradients, &self.optimizer)
     }
 
     /// Reads a state that [`write`](Self::write) wrote.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::safetensors::{SafetensorsFile, encode};
+use super::safetensors::{self, SafetensorsFile};
 use super::{Dtype, TensorView, WeightSource, tensor_shapes};
 use crate::config::TokenIds;
 use crate::model::feed_forward::FeedForward;
@@ -112,7 +112,7 @@ pub fn save_folder(source: &dyn WeightSource, folder: impl AsRef<Path>) -> Resul
         .iter()
         .map(|(name, shape)| source.tensor(name)?.expect_shape(shape))
         .collect::<Result<Vec<_>, Error>>()?;
-    files::replace(&folder.join("model.safetensors"), &encode(&tensors)?)?;
+    safetensors::save(&folder.join("model.safetensors"), &tensors)?;
     files::replace(&folder.join("config.json"), config.to_hf_json().as_bytes())
 }
 
@@ -211,7 +211,7 @@ mod tests {
                 .iter()
                 .map(|name| weights.tensor(name).unwrap())
                 .collect();
-            fs::write(folder.path().join(file), encode(&tensors).unwrap()).unwrap();
+            fs::write(folder.path().join(file), safetensors::encode(&tensors).unwrap()).unwrap();
             map.extend(names.into_iter().map(|name| (name, json!(file))));
         }
         fs::remove_file(folder.path().join("model.safetensors")).unwrap();

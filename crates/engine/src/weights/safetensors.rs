@@ -4,13 +4,14 @@
 //! is computed from it. Tensors borrow from the mapping.
 
 use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
 use safetensors::tensor::{Dtype as FileDtype, Metadata, SafeTensors, TensorInfo};
 
 use super::{Dtype, TensorView};
-use crate::Error;
+use crate::{Error, files};
 
 /// A mapped file and where its tensors are.
 #[derive(Debug)]
@@ -92,27 +93,76 @@ pub(crate) fn map_file(path: &Path) -> Result<Mmap, Error> {
     map.map_err(Error::io("map", path))
 }
 
-/// Lays tensors out in the format of the file.
-pub(crate) fn encode(tensors: &[TensorView<'_>]) -> Result<Vec<u8>, Error> {
-    let views = tensors
-        .iter()
-        .map(|tensor| {
-            let dtype = match tensor.dtype() {
-                Dtype::F32 => FileDtype::F32,
-                Dtype::F16 => FileDtype::F16,
-                Dtype::Bf16 => FileDtype::BF16,
+/// Writes a file of tensors, replacing it whole or not at all. They are not copied: the largest may be as
+/// large as the memory allows.
+pub(crate) fn save(path: &Path, tensors: &[TensorView<'_>]) -> Result<(), Error> {
+    let layout = Layout::new(tensors)?;
+    files::replace_with(path, |file| {
+        let mut file = BufWriter::with_capacity(1 << 20, file);
+        layout.write(&mut file)?;
+        file.flush()
+    })
+}
+
+/// Tensors in the order and with the header of their file.
+struct Layout<'a> {
+    header: Vec<u8>,
+    tensors: Vec<&'a TensorView<'a>>,
+}
+
+impl<'a> Layout<'a> {
+    /// The order, widest elements first and then by name, is that of the `safetensors` crate.
+    fn new(tensors: &'a [TensorView<'a>]) -> Result<Self, Error> {
+        let mut tensors: Vec<_> = tensors.iter().map(|tensor| (file_dtype(tensor), tensor)).collect();
+        tensors.sort_by(|(left_type, left), (right_type, right)| {
+            (right_type.cmp(left_type)).then(left.name().cmp(right.name()))
+        });
+        let mut end = 0;
+        let infos = tensors.iter().map(|(dtype, tensor)| {
+            let start = end;
+            end += tensor.bytes().len();
+            let info = TensorInfo {
+                dtype: *dtype,
+                shape: tensor.shape().to_vec(),
+                data_offsets: (start, end),
             };
-            let view = safetensors::tensor::TensorView::new(
-                dtype,
-                tensor.shape().to_vec(),
-                tensor.bytes(),
-            );
-            Ok((tensor.name(), view.map_err(invalid)?))
+            (tensor.name().to_owned(), info)
+        });
+        let infos = infos.collect();
+        // `transformers` refuses a file that does not say which framework's layout it follows.
+        let format = [("format".to_owned(), "pt".to_owned())].into();
+        let metadata = Metadata::new(Some(format), infos).map_err(invalid)?;
+        let mut header = serde_json::to_vec(&metadata).expect("names and numbers");
+        header.resize(header.len().next_multiple_of(8), b' ');
+        Ok(Self {
+            header,
+            tensors: tensors.into_iter().map(|(_, tensor)| tensor).collect(),
         })
-        .collect::<Result<Vec<_>, Error>>()?;
-    // `transformers` refuses a file that does not say which framework's layout it follows.
-    let metadata = [("format".to_owned(), "pt".to_owned())].into();
-    safetensors::serialize(views, Some(metadata)).map_err(invalid)
+    }
+
+    fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        to.write_all(&(self.header.len() as u64).to_le_bytes())?;
+        to.write_all(&self.header)?;
+        let mut tensors = self.tensors.iter();
+        tensors.try_for_each(|tensor| to.write_all(tensor.bytes()))
+    }
+}
+
+fn file_dtype(tensor: &TensorView<'_>) -> FileDtype {
+    match tensor.dtype() {
+        Dtype::F32 => FileDtype::F32,
+        Dtype::F16 => FileDtype::F16,
+        Dtype::Bf16 => FileDtype::BF16,
+    }
+}
+
+/// Lays tensors out in the format of the file.
+#[cfg(test)]
+pub(crate) fn encode(tensors: &[TensorView<'_>]) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    let written = Layout::new(tensors)?.write(&mut bytes);
+    written.expect("a vector takes what is written");
+    Ok(bytes)
 }
 
 fn invalid(error: safetensors::SafeTensorError) -> Error {
@@ -124,6 +174,29 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn files_are_those_of_the_safetensors_crate() {
+        let (wide, narrow) = ([1.0, -2.5, 0.125], [0.5, 7.0]);
+        let tensors = [
+            TensorView::from_f32("b", Dtype::Bf16, vec![2], &narrow).unwrap(),
+            TensorView::borrow_f32("z", vec![3, 1], &wide).unwrap(),
+            TensorView::from_f32("a", Dtype::F32, vec![2], &narrow).unwrap(),
+            TensorView::from_f32("c", Dtype::F16, vec![2, 1], &narrow).unwrap(),
+        ];
+        let views = tensors.iter().map(|tensor| {
+            let (dtype, shape) = (file_dtype(tensor), tensor.shape().to_vec());
+            let view = safetensors::tensor::TensorView::new(dtype, shape, tensor.bytes());
+            (tensor.name(), view.unwrap())
+        });
+        let format = [("format".to_owned(), "pt".to_owned())].into();
+        let expected = safetensors::serialize(views, Some(format)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.safetensors");
+        save(&path, &tensors).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), expected);
+        assert_eq!(encode(&tensors).unwrap(), expected);
+    }
 
     #[test]
     fn tensors_survive_a_round_trip_in_every_format() {

@@ -101,6 +101,20 @@ impl<'a> TensorView<'a> {
         Self::new(name, dtype, shape, bytes)
     }
 
+    /// Makes a tensor of single-precision values that are not copied.
+    pub(crate) fn borrow_f32(
+        name: impl Into<String>,
+        shape: Vec<usize>,
+        values: &'a [f32],
+    ) -> Result<Self, Error> {
+        if cfg!(target_endian = "little") {
+            let bytes: &[u8] = bytemuck::cast_slice(values);
+            Self::new(name, Dtype::F32, shape, bytes)
+        } else {
+            Self::from_f32(name, Dtype::F32, shape, values)
+        }
+    }
+
     /// Returns the Hugging Face name.
     #[must_use]
     pub fn name(&self) -> &str {

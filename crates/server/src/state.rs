@@ -151,7 +151,9 @@ impl Server {
             .check()
             .map_err(|error| StartError::Settings(Box::new(error)))?;
         let weights = models.iter();
-        let weights = weights.map(|base| base.backend.memory(&Need::Weights)).sum();
+        let weights = weights
+            .map(|base| base.backend.memory(&Need::Weights))
+            .sum();
         let plan = Plan::new(settings.memory_limit(), weights, models.len())
             .map_err(|error| StartError::Memory(Box::new(error)))?;
         let (store, mut loaded) = Store::open(&settings.data).map_err(|source| match source {

@@ -57,7 +57,13 @@ impl TrainingRun {
         let values = values.map(|(tensor, values)| (tensor.name.clone(), values.as_slice()));
         let gradients = self.gradients.iter().enumerate();
         let gradients = gradients.map(|(number, sum)| (self.gradient_key(number), sum.as_slice()));
-        write(path, self.lora_settings(), values, gradients, &self.optimizer)
+        write(
+            path,
+            self.lora_settings(),
+            values,
+            gradients,
+            &self.optimizer,
+        )
     }
 
     /// Goes on from the state of an adapter: its layers, rank and alpha, parameters, accumulated

@@ -211,7 +211,11 @@ mod tests {
                 .iter()
                 .map(|name| weights.tensor(name).unwrap())
                 .collect();
-            fs::write(folder.path().join(file), safetensors::encode(&tensors).unwrap()).unwrap();
+            fs::write(
+                folder.path().join(file),
+                safetensors::encode(&tensors).unwrap(),
+            )
+            .unwrap();
             map.extend(names.into_iter().map(|name| (name, json!(file))));
         }
         fs::remove_file(folder.path().join("model.safetensors")).unwrap();

@@ -113,7 +113,10 @@ struct Layout<'a> {
 impl<'a> Layout<'a> {
     /// The order, widest elements first and then by name, is that of the `safetensors` crate.
     fn new(tensors: &'a [TensorView<'a>]) -> Result<Self, Error> {
-        let mut tensors: Vec<_> = tensors.iter().map(|tensor| (file_dtype(tensor), tensor)).collect();
+        let mut tensors: Vec<_> = tensors
+            .iter()
+            .map(|tensor| (file_dtype(tensor), tensor))
+            .collect();
         tensors.sort_by(|(left_type, left), (right_type, right)| {
             (right_type.cmp(left_type)).then(left.name().cmp(right.name()))
         });

@@ -104,7 +104,10 @@ mod tests {
     #[test]
     fn the_machine_gives_three_quarters_of_what_is_available() {
         assert_eq!(limit_of(&[MEMINFO]), Some(6 * GIB));
-        assert_eq!(limit_of(&[("/proc/meminfo", "MemTotal: 4194304 kB\n")]), Some(3 * GIB));
+        assert_eq!(
+            limit_of(&[("/proc/meminfo", "MemTotal: 4194304 kB\n")]),
+            Some(3 * GIB)
+        );
         assert_eq!(limit_of(&[("/proc/meminfo", "nonsense")]), None);
         assert_eq!(limit_of(&[]), None);
     }
@@ -121,8 +124,14 @@ mod tests {
         let version_1 = [
             MEMINFO,
             ("/proc/self/cgroup", "12:cpu:/x\n7:memory:/pod\n"),
-            ("/sys/fs/cgroup/memory/pod/memory.limit_in_bytes", "2147483648\n"),
-            ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            (
+                "/sys/fs/cgroup/memory/pod/memory.limit_in_bytes",
+                "2147483648\n",
+            ),
+            (
+                "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                "9223372036854771712\n",
+            ),
         ];
         assert_eq!(limit_of(&version_1), Some(3 * GIB / 2));
         // In a container the group's own files are at the root.
@@ -147,7 +156,10 @@ mod tests {
         assert_eq!(limit_of(&files), Some(GIB));
         let unlimited = [
             MEMINFO,
-            ("/proc/self/limits", "Max address space         unlimited            unlimited            bytes\n"),
+            (
+                "/proc/self/limits",
+                "Max address space         unlimited            unlimited            bytes\n",
+            ),
         ];
         assert_eq!(limit_of(&unlimited), Some(6 * GIB));
     }

@@ -297,7 +297,10 @@ impl Reservation {
 
     /// Takes some of its bytes, or all that it has, for something that lives on its own.
     pub(crate) fn split(&mut self, kind: MemoryKind, bytes: u64) -> Self {
-        debug_assert!(kind.shares_with(self.kind), "parts of the budget do not mix");
+        debug_assert!(
+            kind.shares_with(self.kind),
+            "parts of the budget do not mix"
+        );
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         let mut used = lock(&self.budget.0.used);
@@ -376,7 +379,12 @@ mod tests {
         let first = budget.reserve(MemoryKind::Uploads, 100).unwrap();
         let large = tokio::spawn({
             let budget = budget.clone();
-            async move { budget.reserve_later(MemoryKind::Uploads, 160).await.map(drop) }
+            async move {
+                budget
+                    .reserve_later(MemoryKind::Uploads, 160)
+                    .await
+                    .map(drop)
+            }
         });
         tokio::task::yield_now().await;
         let small = tokio::spawn({
@@ -391,7 +399,11 @@ mod tests {
         // Someone who gives up does not hold up the others.
         let held = budget.reserve(MemoryKind::Uploads, 160).unwrap();
         let waiting = budget.reserve_later(MemoryKind::Uploads, 10);
-        assert!(tokio::time::timeout(Duration::from_secs(1), waiting).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::from_secs(1), waiting)
+                .await
+                .is_err()
+        );
         drop(held);
         assert!(budget.reserve_later(MemoryKind::Uploads, 10).await.is_ok());
     }

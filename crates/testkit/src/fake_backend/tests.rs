@@ -67,6 +67,7 @@ fn samples_have_the_log_probabilities_of_the_trained_adapter() {
     pass(&mut *run, usize::MAX);
     run.optim_step(&AdamParams::new(0.5)).unwrap();
     let mut sampler = backend.sampler(SamplerOptions {
+        cache_bytes: None,
         queued_requests: 2,
         detokenizer: None,
     });

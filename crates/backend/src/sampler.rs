@@ -92,6 +92,9 @@ pub struct SampleRequest {
     pub options: SampleOptions,
     /// The seed to use where `params` has none; a caller that wants chance draws it at random.
     pub fallback_seed: u64,
+    /// Whose request it is, as a number: memory and time are divided evenly between those who have requests,
+    /// so that nobody's many hold up another's one. It changes no result.
+    pub share: u64,
 }
 
 impl SampleRequest {
@@ -105,6 +108,7 @@ impl SampleRequest {
             params: SamplingParams::new(max_tokens),
             options: SampleOptions::default(),
             fallback_seed: 0,
+            share: 0,
         }
     }
 

@@ -69,6 +69,7 @@ impl From<SampleRequest> for sample::SampleRequest {
             params: request.params,
             options: request.options,
             fallback_seed: request.fallback_seed,
+            share: request.share,
         }
     }
 }

@@ -29,6 +29,8 @@ pub struct SampleRequest {
     pub options: SampleOptions,
     /// The seed to use where `params` has none; a caller that wants chance draws it at random.
     pub fallback_seed: u64,
+    /// Whose request it is: room and prefill are divided evenly between shares.
+    pub share: u64,
 }
 
 impl SampleRequest {
@@ -42,6 +44,7 @@ impl SampleRequest {
             params: SamplingParams::new(max_tokens),
             options: SampleOptions::default(),
             fallback_seed: 0,
+            share: 0,
         }
     }
 }
@@ -78,6 +81,7 @@ impl Checked {
             params,
             options,
             fallback_seed,
+            share: _,
         } = request;
         let max_tokens = check_limits(num_samples, &params, &options)?;
         if prompt.is_empty() {

@@ -47,7 +47,8 @@ use crate::{Adapter, Error, KvCache, Model};
 pub struct SamplerSettings {
     /// Requests that may wait; one more is refused. Default 1024.
     pub queued_requests: usize,
-    /// Samples that generate at once. Default 64.
+    /// Samples that generate at once. Default 64. A share that has none gets one beyond that, until there are
+    /// twice as many.
     pub running_samples: usize,
     /// Prompt tokens computed in one step, so that samples under way need not wait for long prompts.
     /// Default 256.
@@ -185,8 +186,10 @@ impl Sampler {
                 return Err(error.into());
             }
         };
+        let share = request.share;
         let request = Checked::new(request, self.model.config(), self.detokenizer.is_some())?;
         let job = Job {
+            share,
             weights: request.weights,
             prompt: request.prompt.len(),
             max_tokens: request.max_tokens,

@@ -9,16 +9,23 @@
 //!
 //! - Room is a number of slots (samples that generate at once) and a number of cached tokens. A sample
 //!   reserves its prompt and all the tokens it may generate, so nothing that runs is ever evicted.
-//! - The next slot goes to the weights (base model or adapter) that hold the fewest, then to the oldest
-//!   request among theirs. If that one does not fit, nobody else is let past it.
-//! - The tokens of prefill in a step are shared evenly between weights, oldest request first within each.
+//! - Requests have a share: whose they are. The next slot goes to the share that holds the fewest, among its
+//!   requests to the weights (base model or adapter) that hold the fewest, and then to the oldest. If that
+//!   one does not fit, nobody else is let past it.
+//! - Nobody has to wait until the samples of others end: a share that holds no slot gets one beyond their
+//!   number, up to twice as many, and an eighth of the cached tokens is kept for such shares.
+//! - The tokens of prefill in a step are divided evenly between shares, those of a share between weights, and
+//!   the oldest request is first among those.
 //!
 //! None of this can change a result: a sample's tokens do not depend on what runs beside it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use super::prefix_cache::WeightsId;
+
+/// Tokens of prefill that are given at a time while they are divided.
+const PREFILL_PIECE: usize = 16;
 
 /// Names a submitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,7 +36,7 @@ pub struct Ticket(pub(crate) u64);
 pub(crate) struct Limits {
     /// Requests that may wait; one more is refused.
     pub(crate) queued_requests: usize,
-    /// Samples that generate at once.
+    /// Samples that generate at once, and as many again for shares that have none.
     pub(crate) running_samples: usize,
     /// Tokens whose keys and values may be held for running requests. A single request always runs,
     /// however long it is.
@@ -41,6 +48,8 @@ pub(crate) struct Limits {
 /// What the scheduler needs to know about a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
+    /// Whose request it is.
+    pub(crate) share: u64,
     pub(crate) weights: WeightsId,
     /// Tokens of the prompt; at least one.
     pub(crate) prompt: usize,
@@ -64,8 +73,40 @@ pub(crate) struct Scheduler {
     limits: Limits,
     waiting: BTreeMap<Ticket, Job>,
     running: BTreeMap<Ticket, Running>,
-    /// Weights served last by prefill; the next step begins after them.
-    last_prefilled: Option<WeightsId>,
+    /// Who was served last by prefill; the next step begins behind.
+    last_prefilled: Option<Line>,
+}
+
+/// The requests of one share for the same weights: they are served one after the other.
+type Line = (u64, WeightsId);
+
+/// How much the shares hold, or have been given, of something.
+#[derive(Debug, Default)]
+struct Division {
+    by_share: BTreeMap<u64, usize>,
+    by_line: BTreeMap<Line, usize>,
+}
+
+impl Division {
+    fn add(&mut self, line: Line, amount: usize) {
+        *self.by_share.entry(line.0).or_default() += amount;
+        *self.by_line.entry(line).or_default() += amount;
+    }
+
+    /// Returns what the share has, and which part of that is for these weights: whoever has least is next.
+    fn of(&self, line: Line) -> (usize, usize) {
+        let amount = |found: Option<&usize>| found.copied().unwrap_or(0);
+        (
+            amount(self.by_share.get(&line.0)),
+            amount(self.by_line.get(&line)),
+        )
+    }
+}
+
+impl Job {
+    fn line(&self) -> Line {
+        (self.share, self.weights)
+    }
 }
 
 #[derive(Debug)]
@@ -177,8 +218,8 @@ impl Scheduler {
         }
         while let Some(ticket) = self.next_in_line() {
             if let Some(running) = self.running.get_mut(&ticket) {
-                let grown = running.job.prompt + running.job.max_tokens;
-                if !self.has_room(grown) {
+                let job = running.job;
+                if !self.has_room(job.share, job.prompt + job.max_tokens) {
                     break;
                 }
                 let running = self.running.get_mut(&ticket).expect("found above");
@@ -191,7 +232,8 @@ impl Scheduler {
                     started: 0,
                     live: Vec::new(),
                 };
-                if !self.running.is_empty() && !self.has_room(running.reserved_tokens()) {
+                if !self.running.is_empty() && !self.has_room(job.share, running.reserved_tokens())
+                {
                     break;
                 }
                 self.waiting.remove(&ticket);
@@ -203,75 +245,84 @@ impl Scheduler {
 
     /// Returns the request that the next slot belongs to: a waiting one, or one with samples to start.
     fn next_in_line(&self) -> Option<Ticket> {
-        let mut held: BTreeMap<WeightsId, usize> = BTreeMap::new();
-        for running in self.running.values() {
-            *held.entry(running.job.weights).or_default() += running.slots();
-        }
+        let held = self.held_slots();
         let more_samples = self
             .running
             .iter()
             .filter(|(_, running)| !running.live.is_empty() && running.has_more())
-            .map(|(&ticket, running)| (ticket, running.job.weights));
-        let waiting = self
-            .waiting
-            .iter()
-            .map(|(&ticket, job)| (ticket, job.weights));
+            .map(|(&ticket, running)| (ticket, running.job.line()));
+        let waiting = self.waiting.iter();
+        let waiting = waiting.map(|(&ticket, job)| (ticket, job.line()));
         more_samples
             .chain(waiting)
-            .min_by_key(|&(ticket, weights)| (held.get(&weights).copied().unwrap_or(0), ticket))
+            .min_by_key(|&(ticket, line)| (held.of(line), ticket))
             .map(|(ticket, _)| ticket)
     }
 
-    fn has_room(&self, tokens: usize) -> bool {
+    fn held_slots(&self) -> Division {
+        let mut held = Division::default();
+        for running in self.running.values() {
+            held.add(running.job.line(), running.slots());
+        }
+        held
+    }
+
+    fn has_room(&self, share: u64, tokens: usize) -> bool {
+        let Limits {
+            running_samples,
+            cached_tokens,
+            ..
+        } = self.limits;
+        let holds_any = self.running.values().any(|other| other.job.share == share);
+        let (slot_limit, token_limit) = if holds_any {
+            (running_samples, cached_tokens - cached_tokens / 8)
+        } else {
+            (running_samples.saturating_mul(2), cached_tokens)
+        };
         let slots: usize = self.running.values().map(Running::slots).sum();
         let reserved: usize = self.running.values().map(Running::reserved_tokens).sum();
-        slots < self.limits.running_samples && reserved + tokens <= self.limits.cached_tokens
+        slots < slot_limit && reserved + tokens <= token_limit
     }
 
     fn share_prefill(
         &mut self,
         mut cached: impl FnMut(Ticket) -> usize,
     ) -> Vec<(Ticket, Range<usize>)> {
-        let mut by_weights: BTreeMap<WeightsId, Vec<Ticket>> = BTreeMap::new();
-        for (&ticket, running) in self
-            .running
-            .iter()
-            .filter(|(_, running)| !running.is_prefilled())
-        {
-            by_weights
-                .entry(running.job.weights)
-                .or_default()
-                .push(ticket);
+        let mut lines: BTreeMap<Line, VecDeque<Ticket>> = BTreeMap::new();
+        for (&ticket, running) in &self.running {
+            if !running.is_prefilled() {
+                let line = lines.entry(running.job.line()).or_default();
+                line.push_back(ticket);
+            }
         }
-        // Begin after the weights that were served last, so that a remainder goes round.
-        let mut order: Vec<WeightsId> = by_weights.keys().copied().collect();
-        let next = order
-            .iter()
-            .position(|&weights| Some(weights) > self.last_prefilled);
-        order.rotate_left(next.unwrap_or(0));
-
         let mut planned: BTreeMap<Ticket, Range<usize>> = BTreeMap::new();
+        let mut given = Division::default();
         let mut budget = self.limits.prefill_tokens.max(1);
-        while budget > 0 && !order.is_empty() {
-            let share = (budget / order.len()).max(1);
-            order.retain(|weights| {
-                let queue = by_weights.get_mut(weights).expect("made from its keys");
-                let mut share = share.min(budget);
-                while let Some(&ticket) = queue.first().filter(|_| share > 0) {
-                    let running = self.running.get_mut(&ticket).expect("made from its keys");
-                    let done = *running.prefilled.get_or_insert_with(|| cached(ticket));
-                    let pieces = share.min(running.job.prompt - done);
-                    running.prefilled = Some(done + pieces);
-                    planned.entry(ticket).or_insert(done..done).end = done + pieces;
-                    share -= pieces;
-                    budget -= pieces;
-                    self.last_prefilled = Some(*weights);
-                    if running.is_prefilled() {
-                        queue.remove(0);
-                    }
+        while budget > 0 {
+            // Of equals, those behind the one that was served last, so that a remainder goes round.
+            let last = self.last_prefilled;
+            let next = lines
+                .keys()
+                .min_by_key(|&&line| (given.of(line), Some(line) <= last));
+            let Some(&line) = next else {
+                break;
+            };
+            let tickets = lines.get_mut(&line).expect("one of its keys");
+            let ticket = tickets[0];
+            let running = self.running.get_mut(&ticket).expect("made from its keys");
+            let done = *running.prefilled.get_or_insert_with(|| cached(ticket));
+            let piece = PREFILL_PIECE.min(budget).min(running.job.prompt - done);
+            running.prefilled = Some(done + piece);
+            planned.entry(ticket).or_insert(done..done).end = done + piece;
+            budget -= piece;
+            given.add(line, piece);
+            self.last_prefilled = Some(line);
+            if running.is_prefilled() {
+                tickets.pop_front();
+                if tickets.is_empty() {
+                    lines.remove(&line);
                 }
-                !queue.is_empty() && budget > 0
-            });
+            }
         }
         planned.into_iter().collect()
     }

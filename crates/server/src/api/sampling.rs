@@ -453,6 +453,7 @@ fn read_request(request: SampleRequest, seed: u64) -> Result<backend::SampleRequ
         params: request.sampling_params,
         options,
         fallback_seed: seed,
+        share: 0,
     })
 }
 

@@ -5,10 +5,19 @@ const ADAPTER: WeightsId = WeightsId(1);
 
 fn job(weights: WeightsId, prompt: usize, max_tokens: usize, samples: usize) -> Job {
     Job {
+        share: 0,
         weights,
         prompt,
         max_tokens,
         samples,
+    }
+}
+
+/// A request of somebody else for the base model.
+fn other(share: u64, prompt: usize, max_tokens: usize) -> Job {
+    Job {
+        share,
+        ..job(BASE, prompt, max_tokens, 1)
     }
 }
 
@@ -185,6 +194,78 @@ fn slots_are_shared_between_adapters() {
             .count(),
         4
     );
+}
+
+#[test]
+fn slots_are_shared_between_owners_however_many_weights_they_use() {
+    // One owner has two adapters and many samples, the other one request.
+    let jobs = [
+        job(BASE, 4, 50, 100),
+        job(ADAPTER, 4, 50, 100),
+        Job {
+            share: 1,
+            ..job(ADAPTER, 4, 50, 100)
+        },
+    ];
+    let mut run = Run::new(limits(), &jobs);
+    for _ in 0..3 {
+        run.step();
+    }
+    let count = |run: &Run, number| {
+        let generating = run.scheduler.generating();
+        let own = generating.iter().filter(|(ticket, _)| ticket.0 == number);
+        own.count()
+    };
+    let counts: Vec<_> = (0..3).map(|number| count(&run, number)).collect();
+    assert_eq!(counts, [2, 2, 4]);
+}
+
+#[test]
+fn a_newcomer_does_not_wait_for_the_samples_of_others_to_end() {
+    let mut run = Run::new(limits(), &[job(BASE, 4, 1000, 100)]);
+    for _ in 0..3 {
+        run.step();
+    }
+    assert_eq!(run.scheduler.generating().len(), 8, "all slots");
+    for number in 1..=9 {
+        run.scheduler.enqueue(Ticket(number), other(number, 4, 2));
+        run.lengths.insert(Ticket(number), 2);
+    }
+    run.step();
+    assert_eq!(run.step().generating, 16, "as many again, and no more");
+    let finished = run.step().finished;
+    assert_eq!(finished, [1, 2, 3, 4, 5, 6, 7, 8]);
+    let generating = run.scheduler.generating();
+    assert_eq!(
+        generating.len(),
+        8,
+        "nobody who has a slot gets one of these"
+    );
+}
+
+#[test]
+fn some_cached_tokens_are_kept_for_those_who_have_none() {
+    let limits = Limits {
+        cached_tokens: 800,
+        ..limits()
+    };
+    // Each reserves 110 tokens, 100 once it has begun: a seventh would need more than seven eighths.
+    let mut run = Run::new(limits, &[job(BASE, 10, 90, 1); 8]);
+    run.step();
+    assert_eq!(run.scheduler.queued(), 2);
+    run.scheduler.enqueue(Ticket(8), other(1, 10, 80));
+    run.step();
+    assert!(run.scheduler.running.contains_key(&Ticket(8)));
+    assert_eq!(run.scheduler.queued(), 2);
+}
+
+#[test]
+fn prefill_is_shared_between_owners() {
+    let mut jobs = vec![job(BASE, 500, 1, 1), job(ADAPTER, 500, 1, 1)];
+    jobs.push(other(1, 64, 1));
+    let mut run = Run::new(limits(), &jobs);
+    let first = run.step();
+    assert_eq!(first.prefilled, [(0, 0..16), (1, 0..16), (2, 0..32)]);
 }
 
 #[test]

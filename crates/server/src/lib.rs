@@ -48,6 +48,7 @@ mod api;
 
 mod accept;
 mod operations;
+mod places;
 mod registry;
 mod results;
 mod uploaded_losses;

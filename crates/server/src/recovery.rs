@@ -63,8 +63,8 @@ impl Server {
         for request in others {
             self.recover_request(request);
         }
-        for session in half_freed {
-            self.free(&session);
+        for (session, owner) in half_freed {
+            self.free(&session, owner);
         }
     }
 
@@ -97,7 +97,11 @@ impl Server {
         }
         if let (Some(base), Some(seq_id), true) = (&base, snapshot, is_open) {
             let model_id = id.clone();
-            base.send(Command::Restore { model_id, seq_id });
+            base.send(Command::Restore {
+                model_id,
+                owner,
+                seq_id,
+            });
         }
         requests.sort_by_key(|request| request.seq_id);
         for request in requests {
@@ -141,7 +145,7 @@ impl Server {
                     seq_id,
                     operation,
                     responder,
-                    permit: None,
+                    place: None,
                 }),
                 Some(Err(refusal)) => {
                     if refusal.is_unavailable() {
@@ -297,19 +301,18 @@ impl Server {
 }
 
 /// Finds the finished sessions that still hold something: the earlier server ended in between.
-fn half_freed(loaded: &Loaded) -> HashSet<SessionId> {
+fn half_freed(loaded: &Loaded) -> Vec<(SessionId, Owner)> {
     let open_runs = loaded.runs.iter().map(|run| &run.record);
     let open_runs = open_runs.filter(|run| run.closed.is_none());
     let samplers = loaded.samplers.iter();
     let samplers = samplers.filter(|sampler| sampler.own_folder().is_some());
     let holders = open_runs.map(|run| &run.session);
-    let mut holders: HashSet<_> = holders
-        .chain(samplers.map(|sampler| &sampler.session))
-        .cloned()
-        .collect();
+    let holders = holders.chain(samplers.map(|sampler| &sampler.session));
+    let holders: HashSet<_> = holders.collect();
     let sessions = loaded.sessions.iter();
     let finished = sessions.filter(|session| session.status != SessionStatus::Active);
-    let finished: HashSet<_> = finished.map(|session| &session.id).collect();
-    holders.retain(|session| finished.contains(session));
-    holders
+    finished
+        .filter(|session| holders.contains(&session.id))
+        .map(|session| (session.id.clone(), session.owner))
+        .collect()
 }

@@ -72,10 +72,12 @@ pub struct Settings {
         arg(long, value_name = "SIZE", value_parser = bytes::parse, help_heading = "Limits")
     )]
     pub unnamed_bytes: u64,
-    /// Training operations of a base model that may wait in its queue.
+    /// Training operations of one owner that may wait in the queue of a base model. All owners together have
+    /// eight times as many places, of which half are for those who have few.
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Limits"))]
     pub queued_operations: usize,
-    /// Sampling requests of a base model that may wait in its queue.
+    /// Sampling requests of one owner that may wait in the queue of a base model. All owners together have
+    /// eight times as many places, of which half are for those who have few.
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Limits"))]
     pub queued_samples: usize,
     /// How long operations wait for one with a lower sequence number. Clients retry a submission for five

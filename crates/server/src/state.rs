@@ -8,14 +8,14 @@ use std::thread::JoinHandle;
 
 use tinkrs_backend::{Backend, Description, Need};
 use tinkrs_chat::Tokenizer;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::auth::Auth;
+use crate::auth::{Auth, Owner};
 use crate::checkpoints::Checkpoints;
 use crate::error::ApiError;
 use crate::faults::Faults;
 use crate::lock::lock;
 use crate::memory::{Budget, Plan};
+use crate::places::{Places, QueuePlace};
 use crate::registry::Registry;
 use crate::results::Results;
 use crate::settings::Settings;
@@ -109,24 +109,22 @@ pub(crate) struct Base {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) description: Description,
     pub(crate) tokenizer_id: Option<String>,
-    operations: Arc<Semaphore>,
-    samples: Arc<Semaphore>,
+    operations: Arc<Places>,
+    samples: Arc<Places>,
     commands: Sender<Command>,
 }
 
 impl Base {
     /// Takes a place in the queue of training operations.
-    pub(crate) fn operation_permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        Arc::clone(&self.operations)
-            .try_acquire_owned()
-            .map_err(|_| ApiError::busy("too many training operations are waiting"))
+    pub(crate) fn operation_place(&self, owner: Owner) -> Result<QueuePlace, ApiError> {
+        let place = self.operations.take(owner);
+        place.ok_or_else(|| ApiError::busy("too many training operations of this key are waiting"))
     }
 
     /// Takes a place in the queue of samples.
-    pub(crate) fn sample_permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        Arc::clone(&self.samples)
-            .try_acquire_owned()
-            .map_err(|_| ApiError::busy("too many samples are waiting"))
+    pub(crate) fn sample_place(&self, owner: Owner) -> Result<QueuePlace, ApiError> {
+        let place = self.samples.take(owner);
+        place.ok_or_else(|| ApiError::busy("too many samples of this key are waiting"))
     }
 
     /// Hands something to the thread. If that is gone, so is the server.
@@ -200,8 +198,8 @@ impl Server {
                 description: backend.describe(),
                 backend,
                 tokenizer_id,
-                operations: Arc::new(Semaphore::new(shared.settings.queued_operations)),
-                samples: Arc::new(Semaphore::new(shared.settings.queued_samples)),
+                operations: Places::new(shared.settings.queued_operations),
+                samples: Places::new(shared.settings.queued_samples),
                 commands,
             });
             if bases.insert(name.clone(), base).is_some() {

@@ -130,6 +130,10 @@ impl Server {
     /// Gives up on a sample. Requests that are unknown, finished, of another kind or of somebody
     /// else are not harmed.
     fn cancel(&self, owner: Owner, request: &CancelFutureRequest) {
+        // The threads are not troubled with others: their channels are bounded by what waits.
+        if !self.shared().results.is_pending(owner, &request.request_id) {
+            return;
+        }
         for base in self.bases().values() {
             base.send(Command::Cancel {
                 owner,

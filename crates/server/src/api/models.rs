@@ -176,7 +176,7 @@ impl AcceptOnce for CreateRun {
             new,
         } = self;
         let owner = submission.owner;
-        let permit = server.base(&new.base_model)?.operation_permit()?;
+        let place = server.base(&new.base_model)?.operation_place(owner)?;
         let responder = server.shared().results.promise(owner, None);
         let record = RunRecord {
             id: model_id.clone(),
@@ -202,7 +202,7 @@ impl AcceptOnce for CreateRun {
             seq_id: 0,
             responder,
             operation: Ok(new.operation),
-            permit: Some(permit),
+            place: Some(place),
         };
         Ok((change, ClaimedRun(claimed)))
     }

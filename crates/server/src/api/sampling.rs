@@ -20,7 +20,6 @@ use tinkrs_wire::op::create_sampling_session::{
 use tinkrs_wire::op::join_sampling_session::{
     JoinSamplingSessionRequest, JoinSamplingSessionResponse,
 };
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Plain, Tagged};
 use crate::Server;
@@ -30,6 +29,7 @@ use crate::body::read_json;
 use crate::error::ApiError;
 use crate::extract::{Caller, Decoded, InPath, Json};
 use crate::operations::SAMPLE;
+use crate::places::QueuePlace;
 use crate::registry::records::SamplerRecord;
 use crate::registry::{Registry, Sampler};
 use crate::results::completion_feed::CompletionFeed;
@@ -232,7 +232,7 @@ impl Server {
         weights: Weights,
         request: backend::SampleRequest,
         responder: Responder,
-        permit: Option<OwnedSemaphorePermit>,
+        place: Option<QueuePlace>,
     ) {
         let adapter = weights.adapter.as_deref();
         let streams = &self.shared().token_streams;
@@ -243,7 +243,7 @@ impl Server {
             adapter: adapter.map(|folder| self.shared().checkpoints.folder(folder)),
             request,
             responder,
-            permit,
+            place,
             tokens,
         }));
     }
@@ -335,7 +335,7 @@ struct ClaimedSample {
     responder: Responder,
     weights: Weights,
     request: backend::SampleRequest,
-    permit: OwnedSemaphorePermit,
+    place: QueuePlace,
 }
 
 impl AcceptOnce for NewSample {
@@ -371,7 +371,7 @@ impl AcceptOnce for NewSample {
         let owner = submission.owner;
         let weights = server.weights_for(registry, owner, &request)?;
         let request = read_request(request, submission.seed)?;
-        let permit = weights.base.sample_permit()?;
+        let place = weights.base.sample_place(owner)?;
         let feed = key.as_ref();
         let feed = feed.map(|(sampler, seq_id)| CompletionFeed::of_request(sampler, *seq_id));
         let responder = server.shared().results.promise(owner, feed);
@@ -386,7 +386,7 @@ impl AcceptOnce for NewSample {
             responder,
             weights,
             request,
-            permit,
+            place,
         };
         Ok((change, claimed))
     }
@@ -397,13 +397,13 @@ impl Claimed for ClaimedSample {
 
     fn commit(self, server: &Server, _: &mut Registry) -> Result<Promise, ApiError> {
         let promise = promise(self.responder.id().clone(), self.request.num_samples);
-        let permit = Some(self.permit);
+        let place = Some(self.place);
         server.send_sample(
             self.owner,
             self.weights,
             self.request,
             self.responder,
-            permit,
+            place,
         );
         Ok(promise)
     }

@@ -104,16 +104,18 @@ impl Server {
             return;
         };
         session.record.status = status;
+        let owner = session.record.owner;
         let store = &self.shared().store;
         store.note(Change::Session(session.record.clone()));
         self.forget_losses(id);
-        self.free(id);
+        self.free(id, owner);
     }
 
     /// Frees what a finished session held, after the operations that it has queued.
-    pub(crate) fn free(&self, session: &SessionId) {
+    pub(crate) fn free(&self, session: &SessionId, owner: Owner) {
         for base in self.bases().values() {
-            base.send(Command::Forget(session.clone()));
+            let session = session.clone();
+            base.send(Command::Forget { session, owner });
         }
     }
 }

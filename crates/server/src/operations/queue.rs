@@ -7,15 +7,14 @@
 //! Its way is that of every request ([`accept`](crate::accept)): the sequence id is claimed, the request
 //! goes into the journal, and then into the run's order.
 //!
-//! Every operation holds a permit from here until it ends; without one left, the request is
-//! answered by 429. One operation needs none: the one that others wait for. Refusing it would keep
-//! the queue full. There is at most one of these for each model.
+//! Every operation holds one of its owner's [places](crate::places) from here until it ends; without one
+//! left, the request is answered by 429. One operation needs none: the one that others wait for. Refusing it
+//! would keep the queue full. There is at most one of these for each model.
 
 use bytes::Bytes;
 use tinkrs_types::protocol::Promise;
 use tinkrs_types::{ModelId, RequestId};
 use tinkrs_wire::op::forward_backward::Address;
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Server;
 use crate::accept::{AcceptOnce, Claimed, Submission};
@@ -23,6 +22,7 @@ use crate::auth::Owner;
 use crate::error::ApiError;
 use crate::operations::order::Place;
 use crate::operations::{OfModel, OperationKind, Prepare};
+use crate::places::QueuePlace;
 use crate::registry::Registry;
 use crate::results::{OperationResult, Responder};
 use crate::store::Change;
@@ -47,7 +47,7 @@ pub(crate) struct ClaimedOperation {
     pub(crate) responder: Responder,
     /// What is to be done, or the failure that is its result at once.
     pub(crate) operation: Result<Operation, OperationResult>,
-    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    pub(crate) place: Option<QueuePlace>,
 }
 
 impl Server {
@@ -151,8 +151,9 @@ impl AcceptOnce for OperationRequest {
             )));
         }
         let fills_gap = place == Place::Next && run.order.has_gap();
-        let permit = match server.base(&run.record.base_model)?.operation_permit() {
-            Ok(permit) => Some(permit),
+        let base = server.base(&run.record.base_model)?;
+        let queue_place = match base.operation_place(owner) {
+            Ok(place) => Some(place),
             Err(_) if fills_gap => None,
             Err(refusal) => return Err(refusal),
         };
@@ -175,7 +176,7 @@ impl AcceptOnce for OperationRequest {
             seq_id,
             responder,
             operation,
-            permit,
+            place: queue_place,
         };
         Ok((change, claimed))
     }
@@ -208,7 +209,7 @@ impl Claimed for ClaimedOperation {
                     seq_id: self.seq_id,
                     operation,
                     responder: Some(self.responder),
-                    permit: self.permit,
+                    place: self.place,
                 })
             }
             Err(failed) => {

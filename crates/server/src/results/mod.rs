@@ -168,6 +168,13 @@ impl Results {
         Responder { id, entry, results }
     }
 
+    /// Returns whether an owner still waits for this result.
+    pub(crate) fn is_pending(&self, owner: Owner, id: &RequestId) -> bool {
+        let table = lock(&self.table);
+        let entry = table.entries.get(id).filter(|entry| entry.owner == owner);
+        entry.is_some_and(|entry| matches!(*entry.state.borrow(), State::Pending))
+    }
+
     /// Takes back a promise that was never given.
     pub(crate) fn withdraw(&self, id: &RequestId) {
         lock(&self.table).entries.remove(id);

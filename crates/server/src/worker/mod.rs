@@ -1,43 +1,47 @@
 //! The thread that owns a base model: its training runs and its sampler.
 //!
 //! A [`Backend`] computes without yielding, so it runs on a thread of its own and is handed work through
-//! a channel. The channel has no bound, because everything sent through it holds a permit of a bounded
-//! queue (see [`state`](crate::state)). The backend sees plain data; results to be delivered, permits and
+//! a channel. The channel has no bound, because everything sent through it holds a place in a bounded
+//! queue ([`places`](crate::places)). The backend sees plain data; results to be delivered, places and
 //! watchers stay here, under the ticket of a sample or with the operation under way.
 //!
-//! Training and sampling share the machine by time: after a slice of a pass, or another operation of
-//! training, samples advance for as long as that took, then it is training's turn again. Training
-//! operations run one after the other, in the order in which they arrive here, which for one model is the
-//! order of their sequence ids.
+//! Everyone has their turn ([`turns`]): training and sampling share the machine by time, and so do the owners
+//! who train. A turn of training is a slice of a pass, or another operation. Each owner has a line in
+//! which operations are done one after the other, in the order in which they arrive here, which for one model
+//! is the order of their sequence ids; so an owner has one pass under way, however many runs it has. How owners
+//! share the sampler is in [`sampling`].
 
 mod adapters;
 mod execute;
+mod feed;
 mod operation;
 mod operation_error;
 mod sampling;
 mod snapshots;
 mod training;
+mod turns;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tinkrs_backend::{Backend, SampleRequest};
 use tinkrs_chat::Tokenizer;
 use tinkrs_types::service::ErrorCategory;
 use tinkrs_types::{ModelId, RequestId, SessionId};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::auth::Owner;
 use crate::error::chain;
+use crate::places::QueuePlace;
 use crate::results::{OperationResult, Responder};
 use crate::shared::Shared;
 use crate::watch::TokenSender;
 pub(crate) use execute::STATE_FILE;
 pub(crate) use operation::Operation;
+use turns::{Turns, Wish};
 
 /// Something for the worker to do.
 #[derive(Debug)]
@@ -45,13 +49,17 @@ pub(crate) enum Command {
     /// An operation of a training run.
     Train(TrainJob),
     /// A run goes on from a snapshot, or from nothing if that cannot be read.
-    Restore { model_id: ModelId, seq_id: i64 },
+    Restore {
+        model_id: ModelId,
+        owner: Owner,
+        seq_id: i64,
+    },
     /// A request for samples.
     Sample(SampleJob),
     /// The client has cancelled this request.
     Cancel { owner: Owner, id: RequestId },
     /// A session is finished: what it held will not be used again.
-    Forget(SessionId),
+    Forget { session: SessionId, owner: Owner },
     /// The server stops: what has not begun waits for the next start.
     Stop,
 }
@@ -67,7 +75,7 @@ pub(crate) struct TrainJob {
     /// `None` if the result was stored before: the operation is repeated for what it does to the
     /// run.
     pub(crate) responder: Option<Responder>,
-    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    pub(crate) place: Option<QueuePlace>,
 }
 
 /// A request for samples, with its place in the queue.
@@ -77,11 +85,11 @@ pub(crate) struct SampleJob {
     pub(crate) session: Option<SessionId>,
     /// The adapter to sample with; `None` for the base model.
     pub(crate) adapter: Option<PathBuf>,
-    /// What to sample. Its `adapter` is filled in by the worker.
+    /// What to sample. Its `adapter` and `share` are filled in by the worker.
     pub(crate) request: SampleRequest,
     pub(crate) responder: Responder,
     /// `None` for a request that was accepted before this process began.
-    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    pub(crate) place: Option<QueuePlace>,
     /// Where the tokens go as they are drawn, for those who watch the request.
     pub(crate) tokens: TokenSender,
 }
@@ -97,7 +105,9 @@ pub(crate) fn spawn(
     let mut worker = Worker {
         sampling: sampling::Sampling::new(name, Arc::clone(&backend), tokenizer, &shared),
         training: training::Training::new(name, backend, shared)?,
-        queue: VecDeque::new(),
+        lines: HashMap::new(),
+        owners: Turns::new([]),
+        kinds: Turns::new([Work::Training, Work::Sampling]),
     };
     let thread = std::thread::Builder::new()
         .name("tinkrs-worker".to_owned())
@@ -105,25 +115,39 @@ pub(crate) fn spawn(
     Ok((sender, thread))
 }
 
+/// What a worker does with its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    Training,
+    Sampling,
+}
+
 struct Worker {
     training: training::Training,
     sampling: sampling::Sampling,
-    /// Done in the order of arrival: training, and forgetting what was trained.
-    queue: VecDeque<Command>,
+    /// For each owner in `owners`, what is done in the order of arrival: training, and forgetting what was
+    /// trained.
+    lines: HashMap<Owner, VecDeque<Command>>,
+    /// Those who have something in their line or a pass under way.
+    owners: Turns<Owner>,
+    kinds: Turns<Work>,
 }
 
 impl Worker {
     fn run(&mut self, commands: &Receiver<Command>) {
         self.run_until_stopped(commands);
         // What has begun is brought to its end.
-        while self.training.has_pass() {
-            self.train();
+        for owner in self.training.owners_of_passes() {
+            while self.training.has_pass(owner) {
+                self.train(owner);
+            }
         }
     }
 
     fn run_until_stopped(&mut self, commands: &Receiver<Command>) {
         loop {
-            if self.is_idle() {
+            let idle = self.owners.is_empty() && self.sampling.is_idle();
+            if idle {
                 let Ok(command) = commands.recv() else {
                     return;
                 };
@@ -134,22 +158,8 @@ impl Worker {
             if !self.take_all(commands) {
                 return;
             }
-            let training_time = self.train();
-            let start = Instant::now();
-            while !self.sampling.is_idle() {
-                self.sampling.step();
-                if !self.take_all(commands) {
-                    return;
-                }
-                if start.elapsed() >= training_time {
-                    break;
-                }
-            }
+            self.turn();
         }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.queue.is_empty() && !self.training.has_pass() && self.sampling.is_idle()
     }
 
     /// Takes what has arrived. Returns whether to continue.
@@ -168,30 +178,82 @@ impl Worker {
 
     fn take(&mut self, command: Command) -> bool {
         match command {
-            Command::Sample(job) => self.sampling.submit(job),
+            Command::Sample(job) => self.sampling.take(job),
             Command::Cancel { owner, id } => self.sampling.cancel(owner, &id),
-            Command::Train(_) | Command::Restore { .. } | Command::Forget(_) => {
-                self.queue.push_back(command);
+            Command::Train(TrainJob { owner, .. })
+            | Command::Restore { owner, .. }
+            | Command::Forget { owner, .. } => {
+                let line = self.lines.entry(owner).or_insert_with(|| {
+                    self.owners.join(owner);
+                    VecDeque::new()
+                });
+                line.push_back(command);
             }
             Command::Stop => return false,
         }
         true
     }
 
-    /// Does the next slice of the pass under way, or else one thing of the queue. Returns how long it
-    /// took.
-    fn train(&mut self) -> Duration {
+    /// Does some work for whoever is next.
+    fn turn(&mut self) {
+        let owner = self.next_owner();
+        let is_wanted = |work| match work {
+            Work::Training => owner.is_some(),
+            Work::Sampling => !self.sampling.is_idle(),
+        };
+        let wish = |work| {
+            if is_wanted(work) {
+                Wish::Turn
+            } else {
+                Wish::Later
+            }
+        };
+        let Some(work) = self.kinds.next(wish) else {
+            return;
+        };
         let start = Instant::now();
-        let new_adapter = if self.training.has_pass() {
-            self.training.advance()
+        match (work, owner) {
+            (Work::Training, Some(owner)) => {
+                self.train(owner);
+                self.owners.charge(owner, start.elapsed());
+            }
+            _ => self.sampling.step(),
+        }
+        self.kinds.charge(work, start.elapsed());
+    }
+
+    /// Returns the owner whose training is next.
+    fn next_owner(&mut self) -> Option<Owner> {
+        let (training, lines) = (&self.training, &mut self.lines);
+        self.owners.next(|owner| {
+            if training.has_pass(owner) {
+                return Wish::Turn;
+            }
+            match lines.get(&owner).and_then(VecDeque::front) {
+                Some(Command::Train(job)) if !training.can_begin(&job.operation) => Wish::Later,
+                Some(_) => Wish::Turn,
+                None => {
+                    lines.remove(&owner);
+                    Wish::Leave
+                }
+            }
+        })
+    }
+
+    /// Does the next slice of an owner's pass, or else one thing of its line.
+    fn train(&mut self, owner: Owner) {
+        let new_adapter = if self.training.has_pass(owner) {
+            self.training.advance(owner)
         } else {
-            match self.queue.pop_front() {
+            match self.lines.get_mut(&owner).and_then(VecDeque::pop_front) {
                 Some(Command::Train(job)) => self.training.begin(job),
-                Some(Command::Restore { model_id, seq_id }) => {
+                Some(Command::Restore {
+                    model_id, seq_id, ..
+                }) => {
                     self.training.restore(model_id, seq_id);
                     None
                 }
-                Some(Command::Forget(session)) => {
+                Some(Command::Forget { session, .. }) => {
                     let adapters = self.training.forget(&session);
                     self.sampling.forget(&adapters);
                     None
@@ -203,7 +265,6 @@ impl Worker {
         if let Some((folder, adapter)) = new_adapter {
             self.sampling.adopt(folder, &adapter);
         }
-        start.elapsed()
     }
 }
 

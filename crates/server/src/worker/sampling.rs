@@ -1,4 +1,8 @@
 //! Samples of all sessions, batched together.
+//!
+//! Owners share the batch: requests wait in a line for each of them ([`feed`](super::feed)), and the sampler
+//! knows whose they are. So a flood of one owner's requests, or one request for thousands of samples, takes its
+//! part of the batch and holds up nobody else's.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,12 +13,13 @@ use jiff::Timestamp;
 use tinkrs_backend::{Adapter, Backend, Detokenizer, SampleEvent, Sampler, SamplerOptions, Ticket};
 use tinkrs_chat::{TokenBytes, Tokenizer};
 use tinkrs_types::{RequestId, SampleOutput, SessionId};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::adapters::Adapters;
+use super::feed::Feed;
 use super::{SampleJob, failure};
 use crate::auth::Owner;
 use crate::metrics::Metrics;
+use crate::places::QueuePlace;
 use crate::results::{OperationResult, Responder};
 use crate::shared::Shared;
 use crate::store::{Ending, Usage, UsageKind, files};
@@ -28,6 +33,8 @@ pub(super) struct Sampling {
     options: SamplerOptions,
     sampler: Box<dyn Sampler>,
     adapters: Adapters,
+    feed: Feed<SampleJob>,
+    /// Those who wait for a request that the sampler has.
     waiting: HashMap<Ticket, Waiting>,
 }
 
@@ -36,9 +43,22 @@ struct Waiting {
     owner: Owner,
     session: Option<SessionId>,
     prompt_tokens: u64,
+    samples: usize,
+    /// How many of the samples have begun.
+    begun_samples: usize,
     begun: Timestamp,
-    _permit: Option<OwnedSemaphorePermit>,
+    _place: Option<QueuePlace>,
     tokens: TokenSender,
+}
+
+impl Waiting {
+    fn unbegun(&self) -> usize {
+        self.samples - self.begun_samples
+    }
+}
+
+fn cancelled() -> OperationResult {
+    OperationResult::user_error("the request was cancelled")
 }
 
 /// Tells the backend what text a token stands for.
@@ -57,10 +77,9 @@ impl Sampling {
         tokenizer: Option<Arc<Tokenizer>>,
         shared: &Shared,
     ) -> Self {
-        // The server's queue is the one that can be full; this one must never be. After a restart it
-        // holds what the queue held before, besides what comes.
+        // The server's queue is the one that can be full; this one must never be.
         let options = SamplerOptions {
-            queued_requests: shared.settings.queued_samples.saturating_mul(2),
+            queued_requests: usize::MAX,
             cache_bytes: Some(shared.memory.plan().caches_of_a_model()),
             detokenizer: tokenizer.map(|tokenizer| {
                 let bytes = tokenizer.token_bytes(backend.describe().vocabulary);
@@ -74,22 +93,30 @@ impl Sampling {
             backend,
             options,
             adapters: Adapters::default(),
+            feed: Feed::new(),
             waiting: HashMap::new(),
         }
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.sampler.is_idle()
+        self.sampler.is_idle() && self.feed.is_empty()
     }
 
-    pub(super) fn submit(&mut self, job: SampleJob) {
+    /// Takes a request, which waits until the sampler has use for it.
+    pub(super) fn take(&mut self, job: SampleJob) {
+        let samples = job.request.num_samples as usize;
+        self.feed.push(job.owner, samples, job);
+    }
+
+    /// Hands a request to the sampler.
+    fn submit(&mut self, job: SampleJob) {
         let SampleJob {
             owner,
             session,
             adapter,
             mut request,
             responder,
-            permit,
+            place,
             tokens,
         } = job;
         let (backend, sampler) = (&*self.backend, &mut *self.sampler);
@@ -98,6 +125,8 @@ impl Sampling {
             Some(folder) => self.adapters.find(folder, backend, sampler).map(Some),
         };
         let prompt_tokens = request.prompt.len() as u64;
+        let samples = request.num_samples as usize;
+        request.share = owner.number();
         let ticket = adapter_id.and_then(|adapter| {
             request.adapter = adapter;
             self.sampler.submit(request)
@@ -109,11 +138,14 @@ impl Sampling {
                     owner,
                     session,
                     prompt_tokens,
+                    samples,
+                    begun_samples: 0,
                     begun: Timestamp::now(),
-                    _permit: permit,
+                    _place: place,
                     tokens,
                 };
                 self.waiting.insert(ticket, waiting);
+                return;
             }
             Err(_) if adapter.is_some_and(|folder| !folder.exists()) => {
                 let why = "the checkpoint that is sampled from was deleted";
@@ -121,17 +153,21 @@ impl Sampling {
             }
             Err(error) => responder.finish(failure(&error)),
         }
+        self.feed.begun(owner, samples);
     }
 
     pub(super) fn cancel(&mut self, owner: Owner, id: &RequestId) {
+        let is_meant = |job: &SampleJob| job.responder.id() == id;
+        if let Some(job) = self.feed.remove(owner, is_meant) {
+            self.count("failed");
+            job.responder.finish(cancelled());
+            return;
+        }
         let mut waiting = self.waiting.iter();
         let found = waiting.find(|(_, w)| w.responder.id() == id && w.owner == owner);
         if let Some(ticket) = found.map(|(ticket, _)| *ticket) {
             self.sampler.cancel(ticket);
-            self.finish(
-                ticket,
-                OperationResult::user_error("the request was cancelled"),
-            );
+            self.finish(ticket, cancelled());
         }
     }
 
@@ -141,8 +177,15 @@ impl Sampling {
         let _ = self.adapters.add(folder, adapter, &mut *self.sampler);
     }
 
-    /// Deletes adapters, in memory and on disk.
+    /// Deletes adapters, in memory and on disk. Requests that came before still have them.
     pub(super) fn forget(&mut self, folders: &[PathBuf]) {
+        let uses_one = |job: &SampleJob| {
+            let adapter = job.adapter.as_ref();
+            adapter.is_some_and(|folder| folders.contains(folder))
+        };
+        for job in self.feed.extract(uses_one) {
+            self.submit(job);
+        }
         for folder in folders {
             self.adapters.forget(folder, &mut *self.sampler);
             files::remove(folder);
@@ -151,11 +194,15 @@ impl Sampling {
 
     /// Advances every sample by a token.
     pub(super) fn step(&mut self) {
+        while let Some(job) = self.feed.pop() {
+            self.submit(job);
+        }
         let Ok(events) = catch_unwind(AssertUnwindSafe(|| self.sampler.step())) else {
             tracing::error!("sampling panicked; the samples under way are lost");
             self.sampler = self.backend.sampler(self.options.clone());
             self.adapters = Adapters::default();
             for (_, waiting) in self.waiting.drain() {
+                self.feed.begun(waiting.owner, waiting.unbegun());
                 let outcome = OperationResult::server_error("an internal error ended this sample");
                 waiting.responder.finish(outcome);
             }
@@ -173,8 +220,12 @@ impl Sampling {
                     token,
                     ..
                 } => {
-                    if let Some(waiting) = self.waiting.get(&ticket) {
+                    if let Some(waiting) = self.waiting.get_mut(&ticket) {
                         waiting.tokens.push(sample, token);
+                        // Samples begin one after the other.
+                        let begun = (sample + 1).saturating_sub(waiting.begun_samples);
+                        waiting.begun_samples += begun;
+                        self.feed.begun(waiting.owner, begun);
                     }
                 }
             }
@@ -182,7 +233,7 @@ impl Sampling {
     }
 
     fn finish_sample(&mut self, ticket: Ticket, output: SampleOutput) {
-        let Some(waiting) = self.waiting.remove(&ticket) else {
+        let Some(waiting) = self.end(ticket) else {
             return;
         };
         let cached = u64::from(output.prompt_cache_hit_tokens);
@@ -220,12 +271,19 @@ impl Sampling {
         });
     }
 
+    /// Takes note that the sampler has a request no more.
+    fn end(&mut self, ticket: Ticket) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&ticket)?;
+        self.feed.begun(waiting.owner, waiting.unbegun());
+        Some(waiting)
+    }
+
     fn count(&self, outcome: &'static str) {
         self.metrics.operation("sample", outcome);
     }
 
     fn finish(&mut self, ticket: Ticket, outcome: OperationResult) {
-        if let Some(waiting) = self.waiting.remove(&ticket) {
+        if let Some(waiting) = self.end(ticket) {
             self.count("failed");
             waiting.responder.finish(Ending {
                 begun: waiting.session.map(|session| (session, waiting.begun)),

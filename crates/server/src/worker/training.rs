@@ -1,7 +1,7 @@
-//! Training runs: one operation at a time, from its beginning to its result.
+//! Training runs: each operation from its beginning to its result.
 //!
 //! What an operation does is in [`execute`](super::execute). A pass is computed in slices: between them it
-//! waits in `current`, and no other operation begins.
+//! waits in `passes`, and no other operation of its owner begins.
 //!
 //! A run is recovered from its last snapshot and the operations since, if its backend repeats them to
 //! the bit. Otherwise each operation that changes a run is followed by a snapshot before its result is
@@ -16,18 +16,22 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tinkrs_backend::{Adapter, Backend, Pass, StatePart, TrainingRun};
 use tinkrs_types::{ModelId, SessionId};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::TrainJob;
+use super::operation::Operation;
 use super::operation_error::OperationError;
 use super::snapshots::{self, Snapshots};
 use crate::auth::Owner;
 use crate::error::chain;
+use crate::places::QueuePlace;
 use crate::registry::Sampler;
 use crate::registry::records::{SamplerRecord, SavedCheckpoint};
 use crate::results::{OperationResult, Responder};
 use crate::shared::Shared;
 use crate::store::{Change, Ending, Usage, UsageKind, files};
+
+/// How many passes may be under way: each holds its gradients.
+const PASSES: usize = 16;
 
 /// An adapter that was just saved, and where.
 pub(super) type NewAdapter = (PathBuf, Adapter);
@@ -42,7 +46,7 @@ pub(super) struct Job {
     tokens: u64,
     changes_run: bool,
     responder: Option<Responder>,
-    permit: Option<OwnedSemaphorePermit>,
+    place: Option<QueuePlace>,
     begun: Timestamp,
     /// How long it has been computed.
     spent: Duration,
@@ -94,8 +98,8 @@ pub(super) struct Training {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) shared: Arc<Shared>,
     pub(super) runs: HashMap<ModelId, Box<dyn TrainingRun>>,
-    /// The pass that has more slices.
-    current: Option<(Job, Box<dyn Pass>)>,
+    /// The passes that have more slices: one of an owner, which is of one of its runs.
+    passes: HashMap<Owner, (Job, Box<dyn Pass>)>,
     snapshots: SnapshotPolicy,
 }
 
@@ -124,7 +128,7 @@ impl Training {
             snapshots,
             shared,
             runs: HashMap::new(),
-            current: None,
+            passes: HashMap::new(),
         })
     }
 
@@ -143,9 +147,19 @@ impl Training {
         }
     }
 
-    /// Returns whether a pass is under way.
-    pub(super) fn has_pass(&self) -> bool {
-        self.current.is_some()
+    /// Returns whether a pass of an owner is under way.
+    pub(super) fn has_pass(&self, owner: Owner) -> bool {
+        self.passes.contains_key(&owner)
+    }
+
+    /// Returns those who have a pass under way.
+    pub(super) fn owners_of_passes(&self) -> Vec<Owner> {
+        self.passes.keys().copied().collect()
+    }
+
+    /// Returns whether an operation may begin now. If not, a pass under way has to end first.
+    pub(super) fn can_begin(&self, operation: &Operation) -> bool {
+        !matches!(operation, Operation::Pass(_)) || self.passes.len() < PASSES
     }
 
     /// Begins an operation. It is then at its end, unless it is a pass of more than one slice. Returns an
@@ -158,7 +172,7 @@ impl Training {
             seq_id,
             operation,
             responder,
-            permit,
+            place,
         } = job;
         let job = Job {
             model_id,
@@ -169,16 +183,16 @@ impl Training {
             tokens: operation.tokens(),
             changes_run: operation.changes_run(),
             responder,
-            permit,
+            place,
             begun: Timestamp::now(),
             spent: Duration::ZERO,
         };
         self.turn(job, |training, job| training.execute(job, operation))
     }
 
-    /// Computes the next slice of the pass under way.
-    pub(super) fn advance(&mut self) -> Option<NewAdapter> {
-        let (job, pass) = self.current.take()?;
+    /// Computes the next slice of an owner's pass.
+    pub(super) fn advance(&mut self, owner: Owner) -> Option<NewAdapter> {
+        let (job, pass) = self.passes.remove(&owner)?;
         self.turn(job, |_, _| Self::advance_pass(pass))
     }
 
@@ -192,7 +206,7 @@ impl Training {
         let done = match result {
             Ok(Ok(Turn::Continue(pass))) => {
                 job.spent += start.elapsed();
-                self.current = Some((job, pass));
+                self.passes.insert(job.owner, (job, pass));
                 return None;
             }
             Ok(Ok(Turn::Done(done))) => self.make_durable(&job, *done),
@@ -274,7 +288,7 @@ impl Training {
                 .extend(self.closed(&job.model_id, "it was unloaded", false));
         }
         // The queue has room as soon as its client can know.
-        drop(job.permit);
+        drop(job.place);
         if let Some(responder) = job.responder {
             match (done.sampler, done.saved) {
                 (Some(sampler), _) => self.finish_sampler(responder, ending, sampler),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tinkrs_testkit::FakeBackend;
 
-use crate::caller::{TestServer, base, pass};
+use crate::caller::{TestServer, base, long_pass, pass};
 
 /// Queues a pass without gradients, which shows what the weights are.
 async fn forward(server: &TestServer, model: &str, seq_id: i64) -> f64 {
@@ -17,20 +17,6 @@ async fn forward(server: &TestServer, model: &str, seq_id: i64) -> f64 {
     });
     let id = server.promise("/forward", body).await;
     server.loss(&id).await
-}
-
-/// The body of a pass over many datums, of 60 tokens each.
-fn long_pass(model: &str, seq_id: i64, datums: usize) -> Value {
-    let tokens: Vec<u32> = (0..60).collect();
-    let mut body = pass(model, seq_id);
-    let datum = json!({
-        "model_input": {"chunks": [{"tokens": tokens}]},
-        "loss_fn_inputs": {
-            "target_tokens": {"data": tokens, "dtype": "int64", "shape": [60]},
-        },
-    });
-    body["forward_backward_input"]["data"] = vec![datum; datums].into();
-    body
 }
 
 fn sample(max_tokens: u32) -> Value {

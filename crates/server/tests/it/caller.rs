@@ -417,6 +417,20 @@ pub(crate) fn pass(model: &str, seq_id: i64) -> Value {
     })
 }
 
+/// The body of a pass over many datums, of 60 tokens each.
+pub(crate) fn long_pass(model: &str, seq_id: i64, datums: usize) -> Value {
+    let tokens: Vec<u32> = (0..60).collect();
+    let mut body = pass(model, seq_id);
+    let datum = json!({
+        "model_input": {"chunks": [{"tokens": tokens}]},
+        "loss_fn_inputs": {
+            "target_tokens": {"data": tokens, "dtype": "int64", "shape": [60]},
+        },
+    });
+    body["forward_backward_input"]["data"] = vec![datum; datums].into();
+    body
+}
+
 pub(crate) fn step(model: &str, seq_id: i64) -> Value {
     json!({"model_id": model, "seq_id": seq_id, "adam_params": {"learning_rate": 0.01}})
 }

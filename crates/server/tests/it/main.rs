@@ -12,6 +12,7 @@ mod checkpoints;
 mod console;
 mod copies;
 mod downloads;
+mod fairness;
 mod faults;
 mod imports;
 mod isolation;

@@ -5,24 +5,26 @@
 //! `tinkrs serve`, if `cargo build --release -p tinkrs-cli` has put it beside this one. Compare on an
 //! idle machine. With `-- --json`, all of it is one line of JSON, which `bench/run server` reads;
 //! `--polls N` and `--operations N` set how many.
+//!
+//! With `-- --sharing MODEL`, the folder of a real model, it measures something else: samples of one owner
+//! while another one's pass runs ([`sharing`]).
 
 #![allow(clippy::print_stdout)]
+
+mod connection;
+mod sharing;
 
 use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http::Request;
-use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http1::SendRequest;
-use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tinkrs_engine::weights::{Dtype, HuggingFaceFolder, RandomWeights};
 use tinkrs_engine::{CpuBackend, Model, ModelConfig, Precision, Threads, TrainingRun};
 use tinkrs_server::{BaseModel, LocalServer, Settings};
 use tinkrs_types::{Datum, LoraConfig, LossFn};
-use tokio::net::TcpStream;
+
+use connection::Connection;
 
 fn model() -> Arc<Model> {
     let weights = RandomWeights::new(ModelConfig::tiny_llama(), 1, Dtype::F32).unwrap();
@@ -35,7 +37,10 @@ fn main() {
         .enable_all()
         .build()
         .unwrap();
-    runtime.block_on(run());
+    match text_option("--sharing") {
+        Some(model) => runtime.block_on(sharing::run(model.as_ref())),
+        None => runtime.block_on(run()),
+    }
 }
 
 /// Starts a server with the built-in model, from its files in memory to the first answer.
@@ -191,61 +196,14 @@ fn pass(model_id: &Value, number: i64) -> Value {
     })
 }
 
-struct Connection {
-    sender: SendRequest<Full<Bytes>>,
-    host: String,
-}
-
-impl Connection {
-    async fn open(address: std::net::SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .unwrap();
-        tokio::spawn(connection);
-        let host = address.to_string();
-        Self { sender, host }
-    }
-
-    fn request(&self, path: &str, body: &Value) -> Request<Full<Bytes>> {
-        Request::post(format!("/api/v1{path}"))
-            .header("host", &self.host)
-            .header("x-api-key", "tml-bench")
-            .header("content-type", "application/json")
-            .body(Full::new(Bytes::from(body.to_string())))
-            .unwrap()
-    }
-
-    async fn get(&mut self, path: &str) {
-        let request = Request::get(path).header("host", &self.host);
-        let request = request.body(Full::default()).unwrap();
-        self.sender.ready().await.unwrap();
-        let response = self.sender.send_request(request).await.unwrap();
-        assert_eq!(response.status(), 200);
-        response.into_body().collect().await.unwrap();
-    }
-
-    async fn post(&mut self, path: &str, body: &Value) -> Value {
-        let request = self.request(path, body);
-        self.sender.ready().await.unwrap();
-        let response = self.sender.send_request(request).await.unwrap();
-        assert_eq!(response.status(), 200, "{path}");
-        let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        serde_json::from_slice(&bytes).unwrap()
-    }
-
-    async fn result(&mut self, promise: &Value) -> Value {
-        let body = json!({"request_id": promise["request_id"]});
-        self.post("/retrieve_future", &body).await
-    }
-}
-
 /// Returns the number behind an option of the command line.
 fn option(name: &str, default: usize) -> usize {
+    text_option(name).map_or(default, |value| value.parse().expect("a number"))
+}
+
+fn text_option(name: &str) -> Option<String> {
     let mut arguments = std::env::args().skip_while(|argument| argument != name);
-    let value = arguments.nth(1);
-    value.map_or(default, |value| value.parse().expect("a number"))
+    arguments.nth(1)
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {

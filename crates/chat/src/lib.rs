@@ -26,10 +26,12 @@
 //! what the model will have to write, its end of message included ([`Example`]).
 //!
 //! - [`Tokenizer`] loads `tokenizer.json`, the tokenizer inside a GGUF file, and tiktoken files;
+//!   [`HubFolders`] says where the Hub's own tool has put some already;
 //! - [`format`](mod@format) has the chat formats, and how to add one;
 //! - [`Renderer`] joins the two; [`AnswerStream`] reads an answer while it is generated.
 
 mod error;
+mod hub;
 mod tokenizer;
 
 mod json;
@@ -53,6 +55,7 @@ mod tests;
 
 pub use error::{BoxError, Error};
 pub use format::{Effort, Format, RenderOptions};
+pub use hub::HubFolders;
 pub use json::Json;
 pub use mask::{Example, TrainOn};
 pub use message::{Conversation, Message, Role, ToolCall};

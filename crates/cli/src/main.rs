@@ -10,7 +10,7 @@ mod context;
 mod cost;
 mod hint;
 mod http;
-mod hub_home;
+mod hub_access;
 mod human;
 mod judge;
 mod local;

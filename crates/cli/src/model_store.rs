@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use serde::{Deserialize, Serialize};
+use tinkrs_chat::HubFolders;
 use tinkrs_wire::text::percent_encode;
 
-use crate::hub_home;
 use crate::local_model::NamedModel;
 use crate::output::Hint;
 
@@ -123,7 +123,10 @@ impl ModelStore {
 
 /// Lists what the Hub's own tool has downloaded, each at its newest snapshot of `main`.
 pub(crate) fn in_hub_cache() -> Vec<NamedModel> {
-    let Some(entries) = hub_home::cache().and_then(|cache| std::fs::read_dir(cache).ok()) else {
+    let Some(entries) = HubFolders::from_env()
+        .cache
+        .and_then(|cache| std::fs::read_dir(cache).ok())
+    else {
         return Vec::new();
     };
     let mut found: Vec<_> = entries

@@ -89,15 +89,16 @@ async fn a_run_that_is_not_there_is_a_failure_and_a_column_wrong_usage() {
 
 #[tokio::test]
 async fn long_listings_come_in_pages() {
-    let server = ScriptedServer::start().await;
-    server.add_runs(250, 1);
-    let user = User::of(server.url());
+    let server = Local::start().await;
+    let front = ScriptedServer::in_front_of(server.url()).await;
+    let _runs = server.runs(250).await;
+    let user = User::of(front.url());
     let all = user
         .run(&["--json", "run", "list", "--limit", "0"])
         .await
         .json();
     assert_eq!(all["runs"].as_array().unwrap().len(), 250);
-    assert_eq!(server.requests_to("list_training_runs").len(), 3);
+    assert_eq!(front.requests_to("list_training_runs").len(), 3);
     let some = user
         .run(&["--json", "run", "list", "--limit", "120"])
         .await

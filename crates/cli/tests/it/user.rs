@@ -178,6 +178,19 @@ impl Local {
             .build()
     }
 
+    /// Makes runs without a checkpoint, in a session of their own.
+    pub(crate) async fn runs(&self, count: usize) -> Vec<TrainingClient> {
+        let service = self.service();
+        let run = || service.create_lora_training_client("tiny").rank(1);
+        let made = (0..count).map(|_| tokio::spawn(run().into_future()));
+        let made: Vec<_> = made.collect();
+        let mut runs = Vec::new();
+        for run in made {
+            runs.push(run.await.unwrap().unwrap());
+        }
+        runs
+    }
+
     /// Trains a step and saves the state under each name, in a session of its own.
     pub(crate) async fn trained(&self, names: &[&str]) -> Trained {
         let service = self.service();

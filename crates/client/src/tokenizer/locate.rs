@@ -8,6 +8,7 @@ use super::TokenizerError;
 use super::resolve::Resolved;
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
+use tinkrs_chat::HubFolders;
 
 const FILE: &str = "tokenizer.json";
 
@@ -27,15 +28,10 @@ impl Folders {
     /// Takes the folders from the environment, as the hub's own tools do; `own` wins over
     /// `TINKER_TOKENIZERS`.
     pub(crate) fn from_env(own: Option<PathBuf>, var: impl Fn(&str) -> Option<OsString>) -> Self {
-        let folder = |name: &str| {
-            let value = var(name).filter(|value| !value.is_empty());
-            value.map(PathBuf::from)
-        };
-        let cache = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
-        let home = || folder("HF_HOME").or_else(|| Some(cache()?.join("huggingface")));
+        let set = || var("TINKER_TOKENIZERS").filter(|folder| !folder.is_empty());
         Self {
-            own: own.or_else(|| folder("TINKER_TOKENIZERS")),
-            hub: folder("HF_HUB_CACHE").or_else(|| Some(home()?.join("hub"))),
+            own: own.or_else(|| set().map(PathBuf::from)),
+            hub: HubFolders::from_variables(var).cache,
         }
     }
 
@@ -123,48 +119,19 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_names_the_folders_as_for_the_hubs_tools() {
-        type Case<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>, Option<&'a str>);
-        let cases: [Case<'_>; 7] = [
-            (&[("HOME", "/h")], None, Some("/h/.cache/huggingface/hub")),
-            (
-                &[("HOME", "/h"), ("XDG_CACHE_HOME", "/x")],
-                None,
-                Some("/x/huggingface/hub"),
-            ),
-            (&[("HOME", "/h"), ("HF_HOME", "/hf")], None, Some("/hf/hub")),
-            (
-                &[("HF_HOME", "/hf"), ("HF_HUB_CACHE", "/c")],
-                None,
-                Some("/c"),
-            ),
-            (
-                &[("HOME", "/h"), ("HF_HOME", "")],
-                None,
-                Some("/h/.cache/huggingface/hub"),
-            ),
-            (&[("TINKER_TOKENIZERS", "/t")], Some("/t"), None),
-            (&[], None, None),
-        ];
-        for (environment, own, hub) in cases {
-            let var = |name: &str| {
-                let entry = environment.iter().find(|(key, _)| *key == name);
-                entry.map(|(_, value)| OsString::from(value))
-            };
-            let folders = Folders::from_env(None, var);
-            assert_eq!(
-                folders.own.as_deref(),
-                own.map(Path::new),
-                "{environment:?}"
-            );
-            assert_eq!(
-                folders.hub.as_deref(),
-                hub.map(Path::new),
-                "{environment:?}"
-            );
-            let explicit = Folders::from_env(Some("/mine".into()), var);
-            assert_eq!(explicit.own.as_deref(), Some(Path::new("/mine")));
-        }
+    fn a_folder_that_is_named_wins_over_the_environment() {
+        let var = |name: &str| match name {
+            "TINKER_TOKENIZERS" => Some(OsString::from("/t")),
+            "HF_HUB_CACHE" => Some(OsString::from("/c")),
+            _ => None,
+        };
+        let folders = Folders::from_env(None, var);
+        assert_eq!(folders.own.as_deref(), Some(Path::new("/t")));
+        assert_eq!(folders.hub.as_deref(), Some(Path::new("/c")));
+        let explicit = Folders::from_env(Some("/mine".into()), var);
+        assert_eq!(explicit.own.as_deref(), Some(Path::new("/mine")));
+        let none = Folders::from_env(None, |_| Some(OsString::new()));
+        assert_eq!((none.own, none.hub), (None, None));
     }
 
     #[test]

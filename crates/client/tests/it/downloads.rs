@@ -1,38 +1,34 @@
 //! Downloading external weights.
 
-use crate::support::{service, training};
+use crate::support::{RealServer, datums, service, training};
 use anyhow::Result;
-use bytes::Bytes;
-use tinkrs::TinkerPath;
+use serde_json::json;
+use tinkrs::{AdamParams, TinkerPath};
 use tinkrs_testkit::ScriptedServer;
-use tinkrs_testkit::scripted::{ManualClock, status};
+use tinkrs_testkit::scripted::{Reply, status};
 
-async fn saved(server: &ScriptedServer) -> Result<TinkerPath> {
-    Ok(training(server)
-        .await?
-        .save_weights_external("final")
-        .await?
-        .path)
+async fn saved(server: &RealServer) -> Result<TinkerPath> {
+    let client = training(server).await?;
+    client.forward_backward(datums([5])).await?;
+    client.optim_step(AdamParams::new(0.1)).await?;
+    Ok(client.save_weights_external("final").await?.path)
 }
 
 #[tokio::test]
 async fn files_arrive_whole_and_without_the_key() -> Result<()> {
-    let server = ScriptedServer::start().await;
+    let server = RealServer::start().await?;
     let path = saved(&server).await?;
     let folder = tempfile::tempdir()?;
     let rest = service(&server).create_rest_client();
-    rest.download_checkpoint(path, folder.path()).await?;
-    let weights = std::fs::read(folder.path().join("adapter_model.safetensors"))?;
-    let config = std::fs::read(folder.path().join("adapter_config.json"))?;
-    assert_eq!(weights.len() + config.len(), 100_000);
-    let start = config.len();
-    assert!(
-        weights
-            .iter()
-            .enumerate()
-            .all(|(i, byte)| *byte == ((i + start) % 251) as u8)
-    );
-    for request in server.requests_to("file") {
+    let downloaded = rest.download_checkpoint(path, folder.path()).await?;
+    assert_eq!(downloaded.files.len(), 2);
+    for (name, size) in downloaded.files {
+        let file = std::fs::metadata(folder.path().join(&name))?;
+        assert_eq!(file.len(), size, "{name}");
+    }
+    let files = server.requests_to("file");
+    assert_eq!(files.len(), 2);
+    for request in files {
         assert_eq!(request.key(), None);
     }
     Ok(())
@@ -40,28 +36,25 @@ async fn files_arrive_whole_and_without_the_key() -> Result<()> {
 
 #[tokio::test]
 async fn a_download_that_breaks_off_goes_on_where_it_was() -> Result<()> {
-    let clock = ManualClock::start();
-    let server = ScriptedServer::start().await;
+    let server = RealServer::start().await?;
     let path = saved(&server).await?;
-    let content: Bytes = (0..50_000_u32)
-        .map(|i| (i % 13) as u8)
-        .collect::<Vec<_>>()
-        .into();
-    server.put_files(&path, [("weights.bin", content.clone())]);
-    server.on("file").truncate(20_000);
-    server.on("file").reset();
-    server.on("file").reply(status(503));
-    let folder = tempfile::tempdir()?;
     let rest = service(&server).create_rest_client();
-    let download = rest.download_checkpoint(path, folder.path());
-    clock.advance_until(download.into_future()).await?;
-    assert_eq!(std::fs::read(folder.path().join("weights.bin"))?, content);
+    let folders = [tempfile::tempdir()?, tempfile::tempdir()?];
+    rest.download_checkpoint(path.clone(), folders[0].path())
+        .await?;
+    let soon = status(503).header("retry-after-ms", "1");
+    server.on("file").times(2).truncate(20);
+    server.on("file").reply(soon);
+    rest.download_checkpoint(path, folders[1].path()).await?;
+    let files = std::fs::read_dir(folders[0].path())?;
+    for file in files {
+        let name = file?.file_name();
+        let [whole, parts] = [0, 1].map(|folder| std::fs::read(folders[folder].path().join(&name)));
+        assert_eq!(whole?, parts?, "{name:?}");
+    }
     let files = server.requests_to("file");
-    let range = files.last().unwrap().header("range").unwrap_or_default();
-    assert!(
-        range.starts_with("bytes=") && range != "bytes=0-",
-        "{range}"
-    );
+    let range = files.last().unwrap().header("range");
+    assert_eq!(range, Some("bytes=20-"));
     Ok(())
 }
 
@@ -69,8 +62,13 @@ async fn a_download_that_breaks_off_goes_on_where_it_was() -> Result<()> {
 async fn no_name_of_a_file_leads_out_of_the_folder() -> Result<()> {
     for name in ["../evil", "/etc/evil", "a/../../evil"] {
         let server = ScriptedServer::start().await;
-        let path = saved(&server).await?;
-        server.put_files(&path, [(name, Bytes::from_static(b"x"))]);
+        let path: TinkerPath = "tinker://r:train:0/external_weights/x".parse()?;
+        let urls = json!({"urls": {name: format!("{}/files/x", server.url())}, "expires": "2999-01-01T00:00:00Z"});
+        server
+            .on("get_external_weights_urls")
+            .always()
+            .reply(Reply::json(&urls));
+        server.on("file").always().reply(Reply::message("x"));
         let outer = tempfile::tempdir()?;
         let folder = outer.path().join("inner");
         let rest = service(&server).create_rest_client();

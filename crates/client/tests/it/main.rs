@@ -1,4 +1,4 @@
-//! The client against the scripted server.
+//! The client against the scripted server, and against the real one.
 //!
 //! One module for each theme. Where a test needs time to pass, it holds the clock
 //! (`ManualClock`) and moves it: nothing here sleeps.

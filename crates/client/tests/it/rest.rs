@@ -1,26 +1,42 @@
 //! Runs, checkpoints, sessions, and what administrators may see.
 
-use crate::support::{service, settle, training};
+use crate::support::{RealServer, datums, sampling, service, settle, training};
 use anyhow::Result;
+use futures_util::future::try_join_all;
 use serde_json::json;
 use std::time::Duration;
 use tinkrs::admin::AuditEventType;
 use tinkrs::rest::{SessionSearch, StatusQuery};
-use tinkrs::{Error, FinishReason, RestClient, TinkerPath};
+use tinkrs::{AdamParams, Error, FinishReason, ModelId, RestClient, TinkerPath, TrainingClient};
 use tinkrs_testkit::ScriptedServer;
-use tinkrs_testkit::scripted::{ManualClock, Reply, status};
+use tinkrs_testkit::scripted::{BASE_MODEL, ManualClock, Reply, refuse, status};
 
 fn rest(server: &ScriptedServer) -> RestClient {
     service(server).create_rest_client()
 }
 
+/// Makes runs, all in one session.
+async fn runs(server: &RealServer, count: usize) -> Result<Vec<TrainingClient>> {
+    let service = service(server);
+    let run = || service.create_lora_training_client(BASE_MODEL).rank(32);
+    Ok(try_join_all((0..count).map(|_| run().into_future())).await?)
+}
+
+async fn save(run: &TrainingClient, names: &[&str]) -> Result<Vec<TinkerPath>> {
+    let saved = names.iter().map(|name| run.save_state(*name).submit());
+    Ok(try_join_all(saved).await?)
+}
+
 #[tokio::test]
 async fn pages_stream_lazily() -> Result<()> {
-    let server = ScriptedServer::start().await;
-    server.add_runs(250, 1);
+    let server = RealServer::start().await?;
+    let _runs = runs(&server, 250).await?;
     let mut runs = rest(&server).all_training_runs();
     settle().await;
-    assert!(server.requests().is_empty(), "nothing is asked for yet");
+    assert!(
+        server.requests_to("list_training_runs").is_empty(),
+        "nothing is asked for yet"
+    );
     for _ in 0..100 {
         runs.next().await.unwrap()?;
     }
@@ -39,8 +55,12 @@ async fn pages_stream_lazily() -> Result<()> {
 
 #[tokio::test]
 async fn all_listings_stream_to_their_end() -> Result<()> {
-    let server = ScriptedServer::start().await;
-    server.add_runs(120, 1);
+    let server = RealServer::start().await?;
+    let names: Vec<_> = (0..120).map(|number| number.to_string()).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let run = training(&server).await?;
+    save(&run, &names).await?;
+    let _others = try_join_all((1..101).map(|_| sampling(&server))).await?;
     let rest = rest(&server);
     let mut checkpoints = rest.all_user_checkpoints();
     let mut sessions = rest.all_sessions();
@@ -62,15 +82,15 @@ async fn all_listings_stream_to_their_end() -> Result<()> {
         session?;
         counts[2] += 1;
     }
-    assert_eq!(counts, [120, 120, 120]);
+    assert_eq!(counts, [120, 101, 101]);
     assert_eq!(server.requests_to("search_sessions").len(), 3);
     Ok(())
 }
 
 #[tokio::test]
 async fn an_error_ends_a_stream() -> Result<()> {
-    let server = ScriptedServer::start().await;
-    server.add_runs(150, 0);
+    let server = RealServer::start().await?;
+    let _runs = runs(&server, 150).await?;
     server.on("list_training_runs").nth(2).reply(status(403));
     let mut runs = rest(&server).all_training_runs();
     for _ in 0..100 {
@@ -83,20 +103,25 @@ async fn an_error_ends_a_stream() -> Result<()> {
 
 #[tokio::test]
 async fn runs_and_checkpoints_are_read_and_changed() -> Result<()> {
-    let server = ScriptedServer::start().await;
-    let run = server.add_runs(3, 2).remove(1);
-    let path: TinkerPath = format!("tinker://{run}/weights/step-1").parse()?;
+    let server = RealServer::start().await?;
+    let runs = runs(&server, 3).await?;
+    let mut paths = Vec::new();
+    for run in &runs {
+        paths.push(save(run, &["step-0", "step-1"]).await?);
+    }
+    let (run, path): (&ModelId, _) = (runs[1].model_id(), paths[1][1].clone());
     let rest = rest(&server);
-    assert_eq!(rest.get_training_run(&run).await?.training_run_id, run);
+    let before = server.requests().len();
+    assert_eq!(rest.get_training_run(run).await?.training_run_id, *run);
     assert_eq!(
         rest.get_training_run_by_tinker_path(&path)
             .await?
             .training_run_id,
-        run
+        *run
     );
     let page = rest.list_training_runs().limit(2).offset(1).await?;
     assert_eq!((page.training_runs.len(), page.cursor.total_count), (2, 3));
-    assert_eq!(rest.list_checkpoints(&run).await?.len(), 2);
+    assert_eq!(rest.list_checkpoints(run).await?.len(), 2);
     assert_eq!(
         rest.list_user_checkpoints()
             .limit(4)
@@ -109,11 +134,11 @@ async fn runs_and_checkpoints_are_read_and_changed() -> Result<()> {
     assert_eq!(info.lora_rank, Some(32));
 
     rest.publish_checkpoint(&path).await?;
-    assert!(rest.list_checkpoints(&run).await?[0].public);
+    assert!(rest.list_checkpoints(run).await?[0].public);
     rest.unpublish_checkpoint(&path).await?;
     rest.set_checkpoint_ttl(&path, Some(Duration::from_secs(7_200)))
         .await?;
-    assert!(rest.list_checkpoints(&run).await?[0].expires_at.is_some());
+    assert!(rest.list_checkpoints(run).await?[0].expires_at.is_some());
     rest.set_checkpoint_ttl(&path, None).await?;
     let ttl = server.requests_to("set_checkpoint_ttl");
     assert_eq!(
@@ -122,13 +147,15 @@ async fn runs_and_checkpoints_are_read_and_changed() -> Result<()> {
         "null is written"
     );
     rest.delete_checkpoint(&path).await?;
-    assert_eq!(rest.list_checkpoints(&run).await?.len(), 1);
+    assert_eq!(rest.list_checkpoints(run).await?.len(), 1);
     let error = rest.delete_checkpoint(&path).await.unwrap_err();
     assert_eq!(error.status(), Some(404));
 
     let methods: Vec<_> = server
         .requests()
         .iter()
+        .skip(before)
+        .filter(|request| !request.endpoint.contains("config") && request.endpoint != "auth_token")
         .filter_map(|request| request.header("x-sdk-method").map(str::to_owned))
         .collect();
     assert_eq!(methods[0], "get_training_run");
@@ -141,10 +168,9 @@ async fn runs_and_checkpoints_are_read_and_changed() -> Result<()> {
 
 #[tokio::test]
 async fn sessions_are_found_moved_and_exported() -> Result<()> {
-    let clock = ManualClock::start();
-    let server = ScriptedServer::start().await;
+    let server = RealServer::start().await?;
     let service = service(&server);
-    let client = service.create_lora_training_client("test/model").await?;
+    let client = service.create_lora_training_client(BASE_MODEL).await?;
     let id = client.session_id().clone();
     let rest = service.create_rest_client();
     assert_eq!(
@@ -152,44 +178,52 @@ async fn sessions_are_found_moved_and_exported() -> Result<()> {
         [client.model_id().clone()]
     );
     assert_eq!(rest.list_sessions().limit(10).await?.first(), Some(&id));
-    rest.assign_session_project(&id, "p2".into()).await?;
+    rest.assign_session_project(&id, "local".into()).await?;
+    let elsewhere = rest.assign_session_project(&id, "p2".into()).await;
+    assert_eq!(elsewhere.unwrap_err().status(), Some(403));
     let search = SessionSearch {
-        project_ids: Some(vec!["p2".into()]),
+        project_ids: Some(vec!["local".into()]),
         statuses: Some(vec![StatusQuery::Active]),
         ..SessionSearch::default()
     };
     assert_eq!(rest.search_sessions(&search).await?.sessions.len(), 1);
-    let pending = json!({"status": "pending"});
-    server
-        .on("export_session_trace")
-        .times(2)
-        .reply(Reply::json(&pending));
-    let url = clock.advance_until(rest.export_session_trace(&id)).await?;
-    assert!(url.contains("/files/"), "{url}");
-    assert_eq!(server.requests_to("export_session_trace").len(), 3);
-    let failed = json!({"status": "failed", "error": "too large"});
-    server
-        .on("export_session_trace")
-        .reply(Reply::json(&failed));
-    assert!(rest.export_session_trace(&id).await.is_err());
+    let url = rest.export_session_trace(&id).await?;
+    assert!(url.starts_with(&server.url()), "{url}");
     service.close(FinishReason::Success, None).await?;
+    let rest = self::rest(&server);
+    assert_eq!(rest.search_sessions(&search).await?.sessions.len(), 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_trace_is_asked_for_until_it_is_ready() -> Result<()> {
+    let clock = ManualClock::start();
+    let server = ScriptedServer::start().await;
+    let rest = rest(&server);
+    let (id, export) = ("s-1".into(), "export_session_trace");
+    let pending = json!({"status": "pending"});
+    let ready = json!({"status": "ready", "url": "http://there/trace"});
+    server.on(export).times(2).reply(Reply::json(&pending));
+    server.on(export).reply(Reply::json(&ready));
+    let url = clock.advance_until(rest.export_session_trace(&id)).await?;
+    assert_eq!(url, "http://there/trace");
+    assert_eq!(server.requests_to(export).len(), 3);
+    let failed = json!({"status": "failed", "error": "too large"});
+    server.on(export).reply(Reply::json(&failed));
+    assert!(rest.export_session_trace(&id).await.is_err());
     Ok(())
 }
 
 #[tokio::test]
 async fn a_copy_is_made_once_however_often_it_is_asked_for() -> Result<()> {
-    let clock = ManualClock::start();
-    let server = ScriptedServer::start().await;
-    let run = server.add_runs(1, 1).remove(0);
-    let path: TinkerPath = format!("tinker://{run}/weights/step-0").parse()?;
+    let server = RealServer::start().await?;
+    let run = training(&server).await?;
+    let path = run.save_state("one").await?;
     let rest = rest(&server);
+    let soon = status(500).header("retry-after-ms", "1");
     server.on("copy_weights").executed().reset();
-    server.on("copy_weights").executed().reply(status(500));
-    let copy = rest
-        .copy_weights(path.clone())
-        .to_project("p")
-        .weights_access_token("tml-theirs");
-    let copied = clock.advance_until(copy.into_future()).await?;
+    server.on("copy_weights").executed().reply(soon);
+    let copied = rest.copy_weights(path.clone()).to_project("local").await?;
     assert_ne!(copied, path);
     let tries = server.requests_to("copy_weights");
     assert_eq!(tries.len(), 3);
@@ -197,20 +231,28 @@ async fn a_copy_is_made_once_however_often_it_is_asked_for() -> Result<()> {
         .iter()
         .map(|r| r.header("x-idempotency-key"))
         .collect();
-    assert!(keys.iter().all(|key| *key == keys[0]));
+    assert!(keys[0].is_some() && keys.iter().all(|key| *key == keys[0]));
+    let listed = rest.list_user_checkpoints().limit(10).await?;
+    assert_eq!(listed.checkpoints.len(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn another_accounts_checkpoint_is_copied_with_that_accounts_token() -> Result<()> {
+    let server = ScriptedServer::start().await;
+    let copy = json!({"tinker_path": "tinker://c:train:0/weights/x"});
+    server.on("copy_weights").reply(Reply::json(&copy));
+    rest(&server)
+        .copy_weights("tinker://r:train:0/weights/x".parse()?)
+        .to_project("p")
+        .weights_access_token("tml-theirs")
+        .await?;
+    let request = &server.requests_to("copy_weights")[0];
     assert_eq!(
-        tries[0].header("x-tinker-weights-access-token"),
+        request.header("x-tinker-weights-access-token"),
         Some("tml-theirs")
     );
-    assert!(!String::from_utf8_lossy(&tries[0].body).contains("theirs"));
-    assert_eq!(
-        rest.list_user_checkpoints()
-            .limit(10)
-            .await?
-            .checkpoints
-            .len(),
-        2
-    );
+    assert!(!String::from_utf8_lossy(&request.body).contains("theirs"));
     Ok(())
 }
 
@@ -225,21 +267,31 @@ async fn a_copy_needs_a_project() -> Result<()> {
 
 #[tokio::test]
 async fn administrators_read_logs_bills_and_storage() -> Result<()> {
-    let server = ScriptedServer::start().await;
-    server.add_runs(2, 2);
+    let server = RealServer::start().await?;
+    let runs = runs(&server, 2).await?;
+    for run in &runs {
+        run.forward_backward(datums([5])).await?;
+        run.optim_step(AdamParams::new(0.1)).await?;
+        let paths = save(run, &["one", "two"]).await?;
+        rest(&server).publish_checkpoint(&paths[0]).await?;
+    }
     let admin = service(&server).create_admin_client();
     let log = admin.get_audit_log(AuditEventType::All, None).await?;
-    assert_eq!(log.entries.len(), 2);
-    let start = "2026-01-01T00:00:00Z".parse()?;
-    let usage = admin
-        .get_billing_usage(start, "2026-01-02T00:00:00Z".parse()?)
-        .await?;
-    assert_eq!(usage.data.len(), 1);
+    assert_eq!(log.entries.len(), 6, "saved and published");
+    let log = admin.get_audit_log(AuditEventType::Teams, None).await?;
+    assert!(log.entries.is_empty());
+    let now = jiff::Timestamp::now().as_second();
+    let hour = |from_now: i64| jiff::Timestamp::from_second(now - now % 3600 + 3600 * from_now);
+    let usage = admin.get_billing_usage(hour(-1)?, hour(2)?).await?;
+    assert_eq!(usage.sessions.len(), 1);
+    assert!(!usage.data.is_empty());
+    let asked = server.requests_to("get_billing_usage").len();
     let error = admin
-        .get_billing_usage(start, "2026-03-01T00:00:00Z".parse()?)
+        .get_billing_usage(hour(-1_000)?, hour(2)?)
         .await
         .unwrap_err();
     assert!(matches!(error, Error::InvalidInput(_)), "{error}");
+    assert_eq!(server.requests_to("get_billing_usage").len(), asked);
     let storage = admin.get_current_checkpoint_storage_usage(None).await?;
     assert_eq!(storage.data[0].checkpoint_count, 4);
     let query = server.requests_to("get_audit_log")[0].query();
@@ -251,13 +303,17 @@ async fn administrators_read_logs_bills_and_storage() -> Result<()> {
 async fn a_redirect_to_another_origin_is_followed_without_the_key() -> Result<()> {
     let (server, elsewhere) = (ScriptedServer::start().await, ScriptedServer::start().await);
     let admin = service(&server).create_admin_client();
-    for origin in [server.url(), elsewhere.url()] {
-        server.redirect_audit(&origin);
-        let log = admin
+    for there in [&server, &elsewhere] {
+        let location = format!("{}/files/audit", there.url());
+        let redirect = refuse(307, "over there").header("location", &location);
+        server.on("get_audit_log").reply(redirect);
+        let log = Reply::json(&json!({"entries": []}));
+        there.on("file").reply(log);
+        admin
             .get_audit_log(AuditEventType::Checkpoints, None)
             .await?;
-        assert_eq!(log.entries.len(), 1);
     }
+    assert!(server.requests_to("file")[0].key().is_some());
     let there = elsewhere.requests_to("file");
     assert_eq!(there.len(), 1);
     assert_eq!(there[0].key(), None, "the key stays at home");
@@ -266,7 +322,7 @@ async fn a_redirect_to_another_origin_is_followed_without_the_key() -> Result<()
 
 #[tokio::test]
 async fn external_weights_have_urls_that_need_no_key() -> Result<()> {
-    let server = ScriptedServer::start().await;
+    let server = RealServer::start().await?;
     let client = training(&server).await?;
     let saved = client.save_weights_external("final").await?;
     let urls = rest(&server).get_external_weights_urls(&saved.path).await?;

@@ -1,6 +1,6 @@
 //! What is tried again, when, and for how long.
 
-use crate::support::{builder, datums, service, settle, training};
+use crate::support::{RealServer, builder, datums, service, settle, training};
 use anyhow::Result;
 use std::time::Duration;
 use tinkrs::{AdamParams, Error};
@@ -211,9 +211,8 @@ async fn an_empty_400_is_a_broken_connection_and_another_400_is_not() -> Result<
 
 #[tokio::test]
 async fn publishing_twice_is_refused_at_once() -> Result<()> {
-    let server = ScriptedServer::start().await;
-    let run = server.add_runs(1, 1).remove(0);
-    let path = format!("tinker://{run}/weights/step-0").parse()?;
+    let server = RealServer::start().await?;
+    let path = training(&server).await?.save_state("one").await?;
     let rest = service(&server).create_rest_client();
     rest.publish_checkpoint(&path).await?;
     let error = rest.publish_checkpoint(&path).await.unwrap_err();

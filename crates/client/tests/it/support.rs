@@ -1,13 +1,44 @@
-//! What all tests need: clients of a scripted server, and data that can be told apart.
+//! What all tests need: clients of a scripted or of a real server, and data that can be told apart.
 
 use anyhow::Result;
+use std::ops::Deref;
 use tinkrs::{
     Datum, ModelInput, Pending, SampleOutput, SamplingClient, SamplingParams, ServiceClient,
     ServiceClientBuilder, TrainingClient,
 };
-use tinkrs_testkit::ScriptedServer;
+use tinkrs_server::{BaseModel, LocalServer, Settings};
 use tinkrs_testkit::arithmetic::logprob;
 use tinkrs_testkit::scripted::{API_KEY, BASE_MODEL, Recorded};
+use tinkrs_testkit::{FakeBackend, ScriptedServer};
+
+/// The real server, with a model without weights. The scripted server in front of it records what it is
+/// sent and has rules; all else is answered by the real one.
+pub(crate) struct RealServer {
+    front: ScriptedServer,
+    _server: LocalServer,
+    _data: tempfile::TempDir,
+}
+
+impl RealServer {
+    pub(crate) async fn start() -> Result<Self> {
+        let data = tempfile::tempdir()?;
+        let model = BaseModel::new(BASE_MODEL, FakeBackend::new());
+        let server = LocalServer::start(vec![model], Settings::new(data.path())).await?;
+        Ok(Self {
+            front: ScriptedServer::in_front_of(server.url()).await,
+            _server: server,
+            _data: data,
+        })
+    }
+}
+
+impl Deref for RealServer {
+    type Target = ScriptedServer;
+
+    fn deref(&self) -> &ScriptedServer {
+        &self.front
+    }
+}
 
 pub(crate) fn builder(server: &ScriptedServer) -> ServiceClientBuilder {
     ServiceClient::builder()

@@ -115,8 +115,7 @@ async fn a_run_goes_on_from_a_checkpoint_in_one_request_or_in_three() -> Result<
 #[tokio::test]
 async fn another_accounts_checkpoint_is_read_with_that_accounts_token() -> Result<()> {
     let server = ScriptedServer::start().await;
-    let run = server.add_runs(1, 1).remove(0);
-    let path = format!("tinker://{run}/weights/step-0").parse()?;
+    let path = training(&server).await?.save_state("theirs").await?;
     service(&server)
         .create_training_client_from_state(path)
         .weights_access_token("tml-theirs")

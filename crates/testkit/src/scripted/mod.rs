@@ -25,7 +25,11 @@
 //! ```
 //!
 //! Operations have the names of their [endpoints](tinkrs_wire::endpoint): `forward_backward`,
-//! `retrieve_future`, `publish_checkpoint`.
+//! `retrieve_future`, `publish_checkpoint`. Whatever is not below the API's path is a `file`.
+//!
+//! Of the API it knows sessions, training, sampling and futures. For the rest there is a real
+//! server: a scripted one [in front of it](ScriptedServer::in_front_of) records what passes and
+//! applies its rules, and leaves the answers to the other.
 //!
 //! A server that has reason to complain about its client (a body that it cannot read, two
 //! payloads under one sequence number) or that panics makes the test fail when it is dropped.
@@ -38,14 +42,12 @@
 //! the client short times; or hold the clock with [`ManualClock`], which stands still until the
 //! test moves it.
 
-mod admin;
 mod clock;
 mod futures;
 mod gate;
 mod http;
 mod record;
 mod reply;
-mod rest;
 mod route;
 mod sampling;
 mod script;
@@ -53,6 +55,7 @@ mod service;
 mod shared;
 mod state;
 mod training;
+mod upstream;
 mod weights;
 
 pub use clock::ManualClock;
@@ -62,14 +65,13 @@ pub use reply::{Reply, failed, not_yet, refuse, status, try_again};
 pub use script::{On, Rules};
 pub use training::Execution;
 
-use bytes::Bytes;
 use shared::Shared;
 use state::State;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tinkrs_types::protocol::{ClientConfig, DynamicConfig};
-use tinkrs_types::{ForwardBackwardOutput, ModelId, RequestId, TinkerPath};
+use tinkrs_types::{ForwardBackwardOutput, ModelId, RequestId};
 use tinkrs_wire::op::forward_backward::ForwardBackwardRequest;
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
@@ -96,13 +98,23 @@ pub struct ScriptedServer {
 impl ScriptedServer {
     /// Starts a server as a task of this runtime.
     pub async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// Starts a server that leaves all answers to another, at a URL: it records and applies rules.
+    pub async fn in_front_of(url: &str) -> Self {
+        let authority = url.strip_prefix("http://").expect("a URL without TLS");
+        Self::start_with(Some(authority.to_owned())).await
+    }
+
+    async fn start_with(upstream: Option<String>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0")
             .await
             .expect("a free port can be bound");
         let address = listener
             .local_addr()
             .expect("a bound listener has an address");
-        let shared = Arc::new(Shared::new(address));
+        let shared = Arc::new(Shared::new(upstream));
         let running = tokio::spawn(http::serve(listener, Arc::clone(&shared))).abort_handle();
         Self {
             shared,
@@ -203,29 +215,6 @@ impl ScriptedServer {
     /// Gives tokens that are valid for so long. The default is an hour.
     pub fn token_lifetime(&self, time: Duration) {
         self.shared.state().token_lifetime = time;
-    }
-
-    /// Adds runs with checkpoints `step-0`, `step-1` and so on, as if clients had been here
-    /// before; returns the runs, oldest first.
-    pub fn add_runs(&self, runs: usize, checkpoints: usize) -> Vec<ModelId> {
-        self.shared.state().add_runs(runs, checkpoints)
-    }
-
-    /// Puts other files behind the signed URLs of external weights.
-    pub fn put_files<'a>(
-        &self,
-        path: &TinkerPath,
-        files: impl IntoIterator<Item = (&'a str, Bytes)>,
-    ) {
-        let files = files.into_iter();
-        let files = files.map(|(name, content)| (name.to_owned(), content));
-        let mut state = self.shared.state();
-        state.files.insert(path.clone(), files.collect());
-    }
-
-    /// Redirects readers of the audit log to another origin, such as another server's URL.
-    pub fn redirect_audit(&self, origin: &str) {
-        self.shared.state().audit_redirect = Some(origin.to_owned());
     }
 
     /// Returns everything that the server was sent, in the order of arrival.

@@ -2,7 +2,7 @@
 
 use super::reply::{Reply, refuse};
 use super::script::Effect;
-use super::{Recorded, Shared, admin, futures, rest, sampling, service, training, weights};
+use super::{Recorded, Shared, futures, sampling, service, training, upstream, weights};
 use http::Method;
 use serde_json::json;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tinkrs_wire::endpoint::{self, Endpoint};
 /// What is not an operation is recorded under this name.
 pub(super) const UNKNOWN: &str = "unknown";
 
-/// Files that checkpoints are downloaded as are recorded under this name.
+/// What is read outside the API, such as the files of a checkpoint, is recorded under this name.
 const FILE: &str = "file";
 
 /// Returns whether there is an operation of this name.
@@ -29,10 +29,10 @@ pub(super) fn find(method: &Method, path: &str) -> (&'static str, Vec<String>) {
     if let Some((name, ids)) = found {
         return (name, owned(ids));
     }
-    match path.split('/').collect::<Vec<_>>()[..] {
-        ["", "files", folder, name] if method == Method::GET => (FILE, owned(vec![folder, name])),
-        _ => (UNKNOWN, vec![]),
+    if method == Method::GET && !path.starts_with(endpoint::PREFIX) {
+        return (FILE, vec![]);
     }
+    (UNKNOWN, vec![])
 }
 
 fn is_api(endpoint: &Endpoint) -> bool {
@@ -45,17 +45,17 @@ pub(super) async fn answer(
     request: &Recorded,
     effect: Option<Effect>,
 ) -> Reply {
-    if request.endpoint != FILE
-        && let Err(reply) = shared.state().check_key(request)
-    {
+    if let Some(authority) = &shared.upstream {
+        assert!(effect.is_none(), "the results are not this server's");
+        return upstream::forward(authority, request).await;
+    }
+    if let Err(reply) = shared.state().check_key(request) {
         return reply;
     }
     match request.endpoint {
         "client_config" => service::client_config(shared),
         "client_dynamic_config" => service::dynamic_config(shared),
         "auth_token" => service::auth_token(shared),
-        "get_api_key" => service::api_key(),
-        "delete_api_key" => Reply::json(&json!({})),
         "healthz" => Reply::json(&json!({"status": "ok"})),
         "get_server_capabilities" => service::get_server_capabilities(),
         "create_session" => service::create_session(shared, request),
@@ -72,7 +72,6 @@ pub(super) async fn answer(
         "save_weights_for_sampler" => weights::save_weights_for_sampler(shared, request, effect),
         "save_weights_external" => weights::save_weights_external(shared, request, effect),
         "weights_info" => weights::weights_info(shared, request),
-        "copy_weights" => weights::copy_weights(shared, request),
         "create_sampling_session" => sampling::create_sampling_session(shared, request),
         "join_sampling_session" => sampling::join_sampling_session(shared, request),
         "get_sampler" => sampling::sampler(shared, request),
@@ -80,24 +79,6 @@ pub(super) async fn answer(
         "retrieve_future" => futures::retrieve_future(shared, request).await,
         "retrieve_futures" => futures::retrieve_futures(shared, request).await,
         "cancel_future" => futures::cancel_future(shared, request),
-        "list_training_runs" => rest::training_runs(shared, request),
-        "get_training_run" => rest::training_run(shared, request),
-        "list_checkpoints" => rest::run_checkpoints(shared, request),
-        "list_user_checkpoints" => rest::checkpoints(shared, request),
-        "delete_checkpoint" => rest::delete_checkpoint(shared, request),
-        "publish_checkpoint" => rest::publish(shared, request, true),
-        "unpublish_checkpoint" => rest::publish(shared, request, false),
-        "set_checkpoint_ttl" => rest::set_checkpoint_ttl(shared, request),
-        "get_external_weights_urls" => admin::external_weights_urls(shared, request),
-        "list_sessions" => rest::sessions(shared, request),
-        "get_session" => rest::session(shared, request),
-        "assign_session_project" => rest::session_project(shared, request),
-        "export_session_trace" => rest::trace_export(shared, request),
-        "search_sessions" => rest::search_sessions(shared, request),
-        "get_audit_log" => admin::audit(shared, request),
-        "get_billing_usage" => admin::billing_usage(request),
-        "get_current_checkpoint_storage_usage" => admin::storage_usage(shared, request),
-        FILE => admin::file(shared, request),
         _ => refuse(404, "no such operation"),
     }
 }
@@ -118,8 +99,8 @@ mod tests {
             find(&Method::GET, "/api/v1/sessions/search").0,
             "get_session"
         );
-        let file = (FILE, vec!["a".to_owned(), "b".to_owned()]);
-        assert_eq!(find(&Method::GET, "/files/a/b"), file);
+        assert_eq!(find(&Method::GET, "/files/a/b"), (FILE, vec![]));
+        assert_eq!(find(&Method::PUT, "/files/a/b").0, UNKNOWN);
         assert!(is_endpoint("file") && !is_endpoint("get_metrics"));
     }
 }

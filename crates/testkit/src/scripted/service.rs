@@ -1,15 +1,13 @@
 //! Configuration, credentials and sessions.
 
 use super::reply::{Reply, refuse};
-use super::training::labels;
 use super::{BASE_MODEL, Recorded, Shared, State};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use serde_json::json;
 use tinkrs_types::protocol::TelemetryBatch;
 use tinkrs_types::service::{ServerCapabilities, SupportedModel};
-use tinkrs_types::session::FinishReason;
-use tinkrs_types::{ProjectId, SessionId, Timestamp, UserMetadata};
+use tinkrs_types::{SessionId, Timestamp};
 use tinkrs_wire::Body;
 use tinkrs_wire::op::auth_token::AuthTokenResponse;
 use tinkrs_wire::op::create_session::{CreateSessionRequest, CreateSessionResponse};
@@ -17,20 +15,16 @@ use tinkrs_wire::op::finish_session::FinishSessionRequest;
 use tinkrs_wire::op::session_heartbeat::{SessionHeartbeatRequest, SessionHeartbeatResponse};
 
 /// A client's session.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Session {
-    pub(super) created_at: Timestamp,
-    pub(super) user_metadata: Option<UserMetadata>,
-    pub(super) display_name: Option<String>,
-    pub(super) project_id: ProjectId,
-    pub(super) finished: Option<(FinishReason, Option<String>)>,
+    finished: bool,
 }
 
 impl State {
     /// Refuses what is asked in a session that does not exist or is finished.
     pub(super) fn check_session(&self, id: &SessionId) -> Result<(), Reply> {
         match self.sessions.get(id) {
-            Some(session) if session.finished.is_none() => Ok(()),
+            Some(session) if !session.finished => Ok(()),
             Some(_) => Err(refuse(403, "the session is finished")),
             None => Err(refuse(403, "Invalid session_id")),
         }
@@ -39,7 +33,7 @@ impl State {
     /// Refuses credentials that are none.
     pub(super) fn check_key(&self, request: &Recorded) -> Result<(), Reply> {
         let key = request.key().unwrap_or("");
-        let by_key = ["client_config", "auth_token", "get_api_key"].contains(&request.endpoint);
+        let by_key = ["client_config", "auth_token"].contains(&request.endpoint);
         let accepted = if self.config.pjwt_auth_enabled && !by_key {
             self.tokens.iter().any(|token| token == key)
         } else {
@@ -77,17 +71,6 @@ pub(super) fn auth_token(shared: &Shared) -> Reply {
     Reply::json(&AuthTokenResponse { jwt })
 }
 
-/// `api_key`
-pub(super) fn api_key() -> Reply {
-    Reply::json(&json!({
-        "key_id": 7, "name": "test key", "note": "",
-        "details": {
-            "org_details": {"name": "Test Org"},
-            "user_details": {"email": "tester@example.com"},
-        },
-    }))
-}
-
 /// `get_server_capabilities`
 pub(super) fn get_server_capabilities() -> Reply {
     let mut model = SupportedModel::default();
@@ -100,19 +83,14 @@ pub(super) fn get_server_capabilities() -> Reply {
 
 /// `create_session`
 pub(super) fn create_session(shared: &Shared, request: &Recorded) -> Reply {
-    let Ok(body) = CreateSessionRequest::decode(&request.body) else {
+    if CreateSessionRequest::decode(&request.body).is_err() {
         return refuse(400, "not a request for a session");
-    };
+    }
     let mut state = shared.state();
     let session_id = SessionId::new(format!("session-{}", state.next("session")));
-    let session = Session {
-        created_at: state.now(),
-        user_metadata: labels(body.user_metadata),
-        display_name: body.display_name,
-        project_id: body.project_id.unwrap_or_else(|| "default".into()),
-        finished: None,
-    };
-    state.sessions.insert(session_id.clone(), session);
+    state
+        .sessions
+        .insert(session_id.clone(), Session::default());
     let response = CreateSessionResponse {
         session_id,
         info_message: None,
@@ -128,23 +106,23 @@ pub(super) fn session_heartbeat(shared: &Shared, request: &Recorded) -> Reply {
         return refuse(400, "not a heartbeat");
     };
     match shared.state().sessions.get(&body.session_id) {
-        Some(session) if session.finished.is_some() => refuse(410, "the session is finished"),
+        Some(session) if session.finished => refuse(410, "the session is finished"),
         Some(_) => Reply::json(&SessionHeartbeatResponse::default()),
         None => refuse(404, "no such session"),
     }
 }
 
-/// `finish_session`: the first reason wins.
+/// `finish_session`
 pub(super) fn finish_session(shared: &Shared, request: &Recorded) -> Reply {
-    let Ok(body) = FinishSessionRequest::decode(&request.body) else {
+    if FinishSessionRequest::decode(&request.body).is_err() {
         return refuse(400, "not an end of a session");
-    };
+    }
     let id = SessionId::new(request.ids[0].clone());
     let mut state = shared.state();
     let Some(session) = state.sessions.get_mut(&id) else {
         return refuse(404, "no such session");
     };
-    session.finished.get_or_insert((body.reason, body.detail));
+    session.finished = true;
     Reply::json(&json!({}))
 }
 

@@ -3,14 +3,14 @@
 use super::reply::Reply;
 use super::script::{Effect, Moment, Script};
 use super::{Recorded, State, training};
-use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 /// The server behind its connections.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) address: SocketAddr,
+    /// Where the server is that answers instead.
+    pub(super) upstream: Option<String>,
     state: Mutex<State>,
     script: Mutex<Script>,
     requests: Mutex<Vec<Recorded>>,
@@ -25,9 +25,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    pub(super) fn new(address: SocketAddr) -> Self {
+    pub(super) fn new(upstream: Option<String>) -> Self {
         Self {
-            address,
+            upstream,
             state: Mutex::default(),
             script: Mutex::default(),
             requests: Mutex::default(),

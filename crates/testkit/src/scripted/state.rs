@@ -6,16 +6,13 @@ use super::sampling::Sampler;
 use super::service::Session;
 use super::training::{Execution, Model};
 use super::weights::Stored;
-use bytes::Bytes;
-use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tinkrs_types::protocol::{ClientConfig, DynamicConfig};
 use tinkrs_types::{
-    ForwardBackwardOutput, LossId, ModelId, RequestId, SamplingSessionId, SessionId, Timestamp,
-    TinkerPath,
+    ForwardBackwardOutput, LossId, ModelId, RequestId, SamplingSessionId, SessionId,
 };
 use tinkrs_wire::op::forward_backward::ForwardBackwardRequest;
 
@@ -35,12 +32,6 @@ pub(super) struct State {
     pub(super) skip_gaps_after: Option<Duration>,
     pub(super) edit_pass: Option<EditPass>,
     pub(super) token_lifetime: Duration,
-    /// The origin that the audit log is at, if not here.
-    pub(super) audit_redirect: Option<String>,
-    /// The files of external weights that have other files than most.
-    pub(super) files: BTreeMap<TinkerPath, BTreeMap<String, Bytes>>,
-    /// The files that URLs were signed for; the URLs have their index.
-    pub(super) served: Vec<Bytes>,
 
     pub(super) tokens: Vec<String>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
@@ -50,12 +41,10 @@ pub(super) struct State {
     pub(super) samplers: BTreeMap<SamplingSessionId, Sampler>,
     pub(super) losses: Vec<LossId>,
     pub(super) checkpoints: Vec<Stored>,
-    pub(super) copies: HashMap<String, Value>,
     pub(super) futures: HashMap<RequestId, Arc<Promised>>,
     pub(super) executions: Vec<Execution>,
     pub(super) cancelled: Vec<RequestId>,
     pub(super) acknowledged: Vec<RequestId>,
-    ticks: i64,
     numbers: BTreeMap<&'static str, u64>,
 }
 
@@ -73,9 +62,6 @@ impl Default for State {
             skip_gaps_after: None,
             edit_pass: None,
             token_lifetime: Duration::from_secs(3_600),
-            audit_redirect: None,
-            files: BTreeMap::new(),
-            served: vec![],
             tokens: vec![],
             sessions: BTreeMap::new(),
             models: BTreeMap::new(),
@@ -83,12 +69,10 @@ impl Default for State {
             samplers: BTreeMap::new(),
             losses: vec![],
             checkpoints: vec![],
-            copies: HashMap::new(),
             futures: HashMap::new(),
             executions: vec![],
             cancelled: vec![],
             acknowledged: vec![],
-            ticks: 0,
             numbers: BTreeMap::new(),
         }
     }
@@ -100,14 +84,6 @@ impl State {
         let next = self.numbers.entry(series).or_default();
         *next += 1;
         *next - 1
-    }
-
-    /// Returns the time of what happens now: a second after what happened before.
-    pub(super) fn now(&mut self) -> Timestamp {
-        // 2026-01-01T00:00:00Z, so that tests can name the times they expect.
-        const START: i64 = 1_767_225_600;
-        self.ticks += 1;
-        Timestamp::from_second(START + self.ticks).expect("tests are shorter than centuries")
     }
 }
 

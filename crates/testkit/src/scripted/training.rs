@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tinkrs_types::protocol::FailedRequest;
 use tinkrs_types::service::ErrorCategory;
 use tinkrs_types::training::{Metrics, ModelData, ModelInfo, OptimStepOutput, OptimizerConfig};
-use tinkrs_types::{InvalidInput, LoraConfig, LossFn, ModelId, RequestId, Timestamp, UserMetadata};
+use tinkrs_types::{InvalidInput, LoraConfig, LossFn, ModelId, RequestId};
 use tinkrs_wire::op::create_custom_loss::{CreateCustomLossRequest, CreateCustomLossResult};
 use tinkrs_wire::op::create_model::{CreateModelRequest, CreateModelResult};
 use tinkrs_wire::op::forward_backward::{
@@ -53,8 +53,6 @@ pub(super) struct Model {
     pub(super) base_model: String,
     pub(super) lora: LoraConfig,
     pub(super) optimizer: OptimizerConfig,
-    pub(super) user_metadata: Option<UserMetadata>,
-    pub(super) last_request_time: Timestamp,
     next_seq: i64,
     waiting: BTreeMap<i64, Job>,
     skipped: BTreeSet<i64>,
@@ -71,18 +69,11 @@ impl fmt::Debug for Model {
 }
 
 impl Model {
-    pub(super) fn new(
-        base_model: String,
-        lora: LoraConfig,
-        optimizer: OptimizerConfig,
-        now: Timestamp,
-    ) -> Self {
+    pub(super) fn new(base_model: String, lora: LoraConfig, optimizer: OptimizerConfig) -> Self {
         Self {
             base_model,
             lora,
             optimizer,
-            user_metadata: None,
-            last_request_time: now,
             next_seq: 1,
             waiting: BTreeMap::new(),
             skipped: BTreeSet::new(),
@@ -99,11 +90,6 @@ pub(super) fn user_error(error: &InvalidInput) -> FailedRequest {
         error: error.to_string(),
         category: ErrorCategory::User,
     }
-}
-
-/// Reads labels, whose values must be texts.
-pub(super) fn labels(metadata: Option<serde_json::Map<String, Value>>) -> Option<UserMetadata> {
-    serde_json::from_value(metadata?.into()).ok()
 }
 
 /// `create_model`
@@ -127,10 +113,8 @@ pub(super) fn create_model(
     state
         .promised
         .insert(model_id.as_str().to_owned(), request_id.clone());
-    let now = state.now();
     let lora = body.lora_config.unwrap_or_else(|| LoraConfig::new(32));
-    let mut model = Model::new(body.base_model, lora, body.optimizer_config, now);
-    model.user_metadata = labels(body.user_metadata);
+    let model = Model::new(body.base_model, lora, body.optimizer_config);
     state.models.insert(model_id.clone(), model);
     let result = CreateModelResult { model_id };
     let result = serde_json::from_slice(&result.encode()).expect("what was encoded");
@@ -303,9 +287,7 @@ pub(super) fn submit(
         return refuse(400, "this seq_id is past");
     }
     let request_id = state.promise(None);
-    let now = state.now();
     let model = state.models.get_mut(&model_id).expect("it was found");
-    model.last_request_time = now;
     model
         .promised
         .insert(seq_id, (request_id.clone(), request.body.clone()));

@@ -1,20 +1,20 @@
-//! Checkpoints: saving, loading, copying.
+//! Checkpoints: saving and loading.
 
 use super::futures::{Outcome, promise};
 use super::reply::{Reply, refuse};
 use super::sampling::Sampler;
 use super::script::Effect;
-use super::training::{Model, labels, submit, user_error};
+use super::training::{Model, submit, user_error};
 use super::{Recorded, Shared, State};
 use serde_json::Value;
 use std::sync::Arc;
 use tinkrs_types::protocol::check_ttl;
-use tinkrs_types::rest::{Checkpoint, CopiedWeights, WeightsInfo};
+use tinkrs_types::rest::WeightsInfo;
 use tinkrs_types::training::{ExternalSave, OptimizerConfig};
 use tinkrs_types::{
-    CheckpointKind, InvalidInput, LoraConfig, ModelId, SamplingSessionId, TinkerPath, UserMetadata,
+    CheckpointKind, InvalidInput, LoraConfig, ModelId, SamplingSessionId, TinkerPath,
 };
-use tinkrs_wire::op::copy_weights::CopyWeightsRequest;
+use tinkrs_wire::Body;
 use tinkrs_wire::op::load_weights::{LoadWeightsRequest, LoadWeightsResult};
 use tinkrs_wire::op::save_weights::{SaveWeightsRequest, SaveWeightsResult};
 use tinkrs_wire::op::save_weights_external::SaveWeightsExternalRequest;
@@ -22,40 +22,37 @@ use tinkrs_wire::op::save_weights_for_sampler::{
     SaveWeightsForSamplerRequest, SaveWeightsForSamplerResult,
 };
 use tinkrs_wire::op::weights_info::WeightsInfoRequest;
-use tinkrs_wire::{Body, header};
 
-/// The size that all checkpoints have.
-pub(super) const SIZE_BYTES: u64 = 100_000;
+/// The size that all external weights are said to have.
+const SIZE_BYTES: u64 = 100_000;
 
 /// A checkpoint and what a model needs to go on from it.
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
-    pub(super) checkpoint: Checkpoint,
+    path: TinkerPath,
     pub(super) base_model: String,
     pub(super) lora: LoraConfig,
     pub(super) optimizer: OptimizerConfig,
 }
 
 /// What a checkpoint is saved with.
-pub(super) struct Save {
+struct Save {
     model_id: ModelId,
     kind: CheckpointKind,
     name: String,
     ttl_seconds: Option<u64>,
     overwrite: bool,
-    user_metadata: Option<UserMetadata>,
 }
 
 impl Save {
     /// Saves for ever, under a new name.
-    pub(super) fn new(model_id: ModelId, kind: CheckpointKind, name: String) -> Self {
+    fn new(model_id: ModelId, kind: CheckpointKind, name: String) -> Self {
         Self {
             model_id,
             kind,
             name,
             ttl_seconds: None,
             overwrite: false,
-            user_metadata: None,
         }
     }
 }
@@ -63,7 +60,7 @@ impl Save {
 impl State {
     pub(super) fn stored(&self, path: &TinkerPath) -> Option<&Stored> {
         let mut stored = self.checkpoints.iter();
-        stored.find(|stored| stored.checkpoint.tinker_path == *path)
+        stored.find(|stored| stored.path == *path)
     }
 
     /// Returns the base model of the checkpoint that a text names.
@@ -75,7 +72,7 @@ impl State {
         }
     }
 
-    pub(super) fn save(&mut self, save: Save) -> Result<TinkerPath, InvalidInput> {
+    fn save(&mut self, save: Save) -> Result<TinkerPath, InvalidInput> {
         let path = TinkerPath::new(save.model_id.clone(), save.kind, save.name)?;
         if let Some(ttl_seconds) = save.ttl_seconds {
             check_ttl(ttl_seconds)?;
@@ -87,21 +84,14 @@ impl State {
                 "a new name",
             ));
         }
-        let time = self.now();
-        let span = |seconds: u64| jiff::SignedDuration::from_secs(seconds.cast_signed());
-        let mut checkpoint = Checkpoint::new(path.clone(), time);
-        checkpoint.size_bytes = Some(SIZE_BYTES);
-        checkpoint.user_metadata = save.user_metadata;
-        checkpoint.expires_at = save.ttl_seconds.map(|seconds| time + span(seconds));
         let model = &self.models[&save.model_id];
         let stored = Stored {
-            checkpoint,
+            path: path.clone(),
             base_model: model.base_model.clone(),
             lora: model.lora.clone(),
             optimizer: model.optimizer.clone(),
         };
-        self.checkpoints
-            .retain(|other| other.checkpoint.tinker_path != path);
+        self.checkpoints.retain(|other| other.path != path);
         self.checkpoints.push(stored);
         Ok(path)
     }
@@ -134,7 +124,6 @@ pub(super) fn save_weights(
             let save = Save {
                 ttl_seconds: body.ttl_seconds,
                 overwrite: body.overwrite,
-                user_metadata: body.user_metadata,
                 ..Save::new(body.model_id, CheckpointKind::Training, name)
             };
             state.saved(save, |path| tagged(&SaveWeightsResult { path }))
@@ -186,7 +175,6 @@ pub(super) fn save_weights_for_sampler(
         (Some(name), None) => {
             let save = Save {
                 ttl_seconds: body.ttl_seconds,
-                user_metadata: body.user_metadata,
                 ..Save::new(body.model_id, CheckpointKind::Sampler, name)
             };
             state.saved(save, |path| {
@@ -292,11 +280,9 @@ fn create_via_load(
         return refuse(404, "no such checkpoint");
     };
     let request_id = state.promise(None);
-    let now = state.now();
     let optimizer = body.optimizer_config.unwrap_or(stored.optimizer);
     let base_model = body.base_model.unwrap_or(stored.base_model);
-    let mut model = Model::new(base_model, stored.lora, optimizer, now);
-    model.user_metadata = labels(body.user_metadata);
+    let model = Model::new(base_model, stored.lora, optimizer);
     state.models.insert(model_id.clone(), model);
     state
         .promised
@@ -325,32 +311,4 @@ pub(super) fn weights_info(shared: &Shared, request: &Recorded) -> Reply {
         }
         None => refuse(404, "no such checkpoint"),
     }
-}
-
-/// `copy_weights`: one copy for each idempotency key.
-pub(super) fn copy_weights(shared: &Shared, request: &Recorded) -> Reply {
-    let Ok(body) = CopyWeightsRequest::decode(&request.body) else {
-        return refuse(400, "not a request to copy");
-    };
-    let Some(key) = request.header(header::IDEMPOTENCY_KEY) else {
-        return refuse(400, "an idempotency key is needed");
-    };
-    let mut state = shared.state();
-    if let Some(before) = state.copies.get(key) {
-        return Reply::json(before);
-    }
-    let Some(mut stored) = state.stored(&body.source_path).cloned() else {
-        return refuse(404, "no such checkpoint");
-    };
-    let run = ModelId::new(format!("copy-{}:train:0", state.next("copy")));
-    let (kind, name) = (body.source_path.kind(), body.source_path.name());
-    let path = TinkerPath::new(run, kind, name).expect("the name is of a path");
-    stored.checkpoint.tinker_path = path.clone();
-    stored.checkpoint.expires_at = None;
-    stored.checkpoint.time = state.now();
-    state.checkpoints.push(stored);
-    let copied = CopiedWeights::new(path);
-    let copied = serde_json::to_value(copied).expect("a path is text");
-    state.copies.insert(key.to_owned(), copied.clone());
-    Reply::json(&copied)
 }

@@ -2,6 +2,6 @@
 
 mod caller;
 mod faults;
-mod listings;
+mod front;
 mod promises;
 mod reliability;

@@ -12,7 +12,7 @@ use tinkrs::rest::download::{Digest, FileDownload};
 use tinkrs_wire::text::percent_encode;
 
 use crate::http;
-use crate::hub_home;
+use crate::hub_access;
 use crate::output::Hint;
 
 /// How long the Hub may be silent.
@@ -78,12 +78,12 @@ struct Lfs {
 impl Repository {
     /// Asks the Hub what a repository has.
     pub(super) async fn look_up(repo: &str, revision: &str) -> anyhow::Result<Self> {
-        let token = hub_home::token();
+        let token = hub_access::token();
         let path = format!(
             "/api/models/{repo}/revision/{}?blobs=true",
             percent_encode(revision)
         );
-        let endpoint = hub_home::endpoint();
+        let endpoint = hub_access::endpoint();
         let http = HttpClient::new(SILENCE);
         let mut request = http.get(&format!("{endpoint}{path}"));
         if let Some(token) = &token {
@@ -132,7 +132,7 @@ impl Repository {
 
     /// Describes the download of a file.
     pub(super) fn download(&self, file: &RemoteFile) -> FileDownload {
-        let endpoint = hub_home::endpoint();
+        let endpoint = hub_access::endpoint();
         let (repo, commit) = (&self.repo, percent_encode(&self.commit));
         FileDownload {
             name: file.name.clone(),

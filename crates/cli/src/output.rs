@@ -42,16 +42,51 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
         .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
+/// Returns whether a terminal acts on a character instead of showing it: control characters, and those that
+/// change the direction of the text around them, so that it reads as something else.
+pub(crate) fn controls_terminal(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{206f}')
+}
+
 /// Replaces what a terminal would act on, since others wrote some of what we show: servers, models.
 pub(crate) fn harmless(text: &str) -> String {
     let shown = |c: char| {
-        if c.is_control() && c != '\n' && c != '\t' {
+        if controls_terminal(c) && c != '\n' && c != '\t' {
             '\u{fffd}'
         } else {
             c
         }
     };
     text.chars().map(shown).collect()
+}
+
+/// Stderr for lines of JSON, in which such characters are written as escapes: they can only be in a text.
+#[derive(Debug)]
+pub(crate) struct JsonLines;
+
+impl Write for JsonLines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let line = escaped(&String::from_utf8_lossy(bytes));
+        std::io::stderr().write_all(line.as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if controls_terminal(c) && c != '\n' {
+            text.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            text.push(c);
+        }
+    }
+    text
 }
 
 /// Shows something that is not a result, on stderr.
@@ -108,6 +143,25 @@ mod tests {
         let text = "a\n\u{1b}[2Jb";
         assert_eq!(as_shown(text, true), "a\n\u{fffd}[2Jb");
         assert_eq!(as_shown(text, false), text);
+        // Those for text that runs from right to left: every one, and nothing that is only shown.
+        for c in ('\u{202a}'..='\u{202e}').chain('\u{2066}'..='\u{2069}') {
+            assert!(controls_terminal(c), "{c:?}");
+        }
+        for c in ['\u{61c}', '\u{200e}', '\u{200f}', '\u{9b}', '\u{7f}'] {
+            assert!(controls_terminal(c), "{c:?}");
+        }
+        for c in "aé שלום 🧑\u{200d}🚀".chars() {
+            assert!(!controls_terminal(c), "{c:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_json_means_the_same_without_what_controls_the_terminal() {
+        let text = "run \u{202e}gnp\u{7f}\u{9b}2J";
+        let line = serde_json::to_string(text).unwrap();
+        let shown = escaped(&format!("{line}\n"));
+        assert!(!shown.trim_end().chars().any(controls_terminal), "{shown}");
+        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
     }
 
     #[test]

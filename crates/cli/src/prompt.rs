@@ -6,6 +6,8 @@ use anyhow::{Context, bail};
 use rpassword::{Config, ConfigBuilder, read_password_with_config};
 use tinkrs::auth::Secret;
 
+use crate::output::harmless;
+
 /// Asks a question that is answered by yes or no. No answer is no.
 pub(crate) async fn confirm(question: &str) -> anyhow::Result<bool> {
     ask(&format!("{question} [y/N]: "))?;
@@ -29,7 +31,7 @@ pub(crate) async fn secret(question: &str) -> anyhow::Result<Secret> {
 
 fn ask(question: &str) -> anyhow::Result<()> {
     let mut stderr = std::io::stderr();
-    write!(stderr, "{question}")?;
+    write!(stderr, "{}", harmless(question))?;
     stderr.flush()?;
     Ok(())
 }

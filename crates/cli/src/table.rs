@@ -4,6 +4,8 @@
 //! line. Words are never broken, since people copy ids and paths: if that is not enough, each row
 //! becomes a paragraph with a line for each column.
 
+use crate::output::controls_terminal;
+
 /// The space between columns.
 const GAP: usize = 2;
 /// No column is made narrower than this.
@@ -150,7 +152,9 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 
 /// Replaces what a terminal would act on, since names come from others.
 pub(crate) fn printable(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let shown = |c: char| {
+        if controls_terminal(c) { '\u{fffd}' } else { c }
+    };
     text.chars().map(shown).collect()
 }
 
@@ -223,10 +227,10 @@ b
     #[test]
     fn names_cannot_control_the_terminal() {
         let mut table = Table::new(["Name"]);
-        table.row(["\u{1b}[2Jgone\n"]);
+        table.row(["\u{1b}[2Jgone\n\u{202e}"]);
         assert_eq!(
             table.text(None),
-            "Name\n---------\n\u{fffd}[2Jgone\u{fffd}\n"
+            "Name\n----------\n\u{fffd}[2Jgone\u{fffd}\u{fffd}\n"
         );
     }
 }

@@ -68,6 +68,11 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, detail)
     }
 
+    /// The request was meant for another server.
+    pub(crate) fn misdirected(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::MISDIRECTED_REQUEST, detail)
+    }
+
     /// Things are already as the sender wants them, or stand in the way.
     pub(crate) fn conflict(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, detail)

@@ -14,7 +14,7 @@ use tinkrs_wire::op::forward_backward::Address;
 use tinkrs_wire::{Body, compress, header as names};
 
 use crate::Server;
-use crate::auth::Owner;
+use crate::auth::{Denied, Owner};
 use crate::body::read_json;
 use crate::error::ApiError;
 use crate::operations::OperationKind;
@@ -181,15 +181,17 @@ pub(crate) async fn require_key(
     }
 }
 
-/// Lets every request pass where the server accepts any key, and otherwise those with one of its keys.
-pub(crate) async fn require_listed_key(
-    server: State<Server>,
+/// Lets requests with an admin key pass.
+pub(crate) async fn require_admin_key(
+    State(server): State<Server>,
     request: Request,
     next: Next,
 ) -> Response {
-    if server.is_restricted() {
-        require_key(server, request, next).await
-    } else {
-        next.run(request).await
+    let key = request.headers().get(names::API_KEY);
+    let key = key.map(|key| key.as_bytes()).unwrap_or_default();
+    match server.auth().admit_admin(key) {
+        Ok(()) => next.run(request).await,
+        Err(denied @ Denied::NoAdmin) => ApiError::forbidden(denied.to_string()).into_response(),
+        Err(denied) => ApiError::unauthorized(denied.to_string()).into_response(),
     }
 }

@@ -3,7 +3,7 @@
 //! [`Server::start`] takes loaded models and gives a handle; [`serve()`] answers requests with it
 //! until told to stop. Reading order:
 //!
-//! 1. `router`, `serve`, `extract`, `body`, `error`: every route on one page, and what handlers are
+//! 1. `router`, `serve`, `host`, `extract`, `body`, `error`: every route on one page, and what handlers are
 //!    given and answer with;
 //! 2. `api`: one file for each group of endpoints: handlers, and what they do;
 //! 3. `accept`: the one way in for everything that is accepted once; `operations`: the operations of a
@@ -11,7 +11,7 @@
 //!    the poll;
 //! 4. `worker`: the thread that owns a model and computes;
 //! 5. `store`, `checkpoints`, `recovery`: what is on the disk, and how it comes back;
-//! 6. `state`, `shared`, `settings`, `auth`: the handle, what is behind it, and who may use it;
+//! 6. `state`, `shared`, `settings`, `auth`, `permissions`: the handle, what is behind it, and who may use it;
 //! 7. `maintenance`, `metrics`, `trace`, `faults`: what happens by itself, what can be seen of it, and
 //!    what fails on purpose.
 //!
@@ -40,6 +40,7 @@
 mod body;
 mod error;
 mod extract;
+mod host;
 mod local_server;
 mod router;
 mod serve;
@@ -62,6 +63,7 @@ mod recovery;
 mod store;
 
 mod auth;
+mod permissions;
 mod settings;
 mod shared;
 mod state;

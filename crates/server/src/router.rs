@@ -12,7 +12,7 @@ use crate::api::{
     models, sampling, service, session_listings, sessions, traces, training, weights,
 };
 use crate::error::ApiError;
-use crate::{Server, extract, faults, metrics};
+use crate::{Server, extract, faults, host, metrics};
 
 /// Returns the routes of the server.
 ///
@@ -31,13 +31,14 @@ pub fn router(server: Server) -> Router {
         ));
     let admin = faults::for_local_callers(admin).layer(middleware::from_fn_with_state(
         server.clone(),
-        extract::require_listed_key,
+        extract::require_admin_key,
     ));
     let (faults, metrics) = (server.faults().clone(), server.shared().metrics.clone());
     open.merge(keyed)
         .merge(admin)
-        .with_state(server)
+        .with_state(server.clone())
         .layer(middleware::from_fn_with_state(faults, faults::inject))
+        .layer(middleware::from_fn_with_state(server, host::check))
         .layer(middleware::from_fn_with_state(metrics, metrics::observe))
 }
 

@@ -33,11 +33,16 @@ pub struct Settings {
         arg(id = "key_file", long = "api-key-file", value_name = "FILE")
     )]
     pub key_file: Option<PathBuf>,
+    /// File of keys that may change the injected faults of a running server, in the form of the API keys.
+    /// Without one, nobody can.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "FILE"))]
+    pub admin_key_file: Option<PathBuf>,
     /// File of faults to inject, for testing clients.
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE"))]
     pub faults: Option<PathBuf>,
     /// Address under which clients reach the server, such as `https://train.example.org` behind a TLS proxy.
-    /// Links to files begin with it; by default with http:// and the host of the request.
+    /// Links to files begin with it; by default with http:// and the host of the request. Requests whose
+    /// `Host` is neither its name nor a loopback name or an address of this server are refused.
     #[cfg_attr(feature = "clap", arg(long, value_name = "URL"))]
     pub public_url: Option<String>,
     /// Memory that the server may use for models, training, sampling and requests. What does not fit is
@@ -146,6 +151,7 @@ impl Settings {
         Self {
             data: data.as_ref().to_owned(),
             key_file: None,
+            admin_key_file: None,
             faults: None,
             public_url: None,
             memory: None,

@@ -158,8 +158,12 @@ impl Server {
             OpenError::Io(source) => data_error(&settings, source),
             source => data_error(&settings, source),
         })?;
-        let auth = Auth::open(&settings.data, settings.key_file.as_deref())
-            .map_err(|error| StartError::Settings(Box::new(error)))?;
+        let auth = Auth::open(
+            &settings.data,
+            settings.key_file.as_deref(),
+            settings.admin_key_file.as_deref(),
+        )
+        .map_err(|error| StartError::Settings(Box::new(error)))?;
         let faults = match &settings.faults {
             Some(path) => Faults::load(path).map_err(|error| StartError::Settings(error.into()))?,
             None => Faults::default(),

@@ -62,7 +62,7 @@ pub enum Auth {
     Public,
     /// Holders of an API key or a token, in the header `X-API-Key`.
     Key,
-    /// Callers on the server's own machine; where the server has a list of keys, with one of them.
+    /// Callers on the server's own machine with an admin key, in the header `X-API-Key`.
     Admin,
     /// Everyone who has a signed link, until it expires.
     SignedLink,

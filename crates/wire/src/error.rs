@@ -58,6 +58,14 @@ impl DecodeError {
             _ => Self::Json(source),
         }
     }
+
+    /// Returns the name of the member that is wrong, if one is.
+    pub(crate) fn member(&self) -> Option<&str> {
+        match self {
+            Self::Member { member, .. } => Some(member),
+            _ => None,
+        }
+    }
 }
 
 /// The body of a refused request: `{"detail": …}`.

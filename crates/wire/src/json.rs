@@ -1,7 +1,8 @@
 //! JSON bodies: every default present, nulls left out, a `type` tag where the API has one.
 //!
 //! Decoding is more tolerant than encoding, because clients to 0.16 send neither tags nor
-//! defaults, and write nulls for what they leave out.
+//! defaults, and write nulls for what they leave out. A null for a number that always has a value is
+//! no such thing: it is what JSON writers make of NaN, and a default in its place would be a surprise.
 
 use crate::{DecodeError, strict};
 use serde::de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor};
@@ -57,18 +58,68 @@ pub struct Empty {}
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
     match serde_json::from_slice(bytes) {
         Ok(body) => Ok(body),
-        // Only older clients write nulls, so only they pay for the second reading. The first
-        // error is the one to report: it has a line and a column.
-        Err(error) => serde_json::from_slice(bytes)
-            .and_then(|WithoutNulls(value)| serde_json::from_value(value))
-            .map_err(|_| DecodeError::json(bytes, error)),
+        Err(error) => decode_without_nulls(bytes, error, |value| T::deserialize(value)),
     }
 }
 
-/// Members whose nulls are the user's own.
-const FREE_FORM: [&str; 4] = ["user_metadata", "event_data", "args", "kwargs"];
+/// Reads JSON again whose first reading ended with this error, without the nulls that mean "not given".
+///
+/// Only older clients write those, so only they pay for this. If it fails too, the first error is the one to
+/// report, because it has a line and a column; unless it is about such a null itself.
+pub(crate) fn decode_without_nulls<T: DeserializeOwned>(
+    bytes: &[u8],
+    first: serde_json::Error,
+    read: impl FnOnce(&Value) -> Result<T, serde_json::Error>,
+) -> Result<T, DecodeError> {
+    let Ok(WithoutNulls(value)) = serde_json::from_slice(bytes) else {
+        return Err(DecodeError::json(bytes, first));
+    };
+    read(&value).map_err(|second| {
+        let found = DecodeError::json(bytes, first);
+        let text = value.to_string();
+        let placed = serde_json::from_str::<T>(&text).err();
+        let placed = placed.map(|error| DecodeError::json(text.as_bytes(), error));
+        match placed.as_ref().and_then(DecodeError::member) {
+            Some(member) if found.member() != Some(member) => DecodeError::Member {
+                member: member.to_owned(),
+                source: second,
+            },
+            _ => found,
+        }
+    })
+}
 
-/// A value whose members are there once each, and are not null.
+/// Members whose nulls are the user's own, or that have numbers by names of their own.
+const FREE_FORM: [&str; 5] = [
+    "user_metadata",
+    "event_data",
+    "args",
+    "kwargs",
+    "loss_fn_config",
+];
+
+/// The numbers in requests that have a default, and so always a value: a null for one of them is not left out.
+const NUMBERS: [&str; 17] = [
+    "beta1",
+    "beta2",
+    "cloned_sampler_id",
+    "eps",
+    "format",
+    "grad_clip_norm",
+    "learning_rate",
+    "limit",
+    "num_samples",
+    "prev_cursor",
+    "prompt_alt_tokens_k",
+    "temperature",
+    "top_k",
+    "top_p",
+    "topk_prompt_logprobs",
+    "topk_sample_logprobs",
+    "weight_decay",
+];
+
+/// A value whose members are there once each, and are not null unless that is for the reader to judge.
 pub(crate) struct WithoutNulls(pub(crate) Value);
 
 impl<'de> Deserialize<'de> for WithoutNulls {
@@ -98,7 +149,7 @@ impl<'de> Visitor<'de> for Reader {
             if !names.insert(name.clone()) {
                 return Err(A::Error::custom(format_args!("duplicate field `{name}`")));
             }
-            if !member.is_null() {
+            if !member.is_null() || NUMBERS.contains(&name.as_str()) {
                 members.insert(name, member);
             }
         }
@@ -185,6 +236,32 @@ mod tests {
         let body = Sample::decode(br#"{"count": null, "user_metadata": {"mine": null}}"#).unwrap();
         assert_eq!(body.count, 0);
         assert_eq!(body.user_metadata["mine"], Value::Null);
+    }
+
+    #[test]
+    fn a_null_for_a_number_that_always_has_a_value_is_refused_by_name() {
+        #[derive(Debug, Deserialize, Serialize)]
+        struct Step {
+            #[serde(default)]
+            count: u32,
+            #[serde(default)]
+            learning_rate: f64,
+            #[serde(default)]
+            beta1: Option<f64>,
+        }
+        body!(Step);
+        // The first null is one that may be left out.
+        let body = br#"{"count": null, "learning_rate": null}"#;
+        for read in [Step::decode, Step::decode_strict] {
+            let DecodeError::Member { member, source } = read(body).unwrap_err() else {
+                panic!("no member is named")
+            };
+            assert_eq!(member, "learning_rate");
+            assert!(source.to_string().contains("null"), "{source}");
+        }
+        // It may be absent, or null where nothing stands for nothing.
+        let body = Step::decode(br#"{"count": null, "beta1": null}"#).unwrap();
+        assert_eq!((body.learning_rate, body.beta1), (0.0, None));
     }
 
     #[test]

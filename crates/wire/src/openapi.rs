@@ -43,6 +43,12 @@ pub fn document() -> Value {
                     "name": "X-API-Key",
                     "description": "An API key, or a token from `auth_token`.",
                 },
+                "admin_key": {
+                    "type": "apiKey",
+                    "in": "header",
+                    "name": "X-API-Key",
+                    "description": "A key of the file that `--admin-key-file` names.",
+                },
                 "login": {
                     "type": "http",
                     "scheme": "basic",
@@ -91,7 +97,7 @@ fn security(auth: Auth) -> Value {
         // What a signed link may do is in its query.
         Auth::Public | Auth::SignedLink => json!([]),
         Auth::Key => json!([{"api_key": []}]),
-        Auth::Admin => json!([{}, {"api_key": []}]),
+        Auth::Admin => json!([{"admin_key": []}]),
         Auth::Login => json!([{"api_key": []}, {"login": []}]),
     }
 }

@@ -8,7 +8,7 @@
 //! read without one.
 
 use crate::DecodeError;
-use crate::json::WithoutNulls;
+use crate::json::decode_without_nulls;
 use serde::de::DeserializeOwned;
 use serde_ignored::Path;
 use serde_json::Value;
@@ -55,12 +55,9 @@ fn read<T: DeserializeOwned>(
     let body = serde_ignored::deserialize(&mut json, |path| skipped(&path));
     match body.and_then(|body| json.end().map(|()| body)) {
         Ok(body) => Ok(body),
-        // As in `json::decode`: only older clients write nulls, and the first error has a place.
-        Err(error) => serde_json::from_slice(bytes)
-            .and_then(|WithoutNulls(value)| {
-                serde_ignored::deserialize(value, |path| skipped(&path))
-            })
-            .map_err(|_| DecodeError::json(bytes, error)),
+        Err(error) => decode_without_nulls(bytes, error, |value| {
+            serde_ignored::deserialize(value, |path| skipped(&path))
+        }),
     }
 }
 

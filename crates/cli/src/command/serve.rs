@@ -15,7 +15,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::backend::DATA_DIR;
 use crate::local_model::{self, NamedModel, Wanted};
-use crate::output::Hint;
+use crate::output::{self, Hint};
 use crate::settings::{self, Layered};
 
 /// How long responses under way may take once the server is asked to stop.
@@ -167,10 +167,13 @@ fn set_flag(client: &mut ClientConfig, text: &str) -> anyhow::Result<()> {
 
 pub(crate) fn run(args: &Layered<Args>) -> anyhow::Result<()> {
     let args = args.load()?;
+    // Whatever the server writes is for its owner alone.
+    #[cfg(unix)]
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     tracing_subscriber::fmt()
         .json()
         .with_max_level(args.log)
-        .with_writer(std::io::stderr)
+        .with_writer(|| output::JsonLines)
         .init();
     let mut settings = args.server_settings()?;
     let models = args.models()?;

@@ -90,6 +90,9 @@ async fn stuck() -> (LocalServer, tempfile::TempDir) {
     std::fs::write(&faults, rule).unwrap();
     let mut settings = Settings::new(data.path().join("data"));
     settings.faults = Some(faults);
+    let admins = data.path().join("admin-keys");
+    std::fs::write(&admins, "tml-admin").unwrap();
+    settings.admin_key_file = Some(admins);
     let base = BaseModel::new(tinkrs_nano::NAME, CpuBackend::new(model));
     let server = LocalServer::start(vec![base], settings).await.unwrap();
     (server, data)
@@ -120,7 +123,12 @@ async fn ctrl_c_stops_an_answer_and_then_the_conversation() {
     let faults = format!("{}/admin/faults", server.url());
     let http = tinkrs::external::HttpClient::new(std::time::Duration::from_secs(60));
     loop {
-        let rules = http.get(&faults).send().await.unwrap();
+        let rules = http
+            .get(&faults)
+            .header("x-api-key", "tml-admin")
+            .send()
+            .await
+            .unwrap();
         let rules: Value = rules.json().await.unwrap();
         if rules["rules"][0]["injected"] == 1 {
             break;

@@ -17,6 +17,7 @@ use std::path::Path;
 use ring::digest::{Digest, SHA256, digest};
 
 use super::Owner;
+use crate::permissions;
 
 /// The longest key that is taken. Clients send it in a header.
 const KEY_BYTES: usize = 512;
@@ -69,9 +70,13 @@ pub(super) fn is_key(credential: &[u8]) -> bool {
 
 impl Keys {
     pub(super) fn load(path: &Path) -> Result<Self, KeyFileError> {
-        let size = std::fs::metadata(path).map_err(KeyFileError::Read)?.len();
-        if size > FILE_BYTES {
+        let metadata = std::fs::metadata(path).map_err(KeyFileError::Read)?;
+        if metadata.len() > FILE_BYTES {
             return Err(KeyFileError::TooLarge);
+        }
+        if permissions::are_open_to_others(&metadata) {
+            let fix = format!("chmod 600 {}", path.display());
+            tracing::warn!(path = %path.display(), fix, "other users of this machine can read a key file");
         }
         Self::parse(&std::fs::read_to_string(path).map_err(KeyFileError::Read)?)
     }

@@ -1,4 +1,4 @@
-//! Who is asking: keys, tokens and signed links.
+//! Who is asking: keys, tokens, admin keys and signed links.
 //!
 //! A caller is an [`Owner`], known by the hash of a key. With a key file, only its keys are taken;
 //! without one, any well-formed key is an owner of its own. [`Auth::admit`] is the one way from a
@@ -64,36 +64,50 @@ pub(crate) enum Denied {
     /// The key was revoked.
     #[error("`X-API-Key` was revoked")]
     Revoked,
+    /// It is not an admin key.
+    #[error("`X-API-Key` is not an admin key of this server")]
+    NotAdmin,
+    /// There are no admin keys.
+    #[error("this server has no admin keys: `--admin-key-file` names a file of them")]
+    NoAdmin,
 }
 
 /// Everything that tells owners apart.
 #[derive(Debug)]
 pub(crate) struct Auth {
     keys: Keys,
+    /// Those who may change how the server behaves, if there are any. They own nothing by that.
+    admins: Option<Keys>,
     revoked: Revoked,
     secret: Secret,
 }
 
 impl Auth {
-    /// Reads the key file, if there is one, and the secret of the data folder, which is made now if
-    /// it is missing.
+    /// Reads the files of keys and of admin keys, as far as they exist, and the secret of the data folder,
+    /// which is made now if it is missing.
     ///
     /// # Errors
     ///
-    /// When a file cannot be read or written, or the key file has a line that is no key.
-    pub(crate) fn open(data: &Path, key_file: Option<&Path>) -> Result<Self, AuthError> {
-        let keys = match key_file {
-            None => Keys::Any,
-            Some(path) => Keys::load(path).map_err(|source| AuthError::KeyFile {
+    /// When a file cannot be read or written, or a key file has a line that is no key.
+    pub(crate) fn open(
+        data: &Path,
+        key_file: Option<&Path>,
+        admin_key_file: Option<&Path>,
+    ) -> Result<Self, AuthError> {
+        let load = |path: &Path| {
+            Keys::load(path).map_err(|source| AuthError::KeyFile {
                 path: path.to_owned(),
                 source,
-            })?,
+            })
         };
+        let keys = key_file.map_or(Ok(Keys::Any), load)?;
+        let admins = admin_key_file.map(load).transpose()?;
         let file = |name: &str| data.join(name);
         let failed = |path: PathBuf| move |source| AuthError::File { path, source };
         let (secret, revoked) = (file("secret"), file("revoked-keys"));
         Ok(Self {
             keys,
+            admins,
             secret: Secret::open(&secret).map_err(failed(secret))?,
             revoked: Revoked::open(&revoked).map_err(failed(revoked))?,
         })
@@ -130,6 +144,19 @@ impl Auth {
             return Err(Denied::Revoked);
         }
         Ok(owner)
+    }
+
+    /// Checks that this is an admin key.
+    ///
+    /// # Errors
+    ///
+    /// When it is not, or there are none.
+    pub(crate) fn admit_admin(&self, credential: &[u8]) -> Result<(), Denied> {
+        let admins = self.admins.as_ref().ok_or(Denied::NoAdmin)?;
+        match admins.owner(credential) {
+            Some(_) => Ok(()),
+            None => Err(Denied::NotAdmin),
+        }
     }
 
     /// Issues a token for an owner. It lasts an hour.
@@ -189,13 +216,13 @@ mod tests {
     fn listed(data: &Path) -> Auth {
         let file = data.join("keys");
         std::fs::write(&file, "tml-one ana\ntml-two\n").unwrap();
-        Auth::open(data, Some(&file)).unwrap()
+        Auth::open(data, Some(&file), None).unwrap()
     }
 
     #[test]
     fn a_key_and_its_token_are_the_same_owner_across_restarts() {
         let data = tempfile::tempdir().unwrap();
-        for open in [listed, |data: &Path| Auth::open(data, None).unwrap()] {
+        for open in [listed, |data: &Path| Auth::open(data, None, None).unwrap()] {
             let auth = open(data.path());
             let owner = auth.admit(b"tml-one", second(0)).unwrap();
             let token = auth.issue(owner, second(0));
@@ -210,7 +237,10 @@ mod tests {
     #[test]
     fn only_listed_keys_are_taken_where_there_is_a_list() {
         let data = tempfile::tempdir().unwrap();
-        let (open, listed) = (Auth::open(data.path(), None).unwrap(), listed(data.path()));
+        let (open, listed) = (
+            Auth::open(data.path(), None, None).unwrap(),
+            listed(data.path()),
+        );
         assert!(listed.is_restricted() && !open.is_restricted());
         let foreign = b"eyJhbGciOiJub25lIn0.eyJpc3MiOiJzb21lb25lIn0.sig".as_slice();
         let cases = [
@@ -225,6 +255,26 @@ mod tests {
             assert_eq!(listed.admit(credential, second(0)), refused, "{text}");
             assert_eq!(open.admit(credential, second(0)).is_ok(), opens, "{text}");
         }
+    }
+
+    #[test]
+    fn admin_keys_are_of_their_own() {
+        let data = tempfile::tempdir().unwrap();
+        assert_eq!(
+            listed(data.path()).admit_admin(b"tml-one"),
+            Err(Denied::NoAdmin)
+        );
+        let (keys, admins) = (data.path().join("keys"), data.path().join("admins"));
+        std::fs::write(&admins, "tml-boss\n").unwrap();
+        for key_file in [None, Some(keys.as_path())] {
+            let auth = Auth::open(data.path(), key_file, Some(&admins)).unwrap();
+            assert_eq!(auth.admit_admin(b"tml-boss"), Ok(()));
+            for other in [b"tml-one".as_slice(), b"tml-", b""] {
+                assert_eq!(auth.admit_admin(other), Err(Denied::NotAdmin));
+            }
+        }
+        let auth = Auth::open(data.path(), Some(&keys), Some(&admins)).unwrap();
+        assert_eq!(auth.admit(b"tml-boss", second(0)), Err(Denied::Unknown));
     }
 
     #[test]
@@ -250,7 +300,7 @@ mod tests {
         let token = auth.issue(owner, second(0));
         let file = data.path().join("keys");
         std::fs::write(&file, "tml-two").unwrap();
-        let again = Auth::open(data.path(), Some(&file)).unwrap();
+        let again = Auth::open(data.path(), Some(&file), None).unwrap();
         let result = again.admit(token.as_bytes(), second(1));
         assert_eq!(result, Err(Denied::Unknown));
     }
@@ -276,7 +326,7 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let file = data.path().join("keys");
         std::fs::write(&file, "tml-one\nsecret-two\n").unwrap();
-        let error = Auth::open(data.path(), Some(&file)).unwrap_err();
+        let error = Auth::open(data.path(), Some(&file), None).unwrap_err();
         let text = crate::error::chain(&error);
         assert!(text.contains("line 2") && text.contains("keys"), "{text}");
         assert!(!text.contains("secret-two"), "{text}");

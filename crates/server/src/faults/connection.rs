@@ -49,6 +49,8 @@ pub(crate) struct Connection {
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     address: SocketAddr,
+    /// The address of ours that it called, if the system tells.
+    called: Option<SocketAddr>,
     reset: Arc<AtomicBool>,
 }
 
@@ -57,6 +59,12 @@ impl Peer {
     pub(crate) fn is_local(&self) -> bool {
         // An IPv4 address may arrive as an IPv6 one.
         self.address.ip().to_canonical().is_loopback()
+    }
+
+    /// Returns whether the other side called a loopback address.
+    pub(crate) fn called_loopback(&self) -> bool {
+        self.called
+            .is_none_or(|called| called.ip().to_canonical().is_loopback())
     }
 
     /// Has the connection reset at its next read or write.
@@ -69,6 +77,7 @@ impl Connected<IncomingStream<'_, Connections>> for Peer {
     fn connect_info(stream: IncomingStream<'_, Connections>) -> Self {
         Self {
             address: *stream.remote_addr(),
+            called: stream.io().stream.local_addr().ok(),
             reset: Arc::clone(&stream.io().reset),
         }
     }

@@ -37,6 +37,7 @@ pub(crate) use tables::runs::LoadedRun;
 pub(crate) use tables::usage::UsageRow;
 
 use crate::lock::lock;
+use crate::permissions;
 use writer::{Message, OnWritten};
 
 /// Why a data folder cannot be used.
@@ -75,7 +76,7 @@ pub(crate) struct Store {
 impl Store {
     /// Opens a data folder for this process alone.
     pub(crate) fn open(root: &Path) -> Result<(Self, Loaded), OpenError> {
-        std::fs::create_dir_all(root)?;
+        permissions::make_private_folder(root)?;
         let guard = File::options()
             .create(true)
             .truncate(false)

@@ -6,7 +6,7 @@ use jiff::{Timestamp, ToSpan};
 use serde_json::{Value, json};
 use tinkrs_wire::op::asample;
 
-use crate::caller::{TestServer, address};
+use crate::caller::{ADMIN_KEY, TestServer, address};
 
 fn today() -> jiff::civil::Date {
     Timestamp::now().to_zoned(TimeZone::UTC).date()
@@ -344,14 +344,24 @@ async fn only_the_keys_of_the_file_are_taken() {
             .await;
         assert_eq!(answer.status, 401, "{key}");
     }
-    // Nor do others inject faults.
-    for (key, status) in [("tml-three", 401), ("", 401), ("tml-one", 200)] {
+    // Nor do owners inject faults: that takes a key of its own, which owns nothing.
+    for (key, status) in [
+        ("tml-three", 401),
+        ("", 401),
+        ("tml-one", 401),
+        (ADMIN_KEY, 200),
+    ] {
         let headers = [("x-api-key", key)];
         let answer = server
             .try_send(Method::GET, "/admin/faults", &headers, "")
             .await;
         assert_eq!(answer.unwrap().status, status, "{key}");
     }
+    let admin = server
+        .owner(ADMIN_KEY)
+        .call(Method::GET, "/training_runs", &Value::Null)
+        .await;
+    assert_eq!(admin.status, 401);
     // Whoever leaves the file is out, with all tokens.
     std::fs::write(&file, "tml-two\n").unwrap();
     let server = server

@@ -74,6 +74,9 @@ impl TestServer {
         change: impl FnOnce(&mut Settings),
     ) -> Self {
         let mut settings = Settings::new(data.path());
+        let admins = data.path().join("admin-keys");
+        std::fs::write(&admins, ADMIN_KEY).unwrap();
+        settings.admin_key_file = Some(admins);
         change(&mut settings);
         let server = LocalServer::start(vec![base.clone()], settings).await;
         let server = server.unwrap();
@@ -290,6 +293,8 @@ pub(crate) fn load(weights: &dyn WeightSource) -> CpuBackend {
 
 /// The key that tests use unless they say otherwise.
 pub(crate) const KEY: &str = "tml-test";
+/// The key that may change faults.
+pub(crate) const ADMIN_KEY: &str = "tml-admin";
 
 /// A way to a server that needs no connection, for tests of many requests.
 #[derive(Clone)]

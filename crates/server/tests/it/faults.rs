@@ -6,14 +6,17 @@ use http::Method;
 use serde_json::{Value, json};
 use tinkrs::{AdamParams, Datum, ModelInput, SamplingParams, ServiceClient};
 
-use crate::caller::{Answer, TestServer, fake};
+use crate::caller::{ADMIN_KEY, Answer, TestServer, fake};
 
 async fn admin(server: &TestServer, method: Method, body: &Value) -> Answer {
     let body = match body {
         Value::Null => String::new(),
         body => body.to_string(),
     };
-    let headers = [("content-type", "application/json")];
+    let headers = [
+        ("content-type", "application/json"),
+        ("x-api-key", ADMIN_KEY),
+    ];
     let answer = server
         .try_send(method, "/admin/faults", &headers, body)
         .await;

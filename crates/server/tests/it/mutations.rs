@@ -6,6 +6,7 @@
 //! `TINKRS_MUTATION_SEED` draws other mutations than the usual ones.
 
 mod mutate;
+mod nulls;
 mod valid;
 
 use std::sync::Mutex;
@@ -19,7 +20,7 @@ use http_body_util::Full;
 use serde_json::{Value, json};
 use tinkrs_wire::endpoint::{self, Auth};
 
-use crate::caller::{Answer, KEY, Local, TestServer};
+use crate::caller::{ADMIN_KEY, Answer, KEY, Local, TestServer};
 use crate::endpoints::assert_covers;
 use crate::way::Way;
 use mutate::Mutator;
@@ -322,7 +323,10 @@ async fn rules_of_faults_that_make_no_sense_are_refused() {
     ]});
     let valid = Valid::json(&endpoint::REPLACE_FAULTS, rules);
     let mut mutator = Mutator::new(11);
-    let headers = [("content-type", "application/json")];
+    let headers = [
+        ("content-type", "application/json"),
+        ("x-api-key", ADMIN_KEY),
+    ];
     let mut taken = 0;
     for _ in 0..300 {
         let body = mutator.mutate(&valid).body;
@@ -331,7 +335,7 @@ async fn rules_of_faults_that_make_no_sense_are_refused() {
         assert_answered(&answer, &format!("{body:?}"));
         taken += usize::from(answer.status == 200);
         let cleared = server
-            .try_send(Method::DELETE, "/admin/faults", &[], "")
+            .try_send(Method::DELETE, "/admin/faults", &headers, "")
             .await;
         assert_eq!(cleared.unwrap().status, 200);
     }

@@ -1,9 +1,11 @@
 //! What is not taken, and what its sender is told.
 
-use http::Method;
+use http::{Method, Request};
+use http_body_util::Full;
 use serde_json::json;
 
-use crate::caller::{TestServer, pass, step};
+use crate::caller::{KEY, TestServer, pass, step};
+use crate::way::Way;
 
 #[tokio::test]
 async fn what_does_not_exist_is_named() {
@@ -198,4 +200,57 @@ async fn a_finished_session_takes_nothing_and_its_heart_is_gone() {
     assert_eq!(answer.status, 400);
     assert!(answer.detail().contains("finished"));
     server.loss(&before).await;
+}
+
+#[tokio::test]
+async fn a_request_for_another_host_is_refused_whatever_it_asks_for() {
+    let public = "https://train.example.org/tinker".to_owned();
+    let server = TestServer::with(|settings| settings.public_url = Some(public)).await;
+    let local = server.local();
+    let ask = async |host: &str, path: &str| {
+        let request = Request::get(path).header("x-api-key", KEY);
+        let request = match host {
+            "" => request,
+            host => request.header("host", host),
+        };
+        local.send(request.body(Full::default()).unwrap()).await
+    };
+    for path in [
+        "/api/v1/get_server_capabilities",
+        "/api/v1/healthz",
+        "/sessions",
+        "/api/v1/nothing",
+    ] {
+        let answer = ask("evil.example:8000", path).await;
+        assert_eq!(answer.status, 421, "{path}");
+        let detail = answer.detail();
+        for part in [
+            "`Host`",
+            "evil.example:8000",
+            "`train.example.org`",
+            "--public-url",
+        ] {
+            assert!(detail.contains(part), "{part} in {detail}");
+        }
+    }
+    let path = "/api/v1/get_server_capabilities";
+    for host in [
+        "localhost:1",
+        "127.0.0.1",
+        "[::1]:8000",
+        "train.example.org",
+        "",
+    ] {
+        assert_eq!(ask(host, path).await.status, 200, "{host}");
+    }
+    // The target of a request may be a whole URL, and then counts as well.
+    let answer = ask("localhost", "http://evil.example/api/v1/healthz").await;
+    assert_eq!(answer.status, 421);
+    // A real connection, where the host is an address that nobody called.
+    let headers = [("host", "192.0.2.7")];
+    let answer = server
+        .try_send(Method::GET, path, &headers, "")
+        .await
+        .unwrap();
+    assert_eq!(answer.status, 421);
 }

@@ -142,13 +142,22 @@ fn read_params(name: &str, mut members: Map<String, Value>) -> Result<OptimizerP
 
 /// Reads parameters from a buffer, which hides from serde what nothing reads of them.
 fn read_known<T: DeserializeOwned>(name: &str, members: Map<String, Value>) -> Result<T, String> {
-    match strict::read_value(&Value::Object(members)) {
+    let members = Value::Object(members);
+    match strict::read_value(&members) {
         Ok((params, None)) => Ok(params),
         Ok((_, Some(member))) => {
             let member = format!("{name}.{member}");
             Err(DecodeError::Unread { member }.to_string())
         }
-        Err(error) => Err(error.to_string()),
+        Err(error) => {
+            let text = members.to_string();
+            let placed = serde_json::from_str::<T>(&text).err();
+            let placed = placed.map(|error| DecodeError::json(text.as_bytes(), error));
+            match placed.as_ref().and_then(DecodeError::member) {
+                Some(member) => Err(format!("`{name}.{member}`: {error}")),
+                None => Err(format!("`{name}`: {error}")),
+            }
+        }
     }
 }
 
@@ -166,5 +175,23 @@ mod tests {
             assert_eq!(request.params, AdamParams::new(0.5).into(), "{name}");
         }
         assert!(OptimStepRequest::decode(br#"{"model_id": "m", "seq_id": 2}"#).is_err());
+    }
+
+    #[test]
+    fn a_null_for_a_number_of_any_optimizer_is_refused_by_name() {
+        for (name, kind, member) in [
+            ("adam_params", "adamw", "learning_rate"),
+            ("adam_params", "adamw", "grad_clip_norm"),
+            ("optimizer_params", "adamw", "eps"),
+            ("optim_params", "adamw", "learning_rate"),
+            ("optimizer_params", "dimuon", "learning_rate"),
+        ] {
+            let body = format!(
+                r#"{{"model_id": "m", "seq_id": null, "{name}": {{"{member}": null, "type": "{kind}"}}}}"#
+            );
+            let error = OptimStepRequest::decode_strict(body.as_bytes()).unwrap_err();
+            let text = format!("{error}: {:?}", std::error::Error::source(&error));
+            assert!(text.contains(&format!("{name}.{member}")), "{text}");
+        }
     }
 }

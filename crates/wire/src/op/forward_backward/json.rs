@@ -62,22 +62,21 @@ impl JsonInput {
         forward_only: bool,
     ) -> Result<ForwardBackwardRequest, DecodeError> {
         let option = |(name, value): (String, Value)| match value {
-            Value::Null => None,
-            Value::String(text) => Some(Ok((name, LossConfigValue::Text(text)))),
-            value => Some(match value.as_f64() {
+            Value::String(text) => Ok((name, LossConfigValue::Text(text))),
+            value => match value.as_f64() {
                 Some(number) => Ok((name, LossConfigValue::Number(number))),
                 None => Err(InvalidInput::new(
                     format!("loss_fn_config.{name}"),
                     value,
                     "a number or a text",
                 )),
-            }),
+            },
         };
         let config = self
             .loss_fn_config
             .unwrap_or_default()
             .into_iter()
-            .filter_map(option);
+            .map(option);
         let datum = |(index, datum): (usize, JsonDatum)| {
             Datum::new(datum.model_input, datum.loss_fn_inputs).map_err(|e| e.at_datum(index))
         };

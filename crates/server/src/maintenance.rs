@@ -7,6 +7,7 @@ use tinkrs_types::session::SessionStatus;
 use crate::Server;
 use crate::registry::{Registry, Sampler};
 use crate::store::Change;
+use crate::worker::Command;
 
 /// Interval between two rounds of maintenance.
 const TICK: Duration = Duration::from_secs(1);
@@ -48,6 +49,10 @@ impl Server {
             .results
             .expire(settings.keep_fetched, settings.keep_unfetched);
         self.shared().checkpoints.expire();
+        self.drop_superseded();
+        for base in self.bases().values() {
+            base.send(Command::FreeIdle);
+        }
     }
 
     /// Lets go of the memory of sessions that are finished and of models that are closed, once all

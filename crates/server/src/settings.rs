@@ -54,23 +54,24 @@ pub struct Settings {
         arg(long, value_name = "SIZE", value_parser = bytes::parse, help_heading = "Limits")
     )]
     pub memory: Option<u64>,
-    /// How long a run that has nothing to do stays in memory. It goes on from the disk when it is used
-    /// again; when memory is short, the one that was not used for longest leaves earlier.
+    /// How long a run that has nothing to do stays in memory. It goes on from its snapshot when it is used
+    /// again; when memory is short, runs leave earlier.
     #[serde(with = "duration")]
     #[cfg_attr(
         feature = "clap",
         arg(long, value_name = "TIME", value_parser = duration::parse, help_heading = "Limits")
     )]
     pub keep_idle_runs: Duration,
-    /// How long weights that were saved for sampling without a name are kept after newer ones of the same
-    /// run, since they were last used. The newest of each run stay.
+    /// How long weights that were saved for sampling without a name are kept after they were last used, once
+    /// there are newer ones of the same run. The newest of each run stay.
     #[serde(with = "duration")]
     #[cfg_attr(
         feature = "clap",
         arg(long, value_name = "TIME", value_parser = duration::parse, help_heading = "Limits")
     )]
     pub keep_unnamed: Duration,
-    /// How many bytes of such older weights are kept at most; those that were not used for longest go first.
+    /// Most bytes that such older weights take together; those that were not used for longest go first, but
+    /// none within a minute of its last use.
     #[serde(with = "bytes")]
     #[cfg_attr(
         feature = "clap",
@@ -156,8 +157,8 @@ impl Settings {
             public_url: None,
             memory: None,
             keep_idle_runs: Duration::from_secs(300),
-            keep_unnamed: Duration::from_secs(300),
-            unnamed_bytes: 2 << 30,
+            keep_unnamed: Duration::from_secs(600),
+            unnamed_bytes: 1 << 30,
             queued_operations: 1024,
             queued_samples: 4096,
             gap_timeout: Duration::from_secs(330),

@@ -16,9 +16,9 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use http_body_util::BodyExt;
-use tinkrs_backend::{Error, TrainingRun};
+use tinkrs_backend::{Error, Need, TrainingRun};
 use tinkrs_types::rest::{ImportedWeights, WeightsInfo};
-use tinkrs_types::{CheckpointKind, ModelId, SessionId, TinkerPath};
+use tinkrs_types::{CheckpointKind, LoraConfig, ModelId, SessionId, TinkerPath};
 use tinkrs_wire::header as names;
 use tinkrs_wire::query::ImportQuery;
 use tokio::io::AsyncWriteExt;
@@ -32,6 +32,7 @@ use crate::auth::Owner;
 use crate::checkpoints::{NewCheckpoint, SaveError, check_name};
 use crate::error::{ApiError, chain};
 use crate::extract::{Caller, Parameters};
+use crate::memory::{Budget, MemoryKind, Reservation};
 use crate::registry::records::{RunRecord, SavedCheckpoint, SessionRecord};
 use crate::registry::{Registry, Run, Session};
 use crate::state::Base;
@@ -48,6 +49,8 @@ const SETTINGS_BYTES: u64 = 1 << 20;
 /// The files of an adapter.
 const FILES: [&str; 2] = [SETTINGS, "adapter_model.safetensors"];
 const SETTINGS: &str = "adapter_config.json";
+/// How long an import waits for memory that runs use.
+const MEMORY_WAIT: Duration = Duration::from_secs(3);
 /// What a checkpoint is called that was given no name.
 const NAME: &str = "imported";
 
@@ -162,7 +165,7 @@ impl Server {
             Arc::clone(&new.base),
         );
         let saved = tokio::task::spawn_blocking(move || {
-            let (run, info) = read(&upload.0, &base)?;
+            let (run, info, _memory) = read(&upload.0, &base, &server.shared().memory)?;
             let new = NewCheckpoint {
                 owner,
                 path,
@@ -172,7 +175,7 @@ impl Server {
                 user_metadata: None,
             };
             let saved = server.shared().checkpoints.fill(new, |folder| {
-                run.state().write(&folder.join(STATE_FILE))?;
+                run.save_state(&folder.join(STATE_FILE))?;
                 run.save_adapter(folder, &base.name)
             });
             match saved {
@@ -307,8 +310,13 @@ async fn receive(mut body: Body, folder: &Path) -> Result<(), ApiError> {
     file.flush().await.map_err(failed)
 }
 
-/// Takes an adapter out of its archive, and checks everything about it.
-fn read(folder: &Path, base: &Base) -> Result<(Box<dyn TrainingRun>, WeightsInfo), ApiError> {
+/// Takes an adapter out of its archive, and checks everything about it. The memory is for as long as the
+/// run is.
+fn read(
+    folder: &Path,
+    base: &Base,
+    memory: &Budget,
+) -> Result<(Box<dyn TrainingRun>, WeightsInfo, Reservation), ApiError> {
     unpack(folder)?;
     let bad = |error: Error| {
         // The sender knows the files by their names, not by where this machine keeps them.
@@ -326,6 +334,14 @@ fn read(folder: &Path, base: &Base) -> Result<(Box<dyn TrainingRun>, WeightsInfo
             "`{SETTINGS}`: found r = {rank}, expected at most {RANK}"
         )));
     }
+    let lora = LoraConfig::new(rank as u32);
+    let needs = [Need::Run { lora: lora.clone() }, Need::Copies { lora }];
+    let bytes = needs.iter().map(|need| base.backend.memory(need)).sum();
+    let memory = memory.reserve_within(MemoryKind::Runs, bytes, MEMORY_WAIT);
+    let memory = memory.map_err(|refusal| match refusal.is_permanent() {
+        true => ApiError::bad_request(refusal.to_string()),
+        false => ApiError::busy(refusal.to_string()),
+    })?;
     let run = base.backend.import_adapter(folder).map_err(bad)?;
     let lora = run.lora();
     if !(lora.train_unembed || lora.train_mlp || lora.train_attn) {
@@ -334,7 +350,7 @@ fn read(folder: &Path, base: &Base) -> Result<(Box<dyn TrainingRun>, WeightsInfo
         ));
     }
     let info = WeightsInfo::new(base.name.as_str(), &lora);
-    Ok((run, info))
+    Ok((run, info, memory))
 }
 
 /// Unpacks the two files of an adapter next to their archive. No other file is taken.

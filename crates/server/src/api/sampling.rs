@@ -105,6 +105,8 @@ impl Server {
             adapter: weights.adapter,
             path: weights.path,
             clones: 0,
+            of_run: None,
+            bytes: 0,
         }))
         .await
     }

@@ -1,9 +1,9 @@
 //! The memory budget: what is large is accounted for here before it is allocated.
 //!
 //! One number, `--memory`, covers everything that grows with what clients ask for. It is divided once, when
-//! the server starts ([`Plan`]): base weights, key-value caches and results in memory have fixed parts, which
-//! they cannot exceed by their own bounds; uploads have a part of their own, so that neither a flood of
-//! them nor a machine full of runs locks the other out; runs, adapters and passes share the rest.
+//! the server starts ([`Plan`]): base weights, key-value caches, adapters to sample with and results in memory
+//! have fixed parts, which they cannot exceed by their own bounds; uploads have a part of their own, so that
+//! neither a flood of them nor a machine full of runs locks the other out; runs and passes share the rest.
 //!
 //! A [`Reservation`] is taken before the memory and gives its bytes back when it is dropped. What does not
 //! fit is a [`Refusal`] with the numbers. Waiting is for those who know that others will be done soon.
@@ -12,6 +12,7 @@ mod limit;
 mod plan;
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,21 +30,18 @@ pub(crate) enum MemoryKind {
     Uploads,
     /// Adapters in training, their gradients and optimizers, and copies of them that are written or read.
     Runs,
-    /// Adapters that samples are drawn with.
-    Adapters,
     /// Activations and sums of passes under way.
     Passes,
 }
 
 impl MemoryKind {
-    pub(crate) const ALL: [Self; 4] = [Self::Uploads, Self::Runs, Self::Adapters, Self::Passes];
+    pub(crate) const ALL: [Self; 3] = [Self::Uploads, Self::Runs, Self::Passes];
 
     /// Returns its name in the metrics and in messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Uploads => "uploads",
             Self::Runs => "runs",
-            Self::Adapters => "adapters",
             Self::Passes => "passes",
         }
     }
@@ -84,7 +82,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sharing = match self.kind {
             MemoryKind::Uploads => "requests",
-            MemoryKind::Runs | MemoryKind::Adapters | MemoryKind::Passes => "training and adapters",
+            MemoryKind::Runs | MemoryKind::Passes => "training",
         };
         write!(
             f,
@@ -134,6 +132,8 @@ struct Shared {
     plan: Plan,
     used: Mutex<[u64; MemoryKind::ALL.len()]>,
     freed: Condvar,
+    /// How many threads wait for that.
+    waiting: AtomicUsize,
     freed_async: Notify,
     /// Those who wait for uploads wait in line, so that a large one has its turn.
     line: tokio::sync::Mutex<()>,
@@ -145,6 +145,7 @@ impl Budget {
             plan,
             used: Mutex::default(),
             freed: Condvar::new(),
+            waiting: AtomicUsize::new(0),
             freed_async: Notify::new(),
             line: tokio::sync::Mutex::default(),
         }))
@@ -174,6 +175,19 @@ impl Budget {
         timeout: Duration,
     ) -> Result<Reservation, Refusal> {
         let deadline = Instant::now() + timeout;
+        self.0.waiting.fetch_add(1, Ordering::Relaxed);
+        let taken = self.take_until(kind, bytes, deadline);
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        taken?;
+        let budget = self.clone();
+        Ok(Reservation {
+            budget,
+            kind,
+            bytes,
+        })
+    }
+
+    fn take_until(&self, kind: MemoryKind, bytes: u64, deadline: Instant) -> Result<(), Refusal> {
         let mut used = lock(&self.0.used);
         while let Err(refusal) = self.fits(&used, kind, bytes) {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -184,13 +198,12 @@ impl Budget {
             used = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         used[kind as usize] += bytes;
-        drop(used);
-        let budget = self.clone();
-        Ok(Reservation {
-            budget,
-            kind,
-            bytes,
-        })
+        Ok(())
+    }
+
+    /// Returns whether a thread waits for others to give memory back.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.0.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// Takes memory, and waits in line until others give some back. Refuses at once what will never fit.
@@ -212,6 +225,18 @@ impl Budget {
         }
     }
 
+    /// Returns how many bytes of a kind are free.
+    pub(crate) fn free(&self, kind: MemoryKind) -> u64 {
+        self.free_of(&lock(&self.0.used), kind)
+    }
+
+    fn free_of(&self, used: &[u64; MemoryKind::ALL.len()], kind: MemoryKind) -> u64 {
+        let sharing = MemoryKind::ALL.into_iter();
+        let sharing = sharing.filter(|other| other.shares_with(kind));
+        let used: u64 = sharing.map(|other| used[other as usize]).sum();
+        self.0.plan.part_of(kind).saturating_sub(used)
+    }
+
     fn take(&self, kind: MemoryKind, bytes: u64) -> Result<(), Refusal> {
         let mut used = lock(&self.0.used);
         self.fits(&used, kind, bytes)?;
@@ -226,13 +251,12 @@ impl Budget {
         bytes: u64,
     ) -> Result<(), Refusal> {
         let part = self.0.plan.part_of(kind);
-        let sharing = MemoryKind::ALL.into_iter();
-        let sharing = sharing.filter(|other| other.shares_with(kind));
-        let sum: u64 = sharing.clone().map(|other| used[other as usize]).sum();
-        let free = part.saturating_sub(sum);
+        let free = self.free_of(used, kind);
         if bytes <= free {
             return Ok(());
         }
+        let sharing = MemoryKind::ALL.into_iter();
+        let sharing = sharing.filter(|other| other.shares_with(kind));
         let by_kind = sharing.map(|other| (other.name(), used[other as usize]));
         Err(Refusal {
             kind,
@@ -281,13 +305,6 @@ impl Reservation {
         self.bytes
     }
 
-    /// Takes more, if that is free.
-    pub(crate) fn grow(&mut self, bytes: u64) -> Result<(), Refusal> {
-        self.budget.take(self.kind, bytes)?;
-        self.bytes += bytes;
-        Ok(())
-    }
-
     /// Gives back what is above `bytes`.
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
         let unneeded = self.bytes.saturating_sub(bytes);
@@ -295,23 +312,10 @@ impl Reservation {
         self.budget.give_back(self.kind, unneeded);
     }
 
-    /// Takes some of its bytes, or all that it has, for something that lives on its own.
-    pub(crate) fn split(&mut self, kind: MemoryKind, bytes: u64) -> Self {
-        debug_assert!(
-            kind.shares_with(self.kind),
-            "parts of the budget do not mix"
-        );
-        let bytes = bytes.min(self.bytes);
-        self.bytes -= bytes;
-        let mut used = lock(&self.budget.0.used);
-        used[self.kind as usize] -= bytes;
-        used[kind as usize] += bytes;
-        drop(used);
-        Self {
-            budget: self.budget.clone(),
-            kind,
-            bytes,
-        }
+    /// Takes over the bytes of another one of its kind.
+    pub(crate) fn join(&mut self, mut other: Self) {
+        debug_assert_eq!(self.kind, other.kind);
+        self.bytes += std::mem::take(&mut other.bytes);
     }
 }
 
@@ -332,6 +336,7 @@ mod tests {
             weights: 0,
             program: 0,
             sampling: 0,
+            adapters: 0,
             models: 1,
             results: 0,
             uploads: 160,
@@ -345,20 +350,17 @@ mod tests {
         let refusal = budget.reserve(MemoryKind::Passes, 41).unwrap_err();
         assert_eq!(
             refusal.to_string(),
-            "not enough memory: 41 B needed, 40 B free of the 840 B for training and adapters (in use: \
-             runs 800 B); the server may use 1000 B in all, which its `--memory` changes"
+            "not enough memory: 41 B needed, 40 B free of the 840 B for training (in use: runs 800 B); the server may use 1000 B in all, which its `--memory` changes"
         );
         assert_eq!((refusal.missing(), refusal.is_permanent()), (1, false));
         drop(run);
         let mut pass = budget.reserve(MemoryKind::Passes, 41).unwrap();
-        pass.grow(799).unwrap();
-        assert!(pass.grow(1).is_err());
+        pass.join(budget.reserve(MemoryKind::Passes, 799).unwrap());
+        assert!(budget.reserve(MemoryKind::Passes, 1).is_err());
         pass.shrink_to(40);
-        let adapter = pass.split(MemoryKind::Adapters, 30);
-        assert_eq!((pass.bytes(), adapter.bytes()), (10, 30));
-        let usage = budget.usage();
-        assert!(usage.contains(&("passes", 10)) && usage.contains(&("adapters", 30)));
-        drop((pass, adapter));
+        assert_eq!(pass.bytes(), 40);
+        assert!(budget.usage().contains(&("passes", 40)));
+        drop(pass);
         assert!(budget.usage().iter().all(|(_, bytes)| *bytes == 0));
     }
 
@@ -368,7 +370,7 @@ mod tests {
         let _runs = budget.reserve(MemoryKind::Runs, 840).unwrap();
         let _upload = budget.reserve(MemoryKind::Uploads, 160).unwrap();
         assert!(budget.reserve(MemoryKind::Uploads, 1).is_err());
-        assert!(budget.reserve(MemoryKind::Adapters, 1).is_err());
+        assert!(budget.reserve(MemoryKind::Passes, 1).is_err());
     }
 
     #[tokio::test(start_paused = true)]

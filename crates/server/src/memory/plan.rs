@@ -11,7 +11,7 @@ const RESULTS: u64 = 64 << 20;
 /// The most that requests are given while they are read and decoded.
 const UPLOADS: u64 = 1 << 30;
 
-/// How the budget is divided. What no field names is for runs, adapters and passes.
+/// How the budget is divided. What no field names is for runs and passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// The whole budget.
@@ -22,6 +22,8 @@ pub(crate) struct Plan {
     pub(crate) program: u64,
     /// Key-value caches of all base models together, the same for each.
     pub(crate) sampling: u64,
+    /// Adapters that samples are drawn with, of all base models together, the same for each.
+    pub(crate) adapters: u64,
     /// How many base models there are.
     pub(crate) models: u64,
     /// Results that are in memory as well as in their files.
@@ -49,14 +51,19 @@ impl Plan {
         let Some(rest) = limit.checked_sub(fixed) else {
             return Err(WeightsDoNotFit { weights, limit });
         };
+        let (sampling, results) = (SAMPLING.min(rest / 4), RESULTS.min(rest / 16));
+        let uploads = UPLOADS.min(rest / 8);
         Ok(Self {
             limit,
             weights,
             program: PROGRAM,
-            sampling: SAMPLING.min(rest / 4),
+            sampling,
+            // A run needs more than three times what sampling from it needs, so what can be trained can
+            // be sampled from.
+            adapters: (rest - sampling - results - uploads) / 4,
             models: models as u64,
-            results: RESULTS.min(rest / 16),
-            uploads: UPLOADS.min(rest / 8),
+            results,
+            uploads,
         })
     }
 
@@ -65,12 +72,18 @@ impl Plan {
         self.sampling / self.models.max(1)
     }
 
+    /// Returns the part for the adapters that samples of one base model are drawn with.
+    pub(crate) fn adapters_of_a_model(&self) -> u64 {
+        self.adapters / self.models.max(1)
+    }
+
     /// Returns the parts that are taken from the start to the end, by name.
-    pub(super) fn fixed(&self) -> [(&'static str, u64); 4] {
+    pub(super) fn fixed(&self) -> [(&'static str, u64); 5] {
         [
             ("weights", self.weights),
             ("program", self.program),
             ("sampling", self.sampling),
+            ("adapters", self.adapters),
             ("results", self.results),
         ]
     }
@@ -79,7 +92,7 @@ impl Plan {
     pub(crate) fn part_of(&self, kind: MemoryKind) -> u64 {
         match kind {
             MemoryKind::Uploads => self.uploads,
-            MemoryKind::Runs | MemoryKind::Adapters | MemoryKind::Passes => {
+            MemoryKind::Runs | MemoryKind::Passes => {
                 let fixed: u64 = self.fixed().iter().map(|(_, bytes)| bytes).sum();
                 self.limit.saturating_sub(fixed + self.uploads)
             }
@@ -102,7 +115,7 @@ mod tests {
                 let fixed: u64 = plan.fixed().iter().map(|(_, bytes)| bytes).sum();
                 let training = plan.part_of(MemoryKind::Runs);
                 assert_eq!(fixed + plan.uploads + training, limit);
-                assert!(training >= (limit - weights - PROGRAM) / 2);
+                assert!(training >= (limit - weights - PROGRAM) / 3);
             }
         }
     }

@@ -127,6 +127,8 @@ impl Run {
 pub(crate) struct Sampler {
     pub(crate) record: SamplerRecord,
     pub(crate) requests: RecentRequests<u64, Promised>,
+    /// When it was last asked for.
+    pub(crate) last_used: Instant,
 }
 
 impl Sampler {
@@ -134,6 +136,7 @@ impl Sampler {
         Self {
             record,
             requests: RecentRequests::new(REMEMBERED_SAMPLES),
+            last_used: Instant::now(),
         }
     }
 }
@@ -280,8 +283,35 @@ impl Registry {
         owner: Owner,
         id: &SamplingSessionId,
     ) -> Result<&mut Sampler, ApiError> {
+        if self.find_sampler(owner, id)?.is_none() {
+            return Err(self.missing_sampler(owner, id));
+        }
         self.find_sampler(owner, id)?
             .ok_or_else(|| ApiError::not_found(format!("there is no sampling session `{id}`")))
+    }
+
+    /// Tells a sampling session that was never there from one whose weights are not kept any longer.
+    fn missing_sampler(&mut self, owner: Owner, id: &SamplingSessionId) -> ApiError {
+        let parse = |id: &SamplingSessionId| {
+            let (session, number) = id.as_str().rsplit_once(":sample:")?;
+            Some((SessionId::new(session), number.parse::<u64>().ok()?))
+        };
+        let is_past = parse(id).is_some_and(|(session, number)| {
+            // The newest weights of a run stay, and clients count up.
+            let mut newer = self.samplers.values().filter(|sampler| {
+                let record = &sampler.record;
+                record.session == session && record.owner == owner && record.of_run.is_some()
+            });
+            newer.any(|sampler| parse(&sampler.record.id).is_some_and(|(_, n)| n > number))
+        });
+        if !is_past {
+            return ApiError::not_found(format!("there is no sampling session `{id}`"));
+        }
+        ApiError::not_found(format!(
+            "there is no sampling session `{id}` any longer: weights without a name go when newer ones of \
+             their model are there and nobody has sampled from them for a while (`keep_unnamed` and \
+             `unnamed_bytes` of the server); save them under a name to keep them"
+        ))
     }
 
     /// Finds a sampling session whose session is not finished.
@@ -292,7 +322,9 @@ impl Registry {
     ) -> Result<&mut Sampler, ApiError> {
         let session = self.sampler(owner, id)?.record.session.clone();
         self.open_session(owner, &session)?;
-        self.sampler(owner, id)
+        let sampler = self.sampler(owner, id)?;
+        sampler.last_used = Instant::now();
+        Ok(sampler)
     }
 }
 

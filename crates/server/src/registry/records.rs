@@ -115,6 +115,12 @@ pub(crate) struct SamplerRecord {
     pub(crate) path: Option<TinkerPath>,
     /// How many clients have joined the first one.
     pub(crate) clones: u32,
+    /// For weights that were saved without a name: the run, and the sequence id of the save.
+    #[serde(default)]
+    pub(crate) of_run: Option<(ModelId, i64)>,
+    /// How large those are.
+    #[serde(default)]
+    pub(crate) bytes: u64,
 }
 
 impl SamplerRecord {

@@ -183,14 +183,15 @@ impl Results {
     fn show(&self, id: &RequestId, entry: &Entry, outcome: OperationResult) {
         let (kind, size) = (outcome.kind, outcome.bytes.len() as u64);
         *lock(&entry.since) = (Instant::now(), Fetched::No);
+        // Whoever has seen the result finds it announced.
+        if let Some(feed) = &entry.feed {
+            self.feeds.push(feed, id.clone(), kind, size);
+        }
         entry.state.send_replace(State::Done {
             kind,
             size,
             bytes: Some(outcome.bytes),
         });
-        if let Some(feed) = &entry.feed {
-            self.feeds.push(feed, id.clone(), kind, size);
-        }
     }
 
     /// Counts a result that is stored among those in memory, and lets go of the oldest ones.

@@ -1,9 +1,11 @@
 //! What each operation does to a training run.
 
-use tinkrs_backend::{Pass, PassProgress, StatePart, TrainingRun};
+use std::path::Path;
+
+use tinkrs_backend::{Pass, PassProgress, StatePart};
 use tinkrs_types::rest::WeightsInfo;
 use tinkrs_types::training::ExternalSave;
-use tinkrs_types::{AdamParams, LoraConfig, ModelId, SamplingSessionId, TinkerPath};
+use tinkrs_types::{AdamParams, LoraConfig, SamplingSessionId, TinkerPath};
 use tinkrs_wire::op::create_model::CreateModelResult;
 use tinkrs_wire::op::load_weights::LoadWeightsResult;
 use tinkrs_wire::op::save_weights::SaveWeightsResult;
@@ -12,8 +14,8 @@ use tinkrs_wire::op::unload_model::UnloadModelResult;
 
 use super::operation::Operation;
 use super::operation_error::OperationError;
-use super::snapshots;
-use super::training::{Done, Job, Training, Turn};
+use super::runs::Purpose;
+use super::training::{Done, Job, NewAdapter, Training, Turn};
 use crate::checkpoints::{Checkpoints, NewCheckpoint};
 use crate::registry::records::SamplerRecord;
 use crate::results::OperationResult;
@@ -23,7 +25,7 @@ pub(crate) const STATE_FILE: &str = "state.safetensors";
 
 /// Tokens of a pass that are computed before samples have their turn: enough for the kernels to be as
 /// fast as with more. A single datum may be longer.
-const SLICE_TOKENS: usize = 1024;
+pub(super) const SLICE_TOKENS: usize = 1024;
 
 impl Training {
     pub(super) fn execute(
@@ -33,9 +35,11 @@ impl Training {
     ) -> Result<Turn, OperationError> {
         let done = match operation {
             Operation::Create(config) => self.create(job, &config)?,
-            Operation::CreateFrom { path, optimizer } => self.load(job, &path, optimizer)?,
+            Operation::CreateFrom { path, optimizer } => {
+                self.load(job, &path, optimizer, job.purpose())?
+            }
             Operation::Pass(request) => {
-                let pass = self.run(&job.model_id)?.begin(request)?;
+                let pass = self.runs.begin(&job.model_id, request)?;
                 return Self::advance_pass(pass);
             }
             Operation::OptimStep(params) => self.optim_step(job, &params)?,
@@ -44,25 +48,20 @@ impl Training {
             Operation::SaveSampler(id) => self.save_sampler(job, id)?,
             Operation::SaveExternal(new) => self.save_external(job, new)?,
             Operation::LoadWeights { path, optimizer } => {
-                self.run(&job.model_id)?;
-                self.load(job, &path, optimizer)?
+                if !self.runs.contains(&job.model_id) {
+                    return Err(OperationError::NoModel(job.model_id.clone()));
+                }
+                self.load(job, &path, optimizer, Purpose::ExistingRun)?
             }
             Operation::Unload => self.unload(job)?,
         };
         Ok(done.into())
     }
 
-    fn run(&mut self, id: &ModelId) -> Result<&mut dyn TrainingRun, OperationError> {
-        match self.runs.get_mut(id) {
-            Some(run) => Ok(&mut **run),
-            None => Err(OperationError::NoModel(id.clone())),
-        }
-    }
-
     fn create(&mut self, job: &Job, config: &LoraConfig) -> Result<Done, OperationError> {
-        let run = self.backend.create(config)?;
         let model_id = job.model_id.clone();
-        self.runs.insert(model_id.clone(), run);
+        self.runs
+            .create(&model_id, job.seq_id, config, job.purpose())?;
         Ok(OperationResult::body(&CreateModelResult { model_id }).into())
     }
 
@@ -75,15 +74,19 @@ impl Training {
     }
 
     fn optim_step(&mut self, job: &Job, params: &AdamParams) -> Result<Done, OperationError> {
-        let output = self.run(&job.model_id)?.optim_step(params)?;
-        Ok(OperationResult::json(&output).into())
+        let step = self
+            .runs
+            .with(&job.model_id, |run| Ok(run.optim_step(params)?));
+        Ok(OperationResult::json(&step?).into())
     }
 
-    fn save_weights(&self, job: &Job, new: NewCheckpoint) -> Result<Done, OperationError> {
-        let run = self.saved_run(job)?;
-        let saved = self.shared.checkpoints.fill(new, |folder| {
-            run.state().write(&folder.join(STATE_FILE))?;
-            run.save_adapter(folder, &self.base_model)
+    fn save_weights(&mut self, job: &Job, new: NewCheckpoint) -> Result<Done, OperationError> {
+        let (checkpoints, base_model) = (&self.shared.checkpoints, &self.base_model);
+        let saved = self.runs.with(&job.model_id, |run| {
+            Ok(checkpoints.fill(new, |folder| {
+                run.save_state(&folder.join(STATE_FILE))?;
+                run.save_adapter(folder, base_model)
+            })?)
         })?;
         let path = saved.path().clone();
         Ok(Done {
@@ -92,25 +95,32 @@ impl Training {
         })
     }
 
-    fn save_named_sampler(&self, job: &Job, new: NewCheckpoint) -> Result<Done, OperationError> {
-        let run = self.saved_run(job)?;
-        let checkpoints = &self.shared.checkpoints;
-        let saved = checkpoints.fill(new, |folder| run.save_adapter(folder, &self.base_model))?;
+    fn save_named_sampler(
+        &mut self,
+        job: &Job,
+        new: NewCheckpoint,
+    ) -> Result<Done, OperationError> {
+        let (checkpoints, base_model) = (&self.shared.checkpoints, &self.base_model);
+        let (saved, adapter) = self.runs.with(&job.model_id, |run| {
+            let saved = checkpoints.fill(new, |folder| run.save_adapter(folder, base_model))?;
+            Ok((saved, (run.lora(), run.adapter())))
+        })?;
         let result = SaveWeightsForSamplerResult {
             path: Some(saved.path().clone()),
             sampling_session_id: None,
         };
         Ok(Done {
-            adapter: Some((checkpoints.folder(&saved.folder), run.adapter())),
+            adapter: Some(NewAdapter::new(checkpoints.folder(&saved.folder), adapter)),
             saved: Some(saved),
             ..OperationResult::body(&result).into()
         })
     }
 
-    fn save_external(&self, job: &Job, new: NewCheckpoint) -> Result<Done, OperationError> {
-        let run = self.saved_run(job)?;
-        let checkpoints = &self.shared.checkpoints;
-        let saved = checkpoints.fill(new, |folder| run.save_adapter(folder, &self.base_model))?;
+    fn save_external(&mut self, job: &Job, new: NewCheckpoint) -> Result<Done, OperationError> {
+        let (checkpoints, base_model) = (&self.shared.checkpoints, &self.base_model);
+        let saved = self.runs.with(&job.model_id, |run| {
+            Ok(checkpoints.fill(new, |folder| run.save_adapter(folder, base_model))?)
+        })?;
         let result = ExternalSave::new(saved.path().clone(), saved.checkpoint.size_bytes);
         Ok(Done {
             saved: Some(saved),
@@ -118,8 +128,7 @@ impl Training {
         })
     }
 
-    fn save_sampler(&self, job: &Job, id: SamplingSessionId) -> Result<Done, OperationError> {
-        let run = self.saved_run(job)?;
+    fn save_sampler(&mut self, job: &Job, id: SamplingSessionId) -> Result<Done, OperationError> {
         let mut registry = self.shared.registry();
         if registry.samplers.contains_key(&id) {
             return Err(OperationError::SamplerExists(id));
@@ -131,15 +140,19 @@ impl Training {
         let Ok(session) = session else {
             return Err(OperationError::NoModel(job.model_id.clone()));
         };
-        let checkpoints = &self.shared.checkpoints;
+        let (checkpoints, base_model) = (&self.shared.checkpoints, &self.base_model);
         let folder = Checkpoints::sampler_folder(id.as_str());
-        checkpoints.fill_folder(&folder, |folder| run.save_adapter(folder, &self.base_model))?;
+        let (bytes, adapter) = self.runs.with(&job.model_id, |run| {
+            let save = |folder: &Path| run.save_adapter(folder, base_model);
+            let bytes = checkpoints.fill_folder(&folder, save)?;
+            Ok((bytes, (run.lora(), run.adapter())))
+        })?;
         let result = SaveWeightsForSamplerResult {
             path: None,
             sampling_session_id: Some(id.clone()),
         };
         Ok(Done {
-            adapter: Some((checkpoints.folder(&folder), run.adapter())),
+            adapter: Some(NewAdapter::new(checkpoints.folder(&folder), adapter)),
             sampler: Some(SamplerRecord {
                 id,
                 owner: job.owner,
@@ -148,22 +161,16 @@ impl Training {
                 adapter: Some(folder),
                 path: None,
                 clones: 0,
+                of_run: Some((job.model_id.clone(), job.seq_id)),
+                bytes,
             }),
             ..OperationResult::body(&result).into()
         })
     }
 
-    /// Returns a run that is to be saved.
-    fn saved_run(&self, job: &Job) -> Result<&dyn TrainingRun, OperationError> {
-        match self.runs.get(&job.model_id) {
-            Some(run) => Ok(&**run),
-            None => Err(OperationError::NoModel(job.model_id.clone())),
-        }
-    }
-
     fn unload(&mut self, job: &Job) -> Result<Done, OperationError> {
         let model_id = job.model_id.clone();
-        if self.runs.remove(&model_id).is_none() {
+        if !self.runs.remove(&model_id) {
             return Err(OperationError::NoModel(model_id));
         }
         Ok(Done {
@@ -180,17 +187,19 @@ impl Training {
         job: &Job,
         path: &TinkerPath,
         optimizer: bool,
+        purpose: Purpose,
     ) -> Result<Done, OperationError> {
         let (id, owner) = (&job.model_id, job.owner);
         let saved = self.shared.checkpoints.find(owner, path);
         let saved = saved.ok_or_else(|| OperationError::NoCheckpoint(path.clone()))?;
-        let ours = {
+        let record = {
             let registry = self.shared.registry();
             let run = registry.runs.get(id);
-            run.map(|run| shape(&run.record.weights_info()))
+            run.map(|run| run.record.clone())
         };
-        let theirs = shape(&saved.info);
-        if let Some(ours) = ours.filter(|ours| *ours != theirs) {
+        let record = record.ok_or_else(|| OperationError::NoModel(id.clone()))?;
+        let (ours, theirs) = (shape(&record.weights_info()), shape(&saved.info));
+        if ours != theirs {
             let path = path.clone();
             return Err(OperationError::OtherShape { path, theirs, ours });
         }
@@ -200,11 +209,9 @@ impl Training {
         } else {
             StatePart::Weights
         };
-        let run = self.backend.restore(&folder.join(STATE_FILE), part)?;
-        let files = self.shared.store.files();
-        snapshots::write(files, id, job.seq_id, &*run.state())?;
-        self.runs.insert(id.clone(), run);
-        self.note_snapshot(id, job.seq_id);
+        let state = (&*folder.join(STATE_FILE), part);
+        self.runs
+            .load(id, job.seq_id, &record.lora, state, purpose)?;
         let store = &self.shared.store;
         store.remember_checkpoint(owner, "checkpoint_read", path);
         let result = LoadWeightsResult {

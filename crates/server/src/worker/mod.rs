@@ -16,6 +16,7 @@ mod execute;
 mod feed;
 mod operation;
 mod operation_error;
+mod runs;
 mod sampling;
 mod snapshots;
 mod training;
@@ -48,7 +49,7 @@ use turns::{Turns, Wish};
 pub(crate) enum Command {
     /// An operation of a training run.
     Train(TrainJob),
-    /// A run goes on from a snapshot, or from nothing if that cannot be read.
+    /// There is a run in a snapshot.
     Restore {
         model_id: ModelId,
         owner: Owner,
@@ -60,6 +61,10 @@ pub(crate) enum Command {
     Cancel { owner: Owner, id: RequestId },
     /// A session is finished: what it held will not be used again.
     Forget { session: SessionId, owner: Owner },
+    /// Adapters will not be sampled from again.
+    ForgetAdapters(Vec<PathBuf>),
+    /// Time has passed: what is idle may leave the memory.
+    FreeIdle,
     /// The server stops: what has not begun waits for the next start.
     Stop,
 }
@@ -180,6 +185,8 @@ impl Worker {
         match command {
             Command::Sample(job) => self.sampling.take(job),
             Command::Cancel { owner, id } => self.sampling.cancel(owner, &id),
+            Command::ForgetAdapters(folders) => self.sampling.forget(&folders),
+            Command::FreeIdle => self.training.runs.free_idle(),
             Command::Train(TrainJob { owner, .. })
             | Command::Restore { owner, .. }
             | Command::Forget { owner, .. } => {
@@ -230,7 +237,7 @@ impl Worker {
                 return Wish::Turn;
             }
             match lines.get(&owner).and_then(VecDeque::front) {
-                Some(Command::Train(job)) if !training.can_begin(&job.operation) => Wish::Later,
+                Some(Command::Train(job)) if !training.can_begin(job) => Wish::Later,
                 Some(_) => Wish::Turn,
                 None => {
                     lines.remove(&owner);
@@ -250,7 +257,7 @@ impl Worker {
                 Some(Command::Restore {
                     model_id, seq_id, ..
                 }) => {
-                    self.training.restore(model_id, seq_id);
+                    self.training.runs.add_stored(model_id, seq_id);
                     None
                 }
                 Some(Command::Forget { session, .. }) => {
@@ -262,19 +269,23 @@ impl Worker {
             }
         };
         // A new adapter is handed to the sampler as it is in memory, sparing it the disk.
-        if let Some((folder, adapter)) = new_adapter {
-            self.sampling.adopt(folder, &adapter);
+        if let Some(adapter) = new_adapter {
+            self.sampling.adopt(adapter);
         }
     }
 }
 
 /// Turns an error of the backend into the result of an operation.
 fn failure(error: &tinkrs_backend::Error) -> OperationResult {
+    OperationResult::failed(chain(error), category(error))
+}
+
+/// Tells who can do something about an error of the backend.
+fn category(error: &tinkrs_backend::Error) -> ErrorCategory {
     // Training diverges because of its data and settings, which are the client's.
-    let category = if error.is_bad_request() || error.is_divergence() {
+    if error.is_bad_request() || error.is_divergence() {
         ErrorCategory::User
     } else {
         ErrorCategory::Server
-    };
-    OperationResult::failed(chain(error), category)
+    }
 }

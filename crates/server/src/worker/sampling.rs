@@ -4,18 +4,21 @@
 //! knows whose they are. So a flood of one owner's requests, or one request for thousands of samples, takes its
 //! part of the batch and holds up nobody else's.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use tinkrs_backend::{Adapter, Backend, Detokenizer, SampleEvent, Sampler, SamplerOptions, Ticket};
+use tinkrs_backend::{
+    AdapterId, Backend, Detokenizer, Need, SampleEvent, Sampler, SamplerOptions, Ticket,
+};
 use tinkrs_chat::{TokenBytes, Tokenizer};
 use tinkrs_types::{RequestId, SampleOutput, SessionId};
 
-use super::adapters::Adapters;
+use super::adapters::{Adapters, InMemory, NotLoaded};
 use super::feed::Feed;
+use super::training::NewAdapter;
 use super::{SampleJob, failure};
 use crate::auth::Owner;
 use crate::metrics::Metrics;
@@ -32,10 +35,14 @@ pub(super) struct Sampling {
     metrics: Metrics,
     options: SamplerOptions,
     sampler: Box<dyn Sampler>,
+    /// How many bytes of adapters are in memory at most.
+    adapter_bytes: u64,
     adapters: Adapters,
     feed: Feed<SampleJob>,
     /// Those who wait for a request that the sampler has.
     waiting: HashMap<Ticket, Waiting>,
+    /// Requests whose adapters have no room yet, in the order of arrival.
+    delayed: VecDeque<SampleJob>,
 }
 
 struct Waiting {
@@ -48,6 +55,7 @@ struct Waiting {
     begun_samples: usize,
     begun: Timestamp,
     _place: Option<QueuePlace>,
+    _adapter: Option<InMemory>,
     tokens: TokenSender,
 }
 
@@ -92,14 +100,16 @@ impl Sampling {
             metrics: shared.metrics.clone(),
             backend,
             options,
-            adapters: Adapters::default(),
+            adapters: Adapters::new(shared.memory.plan().adapters_of_a_model()),
+            adapter_bytes: shared.memory.plan().adapters_of_a_model(),
             feed: Feed::new(),
             waiting: HashMap::new(),
+            delayed: VecDeque::new(),
         }
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.sampler.is_idle() && self.feed.is_empty()
+        self.sampler.is_idle() && self.feed.is_empty() && self.delayed.is_empty()
     }
 
     /// Takes a request, which waits until the sampler has use for it.
@@ -108,30 +118,73 @@ impl Sampling {
         self.feed.push(job.owner, samples, job);
     }
 
-    /// Hands a request to the sampler.
+    /// Hands a request to the sampler. One whose adapter has no room waits until samples of others have
+    /// ended.
     fn submit(&mut self, job: SampleJob) {
+        if let Err(job) = self.try_submit(job) {
+            self.delayed.push_back(*job);
+        }
+    }
+
+    /// Tries those again that wait for room, in their order.
+    fn submit_delayed(&mut self) {
+        while let Some(job) = self.delayed.pop_front() {
+            if let Err(job) = self.try_submit(job) {
+                self.delayed.push_front(*job);
+                return;
+            }
+        }
+    }
+
+    /// Hands a request to the sampler, or gives it back if its adapter has no room yet.
+    fn try_submit(&mut self, job: SampleJob) -> Result<(), Box<SampleJob>> {
+        let (owner, samples) = (job.owner, job.request.num_samples as usize);
+        let (backend, sampler) = (&*self.backend, &mut *self.sampler);
+        let adapter = job.adapter.as_deref();
+        let adapter = adapter.map(|folder| self.adapters.find(folder, backend, sampler));
+        match adapter.transpose() {
+            Err(NotLoaded::Wait) => return Err(Box::new(job)),
+            Ok(found) => {
+                let (adapter, in_memory) = found.unzip();
+                if self.hand_over(job, adapter, in_memory) {
+                    return Ok(());
+                }
+            }
+            Err(NotLoaded::Backend(_)) if job.adapter.is_some_and(|folder| !folder.exists()) => {
+                let why = "the checkpoint that is sampled from was deleted";
+                job.responder.finish(OperationResult::user_error(why));
+            }
+            Err(NotLoaded::Backend(error)) => job.responder.finish(failure(&error)),
+            Err(error @ NotLoaded::TooLarge { .. }) => {
+                let outcome = OperationResult::user_error(error.to_string());
+                job.responder.finish(outcome);
+            }
+        }
+        self.feed.begun(owner, samples);
+        Ok(())
+    }
+
+    /// Hands a request whose adapter is in memory to the sampler. Returns whether that took it.
+    fn hand_over(
+        &mut self,
+        job: SampleJob,
+        adapter: Option<AdapterId>,
+        in_memory: Option<InMemory>,
+    ) -> bool {
         let SampleJob {
             owner,
             session,
-            adapter,
             mut request,
             responder,
             place,
             tokens,
+            ..
         } = job;
-        let (backend, sampler) = (&*self.backend, &mut *self.sampler);
-        let adapter_id = match &adapter {
-            None => Ok(None),
-            Some(folder) => self.adapters.find(folder, backend, sampler).map(Some),
-        };
         let prompt_tokens = request.prompt.len() as u64;
         let samples = request.num_samples as usize;
         request.share = owner.number();
-        let ticket = adapter_id.and_then(|adapter| {
-            request.adapter = adapter;
-            self.sampler.submit(request)
-        });
-        match ticket {
+        request.adapter = adapter;
+        match self.sampler.submit(request) {
             Ok(ticket) => {
                 let waiting = Waiting {
                     responder,
@@ -142,18 +195,17 @@ impl Sampling {
                     begun_samples: 0,
                     begun: Timestamp::now(),
                     _place: place,
+                    _adapter: in_memory,
                     tokens,
                 };
                 self.waiting.insert(ticket, waiting);
-                return;
+                true
             }
-            Err(_) if adapter.is_some_and(|folder| !folder.exists()) => {
-                let why = "the checkpoint that is sampled from was deleted";
-                responder.finish(OperationResult::user_error(why));
+            Err(error) => {
+                responder.finish(failure(&error));
+                false
             }
-            Err(error) => responder.finish(failure(&error)),
         }
-        self.feed.begun(owner, samples);
     }
 
     pub(super) fn cancel(&mut self, owner: Owner, id: &RequestId) {
@@ -169,12 +221,21 @@ impl Sampling {
             self.sampler.cancel(ticket);
             self.finish(ticket, cancelled());
         }
+        let mut delayed = self.delayed.iter();
+        let delayed = delayed.position(|job| job.responder.id() == id && job.owner == owner);
+        if let Some(job) = delayed.and_then(|place| self.delayed.remove(place)) {
+            self.count("failed");
+            self.feed.begun(owner, job.request.num_samples as usize);
+            job.responder.finish(cancelled());
+        }
     }
 
     /// Keeps an adapter that was just saved.
-    pub(super) fn adopt(&mut self, folder: PathBuf, adapter: &Adapter) {
-        // An adapter that is not taken now is loaded from its folder when it is asked for.
-        let _ = self.adapters.add(folder, adapter, &mut *self.sampler);
+    pub(super) fn adopt(&mut self, new: NewAdapter) {
+        let lora = new.lora;
+        let bytes = self.backend.memory(&Need::Adapter { lora });
+        let sampler = &mut *self.sampler;
+        self.adapters.add(new.folder, bytes, &new.adapter, sampler);
     }
 
     /// Deletes adapters, in memory and on disk. Requests that came before still have them.
@@ -197,10 +258,11 @@ impl Sampling {
         while let Some(job) = self.feed.pop() {
             self.submit(job);
         }
+        self.submit_delayed();
         let Ok(events) = catch_unwind(AssertUnwindSafe(|| self.sampler.step())) else {
             tracing::error!("sampling panicked; the samples under way are lost");
             self.sampler = self.backend.sampler(self.options.clone());
-            self.adapters = Adapters::default();
+            self.adapters = Adapters::new(self.adapter_bytes);
             for (_, waiting) in self.waiting.drain() {
                 self.feed.begun(waiting.owner, waiting.unbegun());
                 let outcome = OperationResult::server_error("an internal error ended this sample");

@@ -4,21 +4,32 @@
 //! on. If it still writes the last one, the next operation tries again.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tinkrs_backend::{Error, TrainingRun, TrainingState};
 use tinkrs_types::ModelId;
 
+use crate::lock::lock;
+use crate::memory::Reservation;
 use crate::shared::Shared;
 use crate::store::{Change, Files};
+
+/// What the thread is told.
+enum Message {
+    Write(Snapshot),
+    /// Everything that was sent before is done when this is answered.
+    Settle(SyncSender<()>),
+}
 
 struct Snapshot {
     run: ModelId,
     seq_id: i64,
     state: Box<dyn TrainingState>,
+    memory: Reservation,
 }
 
 /// What a run has done since its last snapshot.
@@ -28,13 +39,23 @@ struct Since {
     operations: u32,
 }
 
+/// What the thread has done and has to do.
+#[derive(Default)]
+struct Progress {
+    /// The last sequence ids that are in snapshots of this process.
+    written: Mutex<HashMap<ModelId, i64>>,
+    /// The bytes of states that are waiting or being written.
+    bytes: AtomicU64,
+}
+
 /// Decides when runs are due, and hands them to the thread that writes.
 pub(super) struct Snapshots {
     after_time: Duration,
     after_operations: u32,
     since: HashMap<ModelId, Since>,
+    progress: Arc<Progress>,
     /// `None` only while this is dropped.
-    sender: Option<SyncSender<Snapshot>>,
+    sender: Option<SyncSender<Message>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -52,55 +73,113 @@ impl Snapshots {
     pub(super) fn start(shared: Arc<Shared>) -> std::io::Result<Self> {
         let after_time = shared.settings.snapshot_interval;
         let after_operations = shared.settings.snapshot_operations;
-        let (sender, snapshots) = sync_channel(1);
+        let (sender, messages) = sync_channel(1);
+        let progress = Arc::<Progress>::default();
+        let of_thread = Arc::clone(&progress);
         let thread = std::thread::Builder::new()
             .name("tinkrs-snapshots".to_owned())
-            .spawn(move || write_all(&shared, &snapshots))?;
+            .spawn(move || write_all(&shared, &messages, &of_thread))?;
         Ok(Self {
             after_time,
             after_operations,
             since: HashMap::new(),
+            progress,
             sender: Some(sender),
             thread: Some(thread),
         })
     }
 
-    /// Notes that an operation changed a run, and takes a snapshot if one is due.
-    pub(super) fn note(
+    /// Notes that an operation changed a run, and returns whether a snapshot is due.
+    pub(super) fn is_due(&mut self, id: &ModelId, time: Duration) -> bool {
+        let since = self.since.entry(id.clone()).or_default();
+        since.time += time;
+        since.operations += 1;
+        since.time >= self.after_time || since.operations >= self.after_operations
+    }
+
+    /// Takes a snapshot, unless the thread is still at others.
+    pub(super) fn take(
         &mut self,
         id: &ModelId,
         seq_id: i64,
         run: &dyn TrainingRun,
-        time: Duration,
+        memory: Reservation,
     ) {
-        let since = self.since.entry(id.clone()).or_default();
-        since.time += time;
-        since.operations += 1;
-        if since.time < self.after_time && since.operations < self.after_operations {
-            return;
-        }
-        let snapshot = Snapshot {
+        let bytes = memory.bytes();
+        let snapshot = Message::Write(Snapshot {
             run: id.clone(),
             seq_id,
             state: run.state(),
-        };
+            memory,
+        });
+        self.progress.bytes.fetch_add(bytes, Ordering::Relaxed);
         let sender = self.sender.as_ref();
         if sender.is_some_and(|sender| sender.try_send(snapshot).is_ok()) {
             self.since.remove(id);
+        } else {
+            self.progress.bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 
-    /// Forgets what a run has done: it is gone, or its snapshot was just taken.
+    /// Waits until all snapshots that were taken are written. Returns whether there were any.
+    pub(super) fn settle(&self) -> bool {
+        let were_any = self.bytes() > 0;
+        let (done, is_done) = sync_channel(1);
+        let sender = self.sender.as_ref();
+        if sender.is_some_and(|sender| sender.send(Message::Settle(done)).is_ok()) {
+            let _ = is_done.recv();
+        }
+        were_any
+    }
+
+    /// Counts the bytes of states that are waiting or being written.
+    pub(super) fn bytes(&self) -> u64 {
+        self.progress.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the last sequence id that is in a snapshot of a run, if this process wrote one.
+    pub(super) fn last_written(&self, id: &ModelId) -> Option<i64> {
+        lock(&self.progress.written).get(id).copied()
+    }
+
+    /// Notes that somebody else has written a snapshot.
+    pub(super) fn was_written(&mut self, id: &ModelId, seq_id: i64) {
+        self.since.remove(id);
+        lock(&self.progress.written).insert(id.clone(), seq_id);
+    }
+
+    /// Forgets a run that is gone.
     pub(super) fn forget(&mut self, id: &ModelId) {
         self.since.remove(id);
+        lock(&self.progress.written).remove(id);
     }
 }
 
-fn write_all(shared: &Shared, snapshots: &Receiver<Snapshot>) {
-    while let Ok(Snapshot { run, seq_id, state }) = snapshots.recv() {
-        match write(shared.store.files(), &run, seq_id, &*state) {
-            // After the operations that it has seen: they were sent to the store before.
-            Ok(()) => shared.store.note(Change::Snapshot { run, seq_id }),
+fn write_all(shared: &Shared, messages: &Receiver<Message>, progress: &Progress) {
+    while let Ok(message) = messages.recv() {
+        let Snapshot {
+            run,
+            seq_id,
+            state,
+            memory,
+        } = match message {
+            Message::Write(snapshot) => snapshot,
+            Message::Settle(done) => {
+                let _ = done.send(());
+                continue;
+            }
+        };
+        let files = shared.store.files();
+        let written = prepare(files, &run, seq_id, |file| state.write(file));
+        drop(state);
+        progress.bytes.fetch_sub(memory.bytes(), Ordering::Relaxed);
+        drop(memory);
+        match written {
+            Ok(()) => {
+                lock(&progress.written).insert(run.clone(), seq_id);
+                // After the operations that it has seen: they were sent to the store before.
+                shared.store.note(Change::Snapshot { run, seq_id });
+            }
             Err(error) => {
                 tracing::error!(model.id = %run, seq_id, %error, "could not write a snapshot");
             }
@@ -108,14 +187,23 @@ fn write_all(shared: &Shared, snapshots: &Receiver<Snapshot>) {
     }
 }
 
-/// Writes the state of a run after an operation.
+/// Writes the state of a run after an operation, without a copy of it in memory.
 pub(super) fn write(
     files: &Files,
     run: &ModelId,
     seq_id: i64,
-    state: &dyn TrainingState,
+    of: &dyn TrainingRun,
+) -> Result<(), Error> {
+    prepare(files, run, seq_id, |file| of.save_state(file))
+}
+
+fn prepare(
+    files: &Files,
+    run: &ModelId,
+    seq_id: i64,
+    write: impl FnOnce(&std::path::Path) -> Result<(), Error>,
 ) -> Result<(), Error> {
     // If the folder cannot be made, writing into it says why.
     let _ = std::fs::create_dir_all(files.snapshots(run));
-    state.write(&files.snapshot(run, seq_id))
+    write(&files.snapshot(run, seq_id))
 }

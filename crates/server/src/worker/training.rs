@@ -5,7 +5,8 @@
 //!
 //! A run is recovered from its last snapshot and the operations since, if its backend repeats them to
 //! the bit. Otherwise each operation that changes a run is followed by a snapshot before its result is
-//! seen, so that there is nothing to repeat.
+//! seen, so that there is nothing to repeat. Where runs are, and what memory they take, is in
+//! [`runs`](super::runs).
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,15 +15,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tinkrs_backend::{Adapter, Backend, Pass, StatePart, TrainingRun};
-use tinkrs_types::{ModelId, SessionId};
+use tinkrs_backend::{Adapter, Backend, Pass};
+use tinkrs_types::{LoraConfig, ModelId, SessionId};
 
 use super::TrainJob;
 use super::operation::Operation;
 use super::operation_error::OperationError;
-use super::snapshots::{self, Snapshots};
+use super::runs::{Purpose, Runs};
 use crate::auth::Owner;
-use crate::error::chain;
 use crate::places::QueuePlace;
 use crate::registry::Sampler;
 use crate::registry::records::{SamplerRecord, SavedCheckpoint};
@@ -34,7 +34,21 @@ use crate::store::{Change, Ending, Usage, UsageKind, files};
 const PASSES: usize = 16;
 
 /// An adapter that was just saved, and where.
-pub(super) type NewAdapter = (PathBuf, Adapter);
+pub(super) struct NewAdapter {
+    pub(super) folder: PathBuf,
+    pub(super) lora: LoraConfig,
+    pub(super) adapter: Adapter,
+}
+
+impl NewAdapter {
+    pub(super) fn new(folder: PathBuf, (lora, adapter): (LoraConfig, Adapter)) -> Self {
+        Self {
+            folder,
+            lora,
+            adapter,
+        }
+    }
+}
 
 /// An operation under way, without what it does.
 pub(super) struct Job {
@@ -50,6 +64,22 @@ pub(super) struct Job {
     begun: Timestamp,
     /// How long it has been computed.
     spent: Duration,
+}
+
+impl Job {
+    /// Whether it is repeated for what it did to its run; its result is known.
+    pub(super) fn is_repeat(&self) -> bool {
+        self.responder.is_none()
+    }
+
+    /// Returns what a run that the operation makes is to others.
+    pub(super) fn purpose(&self) -> Purpose {
+        if self.is_repeat() {
+            Purpose::ExistingRun
+        } else {
+            Purpose::NewRun
+        }
+    }
 }
 
 /// Where an operation is after its turn.
@@ -95,20 +125,10 @@ impl From<Done> for Turn {
 /// The training runs of one base model.
 pub(super) struct Training {
     pub(super) base_model: String,
-    pub(super) backend: Arc<dyn Backend>,
     pub(super) shared: Arc<Shared>,
-    pub(super) runs: HashMap<ModelId, Box<dyn TrainingRun>>,
+    pub(super) runs: Runs,
     /// The passes that have more slices: one of an owner, which is of one of its runs.
     passes: HashMap<Owner, (Job, Box<dyn Pass>)>,
-    snapshots: SnapshotPolicy,
-}
-
-/// When the state of a run is written.
-enum SnapshotPolicy {
-    /// Now and then: the backend repeats what came after.
-    WhenDue(Snapshots),
-    /// After each operation that changes the run. Holds the sequence id of each run's last snapshot.
-    Always(HashMap<ModelId, i64>),
 }
 
 impl Training {
@@ -117,34 +137,12 @@ impl Training {
         backend: Arc<dyn Backend>,
         shared: Arc<Shared>,
     ) -> std::io::Result<Self> {
-        let snapshots = if backend.describe().repeats_exactly {
-            SnapshotPolicy::WhenDue(Snapshots::start(Arc::clone(&shared))?)
-        } else {
-            SnapshotPolicy::Always(HashMap::new())
-        };
         Ok(Self {
             base_model: base_model.to_owned(),
-            backend,
-            snapshots,
+            runs: Runs::new(backend, Arc::clone(&shared))?,
             shared,
-            runs: HashMap::new(),
             passes: HashMap::new(),
         })
-    }
-
-    /// Takes a run up again after a restart.
-    pub(super) fn restore(&mut self, id: ModelId, seq_id: i64) {
-        let file = self.shared.store.files().snapshot(&id, seq_id);
-        match self.backend.restore(&file, StatePart::Everything) {
-            Ok(run) => {
-                self.note_snapshot(&id, seq_id);
-                self.runs.insert(id, run);
-            }
-            Err(error) => {
-                tracing::error!(model.id = %id, error = %chain(&error), "could not restore a model");
-                self.close(&id, "its snapshot could not be read after a restart", true);
-            }
-        }
     }
 
     /// Returns whether a pass of an owner is under way.
@@ -158,8 +156,11 @@ impl Training {
     }
 
     /// Returns whether an operation may begin now. If not, a pass under way has to end first.
-    pub(super) fn can_begin(&self, operation: &Operation) -> bool {
-        !matches!(operation, Operation::Pass(_)) || self.passes.len() < PASSES
+    pub(super) fn can_begin(&self, job: &TrainJob) -> bool {
+        let (operation, passes) = (&job.operation, self.passes.len());
+        passes == 0
+            || (passes < PASSES || !matches!(operation, Operation::Pass(_)))
+                && self.runs.has_room(&job.model_id, operation)
     }
 
     /// Begins an operation. It is then at its end, unless it is a pass of more than one slice. Returns an
@@ -216,7 +217,7 @@ impl Training {
                 let id = &job.model_id;
                 tracing::error!(model.id = %id, "an operation panicked; its model is lost");
                 self.runs.remove(id);
-                self.close(id, "an internal error ended it", true);
+                self.runs.close(id, "an internal error ended it", true);
                 Err(OperationError::Panicked(id.clone()))
             }
         };
@@ -224,43 +225,24 @@ impl Training {
         self.end(job, done)
     }
 
-    /// Writes a snapshot of a run that was changed, if the operation could not be repeated otherwise. An
-    /// operation whose snapshot cannot be written has not happened.
+    /// Writes a snapshot of a run that was changed, if the operation could not be repeated otherwise.
     fn make_durable(&mut self, job: &Job, mut done: Done) -> Result<Done, OperationError> {
-        let id = &job.model_id;
-        let SnapshotPolicy::Always(last) = &self.snapshots else {
-            return Ok(done);
-        };
-        let (Some(run), true) = (self.runs.get(id), job.changes_run && !done.with_snapshot) else {
-            return Ok(done);
-        };
-        let files = self.shared.store.files();
-        let Err(error) = snapshots::write(files, id, job.seq_id, &*run.state()) else {
-            self.note_snapshot(id, job.seq_id);
-            done.with_snapshot = true;
-            return Ok(done);
-        };
-        let before = last.get(id).map(|seq_id| files.snapshot(id, *seq_id));
-        let before = before.map(|file| self.backend.restore(&file, StatePart::Everything));
-        match before {
-            Some(Ok(run)) => {
-                self.runs.insert(id.clone(), run);
-            }
-            None => {
-                self.runs.remove(id);
-            }
-            Some(Err(error)) => {
-                tracing::error!(model.id = %id, error = %chain(&error), "lost a model");
-                self.runs.remove(id);
-                self.close(id, "its state could not be stored", true);
-            }
+        if job.changes_run && !done.with_snapshot {
+            done.with_snapshot = self.runs.make_durable(&job.model_id, job.seq_id)?;
         }
-        Err(error.into())
+        Ok(done)
     }
 
     /// Stores and shows the result of an operation.
     fn end(&mut self, job: Job, done: Result<Done, OperationError>) -> Option<NewAdapter> {
         let succeeded = done.is_ok();
+        if let Err(failure) = &done
+            && job.is_repeat()
+            && failure.leaves_run_behind()
+        {
+            // It succeeded before: without it, the run is not what its client has seen.
+            self.runs.set_aside(&job.model_id, &failure.to_string());
+        }
         let done = done.unwrap_or_else(|failure| failure.into_outcome().into());
         let metrics = &self.shared.metrics;
         let result = if succeeded { "done" } else { "failed" };
@@ -285,7 +267,7 @@ impl Training {
             // Before the result is seen: a client that has it must not find the model open.
             ending
                 .also
-                .extend(self.closed(&job.model_id, "it was unloaded", false));
+                .extend(self.runs.closed(&job.model_id, "it was unloaded", false));
         }
         // The queue has room as soon as its client can know.
         drop(job.place);
@@ -296,12 +278,8 @@ impl Training {
                 (None, None) => responder.finish(ending),
             }
         }
-        if let (SnapshotPolicy::WhenDue(snapshots), Some(run), true) = (
-            &mut self.snapshots,
-            self.runs.get(&job.model_id),
-            succeeded && job.changes_run,
-        ) {
-            snapshots.note(&job.model_id, job.seq_id, &**run, job.spent);
+        if succeeded && job.changes_run {
+            self.runs.changed(&job.model_id, job.seq_id, job.spent);
         }
         done.adapter
     }
@@ -358,7 +336,7 @@ impl Training {
         drop(registry);
         for id in open {
             self.runs.remove(&id);
-            self.close(&id, "its session is finished", false);
+            self.runs.close(&id, "its session is finished", false);
         }
         let mut folders = Vec::new();
         for sampler in samplers {
@@ -368,37 +346,5 @@ impl Training {
             self.shared.store.note(Change::SamplerGone(sampler.id));
         }
         folders
-    }
-
-    /// Notes that a snapshot of a run was just written.
-    pub(super) fn note_snapshot(&mut self, id: &ModelId, seq_id: i64) {
-        match &mut self.snapshots {
-            SnapshotPolicy::WhenDue(snapshots) => snapshots.forget(id),
-            SnapshotPolicy::Always(last) => {
-                last.insert(id.clone(), seq_id);
-            }
-        }
-    }
-
-    /// Notes that a run has no weights any more, and stores it.
-    fn close(&mut self, id: &ModelId, why: &str, corrupted: bool) {
-        if let Some(change) = self.closed(id, why, corrupted) {
-            self.shared.store.note(change);
-        }
-    }
-
-    /// Notes that a run has no weights any more, and returns what has to be stored.
-    fn closed(&mut self, id: &ModelId, why: &str, corrupted: bool) -> Option<Change> {
-        match &mut self.snapshots {
-            SnapshotPolicy::WhenDue(snapshots) => snapshots.forget(id),
-            SnapshotPolicy::Always(last) => {
-                last.remove(id);
-            }
-        }
-        let mut registry = self.shared.registry();
-        let run = registry.runs.get_mut(id)?;
-        run.record.closed = Some(why.to_owned());
-        run.record.corrupted |= corrupted;
-        Some(Change::RunClosed(run.record.clone()))
     }
 }

@@ -8,6 +8,7 @@ mod way;
 mod accept;
 mod accounts;
 mod backends;
+mod budget;
 mod checkpoints;
 mod console;
 mod copies;

@@ -158,24 +158,12 @@ impl Checkpoints {
         folder: &Path,
         write: impl FnOnce(&Path) -> Result<(), tinkrs_backend::Error>,
     ) -> Result<u64, SaveError> {
-        let root = self.store.files().root();
-        let folder = root.join(folder);
-        let name = format!("{:016x}", fastrand::u64(..));
-        let partial = root.join("partial").join(name);
+        let files = self.store.files();
+        let (partial, folder) = (files.partial(), files.root().join(folder));
         let fill = || {
             fs::create_dir_all(&partial)?;
             write(&partial)?;
-            let mut size_bytes = 0;
-            for file in fs::read_dir(&partial)? {
-                let file = fs::File::open(file?.path())?;
-                file.sync_all()?;
-                size_bytes += file.metadata()?.len();
-            }
-            let parent = folder.parent().unwrap_or(root);
-            fs::create_dir_all(parent)?;
-            fs::rename(&partial, &folder)?;
-            sync(parent)?;
-            Ok(size_bytes)
+            Ok(files.publish(&partial, &folder)?)
         };
         let result = fill();
         if result.is_err() {
@@ -318,14 +306,6 @@ pub(crate) fn check_name(name: &str) -> Result<(), InvalidInput> {
             format_args!("`{}`", name.chars().take(NAME_LENGTH).collect::<String>()),
             format!("a name of 1 to {NAME_LENGTH} letters, digits, `_`, `.` and `-`"),
         ));
-    }
-    Ok(())
-}
-
-/// Makes the names in a folder durable.
-fn sync(folder: &Path) -> io::Result<()> {
-    if cfg!(unix) {
-        fs::File::open(folder)?.sync_all()?;
     }
     Ok(())
 }

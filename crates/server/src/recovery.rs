@@ -288,8 +288,7 @@ impl Server {
 
     /// Reads the body of a request that has to be executed, or executed again.
     fn body_of(&self, request: &LoadedRequest) -> Result<Bytes, ApiError> {
-        let path = self.shared().store.files().body(&request.id);
-        let body = std::fs::read(&path).map(Bytes::from);
+        let body = self.shared().store.body(&request.id).map(Bytes::from);
         let body = body.map_err(|error| {
             ApiError::unavailable(format!("could not read the request again: {error}"))
         })?;

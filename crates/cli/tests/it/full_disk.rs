@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tinkrs::external::HttpClient;
 
 /// Enough for the journal, too little for the weights of a model.
-const SMALL: &str = "400000";
+const SMALL: &str = "1000000";
 
 struct Server {
     process: Child,
@@ -155,7 +155,7 @@ async fn a_full_disk_is_an_error_that_names_the_path_and_loses_nothing() {
     let (status, refused) = server.post("/forward_backward", &pass(&model, 5)).await;
     assert_eq!(status, 503, "{refused}");
     assert!(
-        names_a_path(&refused["detail"], &data.join("bodies")),
+        names_a_path(&refused["detail"], &data.join("tinkrs.db")),
         "{refused}"
     );
     let session = json!({"tags": [], "sdk_version": "0.36.0"});

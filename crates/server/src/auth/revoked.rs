@@ -1,12 +1,14 @@
-//! Keys that were revoked, in a file of the data folder that only grows.
+//! Keys that were revoked, in a file of the data folder.
+//!
+//! The file is replaced as a whole: a crash leaves the old one or the new one, and never half a line.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Owner;
+use crate::store::files;
 
 /// The owners that are not admitted any more.
 #[derive(Debug)]
@@ -15,17 +17,20 @@ pub(super) struct Revoked(Mutex<Inner>);
 #[derive(Debug)]
 struct Inner {
     owners: BTreeSet<Owner>,
-    file: File,
+    path: PathBuf,
 }
 
 impl Revoked {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        let file = options.create(true).append(true).open(path)?;
-        let text = std::fs::read_to_string(path)?;
-        // A line that a crash cut short is of a revocation that was never confirmed.
+        let text = match std::fs::read_to_string(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            text => text?,
+        };
+        // Earlier versions appended: a line that a crash cut short is of a revocation that was never
+        // confirmed.
         let owners = text.lines().filter_map(|line| line.parse().ok()).collect();
-        Ok(Self(Mutex::new(Inner { owners, file })))
+        let path = path.to_owned();
+        Ok(Self(Mutex::new(Inner { owners, path })))
     }
 
     pub(super) fn contains(&self, owner: Owner) -> bool {
@@ -37,9 +42,9 @@ impl Revoked {
         if inner.owners.contains(&owner) {
             return Ok(());
         }
-        // It starts with a line break, in case a crash left a line without one.
-        inner.file.write_all(format!("\n{owner}\n").as_bytes())?;
-        inner.file.sync_all()?;
+        let all = inner.owners.iter().chain([&owner]);
+        let text: String = all.map(|owner| format!("{owner}\n")).collect();
+        files::replace(&inner.path, text.as_bytes())?;
         inner.owners.insert(owner);
         Ok(())
     }

@@ -1,12 +1,14 @@
 //! The secret of a data folder, from which everything that is signed gets its key.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 use ring::hmac::{HMAC_SHA256, Key, sign};
 use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::store::files;
 
 const LENGTH: usize = 32;
 
@@ -80,12 +82,7 @@ fn make(path: &Path) -> io::Result<[u8; LENGTH]> {
     file.write_all(&bytes)?;
     file.sync_all()?;
     std::fs::rename(&temporary, path)?;
-    if let Some(folder) = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-    {
-        File::open(folder)?.sync_all()?;
-    }
+    files::sync_folder(files::parent(path))?;
     Ok(bytes)
 }
 

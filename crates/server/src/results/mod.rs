@@ -255,7 +255,7 @@ impl Results {
         };
         let bytes = match bytes {
             Some(bytes) => bytes,
-            None => match tokio::fs::read(self.store.files().result(id)).await {
+            None => match self.read(id).await {
                 Ok(bytes) if bytes.len() as u64 == size => Bytes::from(bytes),
                 Ok(_) => return Lookup::Unreadable(std::io::ErrorKind::UnexpectedEof.into()),
                 Err(error) => return Lookup::Unreadable(error),
@@ -266,6 +266,12 @@ impl Results {
             *since = (Instant::now(), Fetched::Yes);
         }
         Lookup::Done(OperationResult { kind, bytes })
+    }
+
+    async fn read(&self, id: &RequestId) -> std::io::Result<Vec<u8>> {
+        let (store, id) = (Arc::clone(&self.store), id.clone());
+        let read = tokio::task::spawn_blocking(move || store.result(&id));
+        read.await.unwrap_or_else(|error| Err(error.into()))
     }
 
     /// Whether a request of this id was accepted from this owner by a server on this folder.

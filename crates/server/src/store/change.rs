@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 use tinkrs_types::{ModelId, RequestId, SamplingSessionId, SessionId, TinkerPath};
 
 use super::files::Files;
-use super::tables::{audit, records, requests, runs, spans, usage};
+use super::tables::payloads::{BODIES, RESULTS};
+use super::tables::{audit, records, requests, runs, spans, starts, usage};
 use crate::auth::Owner;
 use crate::registry::records::{RunRecord, SamplerRecord, SavedCheckpoint, SessionRecord};
 use crate::results::OperationResult;
@@ -60,6 +61,31 @@ pub(crate) enum Change {
     Audit(AuditEntry),
 }
 
+impl Change {
+    /// Whether the sync of a later change will do for it: nobody depends on it, or a restart brings it about
+    /// again.
+    pub(super) fn can_wait(&self) -> bool {
+        match self {
+            Self::Ended { ending, .. } => ending.is_repeatable,
+            Self::Snapshot { .. } | Self::ResultsGone(_) => true,
+            Self::Together(changes) => changes.iter().all(Self::can_wait),
+            Self::Nothing
+            | Self::Session(_)
+            | Self::Run { .. }
+            | Self::RunClosed(_)
+            | Self::Abandoned { .. }
+            | Self::Sampler(_)
+            | Self::SamplerGone(_)
+            | Self::Checkpoint { .. }
+            | Self::CheckpointGone { .. }
+            | Self::LossGone(_)
+            | Self::Loss { .. }
+            | Self::Request(_)
+            | Self::Audit(_) => false,
+        }
+    }
+}
+
 /// A request that is promised a result.
 #[derive(Debug)]
 pub(crate) struct NewRequest {
@@ -96,6 +122,8 @@ pub(crate) struct Ending {
     pub(crate) usage: Vec<Usage>,
     /// The session that it was done for, and since when.
     pub(crate) begun: Option<(SessionId, Timestamp)>,
+    /// Whether a restart would compute the same result again from the request, to the bit.
+    pub(crate) is_repeatable: bool,
 }
 
 impl From<OperationResult> for Ending {
@@ -107,6 +135,7 @@ impl From<OperationResult> for Ending {
             also: Vec::new(),
             usage: Vec::new(),
             begun: None,
+            is_repeatable: false,
         }
     }
 }
@@ -201,7 +230,7 @@ pub(super) fn apply(
     unneeded: &mut Vec<PathBuf>,
 ) -> Result<(), ApplyError> {
     match change {
-        Change::Nothing => {}
+        Change::Nothing => starts::touch(on)?,
         Change::Together(changes) => {
             for change in changes {
                 apply(change, on, files, unneeded)?;
@@ -238,9 +267,9 @@ pub(super) fn apply(
         Change::Ended { id, ending } => end(id, ending, on, files, unneeded)?,
         Change::ResultsGone(ids) => {
             for id in ids {
-                unneeded.push(files.result(id));
+                RESULTS.drop(on, files, id, unneeded)?;
                 if requests::drop_result(on, id)? {
-                    unneeded.push(files.body(id));
+                    BODIES.drop(on, files, id, unneeded)?;
                 }
             }
         }
@@ -260,7 +289,7 @@ fn accept(
     }
     let waits = request.outcome.is_none();
     if waits {
-        write_file(files, files.body(&request.id), &request.body)?;
+        BODIES.put(on, files, &request.id, &request.body)?;
     }
     requests::insert(on, request, waits)?;
     if let Some(outcome) = &request.outcome {
@@ -291,7 +320,7 @@ fn end(
         // Only a run's operations are ever repeated after they have ended.
         None => {
             requests::drop_body(on, id)?;
-            unneeded.push(files.body(id));
+            BODIES.drop(on, files, id, unneeded)?;
         }
     }
     let now = Timestamp::now();
@@ -310,7 +339,7 @@ fn store_outcome(
     on: &Transaction<'_>,
     files: &Files,
 ) -> Result<(), ApplyError> {
-    write_file(files, files.result(id), &outcome.bytes)?;
+    RESULTS.put(on, files, id, &outcome.bytes)?;
     Ok(requests::set_outcome(on, id, outcome)?)
 }
 
@@ -343,12 +372,8 @@ fn drop_bodies(
     up_to: i64,
     unneeded: &mut Vec<PathBuf>,
 ) -> Result<(), ApplyError> {
-    let dropped = requests::drop_bodies(on, run, up_to)?;
-    unneeded.extend(dropped.iter().map(|id| files.body(id)));
+    for id in requests::drop_bodies(on, run, up_to)? {
+        BODIES.drop(on, files, &id, unneeded)?;
+    }
     Ok(())
-}
-
-fn write_file(files: &Files, path: PathBuf, bytes: &[u8]) -> Result<(), ApplyError> {
-    let written = files.write(&path, bytes);
-    written.map_err(|error| ApplyError::File(error, path))
 }

@@ -1,6 +1,10 @@
-//! Where things lie in the data folder.
+//! Where things lie in the data folder, and how they get there for good.
+//!
+//! A loss of power takes what was not synced: bytes of a file, and also its name, which belongs to
+//! the folder. So a file is synced, then the folders above it, and only then may the database name
+//! it. `tests/it/power` shows that nothing is missing.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -28,6 +32,7 @@ impl Files {
         for folder in Self::FOLDERS {
             fs::create_dir_all(root.join(folder))?;
         }
+        sync_folder(root)?;
         // Whatever an earlier process left half-written is of no use to anybody.
         for left in fs::read_dir(root.join("partial"))? {
             remove(&left?.path());
@@ -60,13 +65,96 @@ impl Files {
         self.snapshots(run).join(format!("{seq_id}.safetensors"))
     }
 
-    /// Writes a whole file. What a full disk cuts off does not stay behind.
-    pub(super) fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let written = fs::File::create(path).and_then(|mut file| file.write_all(bytes));
-        if written.is_err() {
-            remove(path);
+    /// Returns a path for a file or folder that is not whole yet.
+    pub(crate) fn partial(&self) -> PathBuf {
+        let name = format!("{:016x}", fastrand::u64(..));
+        self.root.join("partial").join(name)
+    }
+
+    /// Moves a file or folder that is whole now to its place, durably. Returns its size.
+    pub(crate) fn publish(&self, partial: &Path, path: &Path) -> io::Result<u64> {
+        let size_bytes = sync_tree(partial)?;
+        fs::create_dir_all(parent(path))?;
+        fs::rename(partial, path)?;
+        // All folders above it: each of them may be new, too.
+        let above = path.ancestors().skip(1);
+        for folder in above.take_while(|folder| folder.starts_with(&self.root)) {
+            sync_folder(folder)?;
         }
-        written
+        Ok(size_bytes)
+    }
+}
+
+/// Lets `make` make a folder and what is missing above it, durably.
+pub(crate) fn make_root(root: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    let missing = root.ancestors().take_while(|folder| !folder.exists());
+    let missing: Vec<_> = missing.map(Path::to_owned).collect();
+    make(root)?;
+    for folder in missing {
+        sync_folder(parent(&folder))?;
+    }
+    Ok(())
+}
+
+/// Writes a whole new file, durably. What a full disk cuts off does not stay behind.
+pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let written = File::create(path).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        sync_folder(parent(path))
+    });
+    if written.is_err() {
+        remove(path);
+    }
+    written
+}
+
+/// Replaces a file, durably: a crash leaves the old one or the new one.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    write_durably(&partial, bytes)?;
+    fs::rename(&partial, path)?;
+    sync_folder(parent(path))
+}
+
+/// Makes a file durable, or all files in a folder with their names in it. Its own name is not part of that.
+/// Returns the size.
+fn sync_tree(path: &Path) -> io::Result<u64> {
+    if !path.is_dir() {
+        return sync_file(path);
+    }
+    let mut size_bytes = 0;
+    for entry in fs::read_dir(path)? {
+        size_bytes += sync_tree(&entry?.path())?;
+    }
+    sync_folder(path)?;
+    Ok(size_bytes)
+}
+
+/// Makes the bytes of a file durable, whoever wrote them. Returns how many there are.
+pub(crate) fn sync_file(path: &Path) -> io::Result<u64> {
+    // Windows syncs only what it may write.
+    let file = File::options().read(true).write(cfg!(windows)).open(path)?;
+    file.sync_all()?;
+    Ok(file.metadata()?.len())
+}
+
+/// Makes the names in a folder durable. Windows cannot open folders.
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    if cfg!(unix) {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Returns the folder that a path is in.
+pub(crate) fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) => Path::new("."),
+        None => path,
     }
 }
 

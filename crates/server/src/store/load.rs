@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use rusqlite::Connection;
 
 use super::files::{Files, remove};
-use super::tables::records;
 use super::tables::requests::{self, LoadedRequest};
 use super::tables::runs::{self, LoadedRun};
+use super::tables::{records, starts};
 use crate::registry::records::{SamplerRecord, SavedCheckpoint, SessionRecord};
 
 /// All that a data folder holds.
@@ -28,13 +28,8 @@ pub(crate) struct Loaded {
 
 /// Reads everything, and counts this start.
 pub(super) fn load(connection: &Connection) -> rusqlite::Result<Loaded> {
-    let epoch: i64 = connection.query_row(
-        "UPDATE starts SET epoch = epoch + 1 RETURNING epoch",
-        [],
-        |row| row.get("epoch"),
-    )?;
     Ok(Loaded {
-        epoch: epoch.cast_unsigned(),
+        epoch: starts::count(connection)?,
         sessions: records::SESSIONS.all(connection)?,
         runs: runs::all(connection)?,
         samplers: records::SAMPLERS.all(connection)?,

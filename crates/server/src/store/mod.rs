@@ -9,7 +9,9 @@
 //! - a result is in the journal before anybody sees it, unless the disk refuses it; then it is kept in
 //!   memory until the disk takes it, and a restart before that computes it again;
 //! - an operation and its results are in the journal before a snapshot that has seen them;
-//! - a file is whole before the database speaks of it, and goes only after the database forgot it.
+//! - a file is whole and synced, with its name, before the database speaks of it, and goes only after
+//!   the database forgot it;
+//! - a commit is synced before anybody is told of it, so all of this holds also when the power fails.
 
 pub(crate) mod change;
 pub(crate) mod files;
@@ -76,7 +78,7 @@ pub(crate) struct Store {
 impl Store {
     /// Opens a data folder for this process alone.
     pub(crate) fn open(root: &Path) -> Result<(Self, Loaded), OpenError> {
-        permissions::make_private_folder(root)?;
+        files::make_root(root, permissions::make_private_folder)?;
         let guard = File::options()
             .create(true)
             .truncate(false)

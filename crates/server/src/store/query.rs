@@ -1,10 +1,13 @@
 //! What is asked of the database while the server runs.
 
+use std::{fs, io};
+
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tinkrs_types::{ModelId, SamplingSessionId, SessionId, TinkerPath};
+use tinkrs_types::{ModelId, RequestId, SamplingSessionId, SessionId, TinkerPath};
 
 use super::tables::audit::{self, AuditRow};
+use super::tables::payloads::{self, Payloads};
 use super::tables::runs::{self, LoadedRun};
 use super::tables::usage::{self, UsageRow};
 use super::tables::{records, requests, spans};
@@ -39,6 +42,24 @@ impl Store {
             return Ok(None);
         };
         Ok(Some((found, requests::promised(&reader, id)?)))
+    }
+
+    /// Reads the body of a request.
+    pub(crate) fn body(&self, id: &RequestId) -> io::Result<Vec<u8>> {
+        self.payload(&payloads::BODIES, id)
+    }
+
+    /// Reads the result of a request.
+    pub(crate) fn result(&self, id: &RequestId) -> io::Result<Vec<u8>> {
+        self.payload(&payloads::RESULTS, id)
+    }
+
+    fn payload(&self, payloads: &Payloads, id: &RequestId) -> io::Result<Vec<u8>> {
+        let found = payloads.find(&lock(&self.reader), id);
+        match found.map_err(io::Error::other)? {
+            Some(bytes) => Ok(bytes),
+            None => fs::read(payloads.file(&self.files, id)),
+        }
     }
 
     /// Lists an owner's sessions.

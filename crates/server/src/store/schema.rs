@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::OpenError;
+use super::{OpenError, files};
 
 /// What turns a database of version `n` into one of version `n + 1`, by `n`.
-const STEPS: [&str; 2] = [VERSION_1, VERSION_2];
+const STEPS: [&str; 3] = [VERSION_1, VERSION_2, VERSION_3];
 
 /// The version that this program reads and writes.
 pub(super) const VERSION: i64 = STEPS.len() as i64;
@@ -90,6 +90,14 @@ const VERSION_2: &str = "
     PRAGMA application_id = 0x746b7273;
 ";
 
+/// Small bodies and results are in the database: a sync of it is one of them, too. Those of earlier
+/// servers stay files.
+const VERSION_3: &str = "
+    CREATE TABLE bodies (id TEXT PRIMARY KEY, bytes BLOB NOT NULL) STRICT;
+    CREATE TABLE results (id TEXT PRIMARY KEY, bytes BLOB NOT NULL) STRICT;
+    ALTER TABLE starts ADD COLUMN syncs INTEGER NOT NULL DEFAULT 0;
+";
+
 /// Opens the database of this program at a path: a new one, one of this version, or one of an older
 /// version, which is migrated. A copy of the older one stays beside it, as `tinkrs.db.v1`.
 pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
@@ -104,11 +112,13 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
         return Err(OpenError::Newer { version });
     }
     let mut connection = Connection::open(path).map_err(failed)?;
-    // With a write-ahead log, a commit survives the end of the process without a sync; a loss of
-    // power may take the newest commits, never the consistency.
+    // Each commit is synced, so that it survives a loss of power; on macOS by the call that does not
+    // leave it in the memory of the drive.
     connection
-        .pragma_update(None, "journal_mode", "wal")
-        .and_then(|()| connection.pragma_update(None, "synchronous", "normal"))
+        .pragma_update(None, "synchronous", "full")
+        .and_then(|()| connection.pragma_update(None, "fullfsync", true))
+        .and_then(|()| connection.pragma_update(None, "checkpoint_fullfsync", true))
+        .and_then(|()| connection.pragma_update(None, "journal_mode", "wal"))
         .map_err(failed)?;
     if (1..VERSION).contains(&version) {
         let copy = keep_copy(&connection, path, version)?;
@@ -162,7 +172,9 @@ fn keep_copy(connection: &Connection, path: &Path, version: i64) -> Result<PathB
     connection
         .execute("VACUUM INTO ?", [partial.to_string_lossy()])
         .map_err(|error| OpenError::Database(error, partial.clone()))?;
+    files::sync_file(&partial)?;
     fs::rename(&partial, &copy)?;
+    files::sync_folder(files::parent(&copy))?;
     Ok(copy)
 }
 

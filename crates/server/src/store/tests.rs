@@ -6,6 +6,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tinkrs_types::RequestId;
 
+use super::tables::payloads::INLINE_BYTES;
 use super::*;
 use crate::auth::Owner;
 use crate::registry::records::RunRecord;
@@ -21,10 +22,20 @@ fn request(seq_id: i64) -> Change {
         digest: [7; 32],
         seed: u64::MAX,
         accepted: Timestamp::now(),
-        body: Bytes::from_static(b"body"),
+        body: Bytes::from(vec![b'b'; INLINE_BYTES + 1]),
         outcome: None,
         also: Vec::new(),
     }))
+}
+
+/// Ends a request with a result that is a file.
+fn ended_large(seq_id: i64) -> Change {
+    let outcome = OperationResult::json(&"x".repeat(INLINE_BYTES));
+    let id = id(seq_id);
+    let mut ending = Ending::from(outcome);
+    ending.of_run = Some((RunRecord::example().id, seq_id));
+    let ending = Box::new(ending);
+    Change::Ended { id, ending }
 }
 
 fn ended(seq_id: i64, with_snapshot: bool) -> Change {
@@ -70,7 +81,7 @@ fn requests_and_their_results_survive_and_a_snapshot_frees_their_bodies() {
     assert_eq!(outcomes, [json, json, None]);
     assert_eq!(loaded.requests[0].seed, u64::MAX);
     assert_eq!(count(&root.path().join("bodies")), 3);
-    assert_eq!(std::fs::read(store.files().result(&id(2))).unwrap(), b"2");
+    assert_eq!(store.result(&id(2)).unwrap(), b"2");
 
     let snapshot = store.files().snapshot(&RunRecord::example().id, 1);
     std::fs::create_dir_all(snapshot.parent().unwrap()).unwrap();
@@ -98,8 +109,10 @@ fn an_operation_whose_result_is_dropped_stays_until_a_snapshot_has_seen_it() {
         store.note(ended(seq_id, false));
     }
     let change = Change::ResultsGone(vec![id(1), id(2)]);
+    store.write_blocking(Change::Nothing).unwrap();
+    assert_eq!(store.result(&id(1)).unwrap(), b"1");
     store.write_blocking(change).unwrap();
-    assert_eq!(count(&root.path().join("results")), 0);
+    assert!(store.result(&id(1)).is_err());
     drop(store);
 
     let (store, loaded) = Store::open(root.path()).unwrap();
@@ -135,6 +148,60 @@ fn nothing_is_kept_of_an_operation_of_a_closed_run_whose_result_is_dropped() {
     let (_, loaded) = Store::open(root.path()).unwrap();
     assert!(loaded.requests.is_empty(), "{:?}", loaded.requests);
     assert_eq!(count(&root.path().join("bodies")), 0);
+}
+
+#[test]
+fn small_bodies_and_results_are_in_the_database_and_large_ones_are_files() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let folders = || ["bodies", "results"].map(|folder| count(&root.path().join(folder)));
+    let Change::Request(mut small) = request(1) else {
+        unreachable!();
+    };
+    small.body = Bytes::from_static(b"small");
+    store.write_blocking(Change::Request(small)).unwrap();
+    store.write_blocking(ended(1, false)).unwrap();
+    assert_eq!(folders(), [0, 0]);
+    store.write_blocking(request(2)).unwrap();
+    store.write_blocking(ended_large(2)).unwrap();
+    assert_eq!(folders(), [1, 1]);
+    drop(store);
+    let (store, _) = Store::open(root.path()).unwrap();
+    assert_eq!(store.body(&id(1)).unwrap(), b"small");
+    assert_eq!(store.result(&id(1)).unwrap(), b"1");
+    assert_eq!(store.body(&id(2)).unwrap().len(), INLINE_BYTES + 1);
+    assert_eq!(store.result(&id(2)).unwrap().len(), INLINE_BYTES + 2);
+}
+
+#[test]
+fn what_nobody_waits_for_is_removed_when_there_is_nothing_else_to_do() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let (record, is_new) = (RunRecord::example(), true);
+    store.note(Change::Run { record, is_new });
+    store.write_blocking(request(1)).unwrap();
+    store.write_blocking(ended(1, false)).unwrap();
+    let (run, seq_id) = (RunRecord::example().id, 1);
+    store.note(Change::Snapshot { run, seq_id });
+    while store.files().body(&id(1)).exists() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_change_of_nothing_is_committed_too() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let other = Connection::open(root.path().join("tinkrs.db")).unwrap();
+    // What SQLite changes with each commit that writes something.
+    let version = || -> i64 {
+        other
+            .pragma_query_value(None, "data_version", |row| row.get(0))
+            .unwrap()
+    };
+    let before = version();
+    store.write_blocking(Change::Nothing).unwrap();
+    assert_ne!(version(), before, "there was nothing to sync");
 }
 
 #[test]
@@ -188,7 +255,7 @@ fn what_the_disk_refuses_is_kept_until_it_is_taken_and_nothing_overtakes_it() {
     let (told, news) = channel();
     for seq_id in 1..=2 {
         let told = told.clone();
-        store.keep(ended(seq_id, false), move |result| {
+        store.keep(ended_large(seq_id), move |result| {
             told.send((seq_id, result.is_ok())).unwrap();
         });
     }
@@ -221,7 +288,7 @@ fn a_store_that_cannot_write_can_be_closed() {
     let (store, _) = Store::open(root.path()).unwrap();
     store.write_blocking(request(1)).unwrap();
     std::fs::remove_dir(root.path().join("results")).unwrap();
-    store.keep(ended(1, false), |_| {});
+    store.keep(ended_large(1), |_| {});
     store.close();
     assert!(Store::open(root.path()).is_ok());
 }

@@ -5,24 +5,33 @@
 //! it; until then nothing overtakes it, and whoever waits for a later change is refused. So the
 //! folder is at every moment what it was after some change, whatever is lost with the process.
 //!
+//! A commit is synced if anybody is told of something in it that a restart would not bring about again;
+//! that makes durable what was committed before it, too. The other commits, which are most of the results, are
+//! synced by the next one or when there is nothing else to do. A file is removed only after the commit that
+//! forgets it is durable.
+//!
 //! What is kept is bounded by what is in memory: requests that were accepted before, for none is while
 //! anything is kept, and sessions, results and checkpoints that end.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction};
 
 use super::WriteError;
 use super::change::{self, ApplyError, Change};
 use super::files::{self, Files};
+use super::tables::starts;
 use crate::error::chain;
 
 /// How many changes are committed together at most.
 const BATCH: usize = 256;
 /// How soon a change that is kept is tried again.
 const RETRY: Duration = Duration::from_millis(250);
+/// How long there is nothing to do before what was committed without a sync is synced.
+const IDLE: Duration = Duration::from_millis(100);
 
 pub(super) struct Message {
     pub(super) change: Change,
@@ -42,6 +51,11 @@ pub(super) enum OnWritten {
 }
 
 impl Message {
+    /// Whether anybody relies on it once it is committed.
+    fn is_told_of(&self) -> bool {
+        !self.told.is_kept() || !self.change.can_wait()
+    }
+
     pub(super) fn succeed(self) {
         match self.told {
             OnWritten::Waiting(tell) => tell(Ok(())),
@@ -74,15 +88,26 @@ impl OnWritten {
 /// Makes changes until nobody can send any more.
 pub(super) fn write_all(connection: &mut Connection, files: &Files, inbox: &Receiver<Message>) {
     let mut queue = VecDeque::new();
+    let mut journal = Journal {
+        connection,
+        files,
+        is_synced: true,
+        unneeded: Vec::new(),
+    };
     loop {
-        let first = match queue.is_empty() {
-            true => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            false => inbox.recv_timeout(RETRY),
+        let first = match (queue.is_empty(), journal.is_synced) {
+            (true, true) => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            (true, false) => inbox.recv_timeout(IDLE),
+            (false, _) => inbox.recv_timeout(RETRY),
         };
+        let has_nothing_to_do = queue.is_empty() && first.is_err();
         let is_last = matches!(first, Err(RecvTimeoutError::Disconnected));
         queue.extend(first);
         queue.extend(inbox.try_iter().take(BATCH - 1));
-        write(connection, files, &mut queue);
+        write(&mut journal, &mut queue);
+        if has_nothing_to_do && !journal.is_synced {
+            journal.sync();
+        }
         if is_last {
             break;
         }
@@ -97,16 +122,16 @@ pub(super) fn write_all(connection: &mut Connection, files: &Files, inbox: &Rece
 }
 
 /// Makes the changes of a queue. Those that are left are kept for another time.
-fn write(connection: &mut Connection, files: &Files, queue: &mut VecDeque<Message>) {
+fn write(journal: &mut Journal<'_>, queue: &mut VecDeque<Message>) {
     while !queue.is_empty() {
         let count = queue.len().min(BATCH);
-        if count > 1 && commit(connection, files, queue.range(..count)).is_ok() {
+        if count > 1 && journal.commit(queue.range(..count)).is_ok() {
             queue.drain(..count).for_each(Message::succeed);
             continue;
         }
         // One by one, so that a change that cannot be made is the only one that fails.
         for _ in 0..count {
-            let written = commit(connection, files, queue.range(..1));
+            let written = journal.commit(queue.range(..1));
             let Some(message) = queue.pop_front() else {
                 return;
             };
@@ -114,10 +139,10 @@ fn write(connection: &mut Connection, files: &Files, queue: &mut VecDeque<Messag
                 Ok(()) => message.succeed(),
                 Err(error) if message.told.is_kept() && error.may_pass() => {
                     queue.push_front(message);
-                    hold(queue, &describe(files, &error));
+                    hold(queue, &journal.describe(&error));
                     return;
                 }
-                Err(error) => message.fail(&describe(files, &error)),
+                Err(error) => message.fail(&journal.describe(&error)),
             }
         }
     }
@@ -136,30 +161,69 @@ fn hold(queue: &mut VecDeque<Message>, error: &WriteError) {
     }
 }
 
-fn commit<'m>(
-    connection: &mut Connection,
-    files: &Files,
-    batch: impl Iterator<Item = &'m Message>,
-) -> Result<(), ApplyError> {
-    let mut unneeded = Vec::new();
-    let transaction = connection.transaction()?;
-    for message in batch {
-        change::apply(&message.change, &transaction, files, &mut unneeded)?;
-    }
-    transaction.commit()?;
-    for path in unneeded {
-        files::remove(&path);
-    }
-    Ok(())
+/// The database, and what it has not made durable yet.
+struct Journal<'a> {
+    connection: &'a mut Connection,
+    files: &'a Files,
+    /// Whether all commits are durable.
+    is_synced: bool,
+    /// What can be removed when they are.
+    unneeded: Vec<PathBuf>,
 }
 
-fn describe(files: &Files, error: &ApplyError) -> WriteError {
-    WriteError(match error {
-        // It does not know its own name.
-        ApplyError::Database(cause) => {
-            let path = files.database();
-            format!("could not write {}: {}", path.display(), chain(cause)).into()
+impl Journal<'_> {
+    fn commit<'m>(
+        &mut self,
+        batch: impl Iterator<Item = &'m Message> + Clone,
+    ) -> Result<(), ApplyError> {
+        let syncs = batch.clone().any(Message::is_told_of);
+        let mut unneeded = Vec::new();
+        let transaction = begin(self.connection, syncs)?;
+        for message in batch {
+            change::apply(&message.change, &transaction, self.files, &mut unneeded)?;
         }
-        ApplyError::File(..) => chain(error).into(),
-    })
+        transaction.commit()?;
+        self.unneeded.append(&mut unneeded);
+        self.committed(syncs);
+        Ok(())
+    }
+
+    /// Makes all commits durable.
+    fn sync(&mut self) {
+        let synced = begin(self.connection, true).and_then(|transaction| {
+            starts::touch(&transaction)?;
+            transaction.commit()
+        });
+        match synced {
+            Ok(()) => self.committed(true),
+            Err(error) => tracing::error!(error = %chain(&error), "could not sync the database"),
+        }
+    }
+
+    fn committed(&mut self, is_synced: bool) {
+        self.is_synced = is_synced;
+        if is_synced {
+            for path in self.unneeded.drain(..) {
+                files::remove(&path);
+            }
+        }
+    }
+
+    fn describe(&self, error: &ApplyError) -> WriteError {
+        WriteError(match error {
+            // It does not know its own name.
+            ApplyError::Database(cause) => {
+                let path = self.files.database();
+                format!("could not write {}: {}", path.display(), chain(cause)).into()
+            }
+            ApplyError::File(..) => chain(error).into(),
+        })
+    }
+}
+
+/// Begins a transaction whose commit syncs the write-ahead log, or leaves that to a later one.
+fn begin(connection: &mut Connection, syncs: bool) -> rusqlite::Result<Transaction<'_>> {
+    let synchronous = if syncs { "full" } else { "normal" };
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    connection.transaction()
 }

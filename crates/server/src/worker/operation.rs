@@ -47,6 +47,11 @@ impl Operation {
         }
     }
 
+    /// Whether doing it again, to the same run, gives the same result and leaves nothing else behind.
+    pub(super) fn is_repeatable(&self) -> bool {
+        matches!(self, Self::Pass(_) | Self::OptimStep(_))
+    }
+
     /// Returns its name in the metrics.
     pub(super) fn name(&self) -> &'static str {
         match self {

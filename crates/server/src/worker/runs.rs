@@ -100,6 +100,11 @@ impl Runs {
         })
     }
 
+    /// Returns whether an operation that is repeated gives the same bits.
+    pub(super) fn repeats_exactly(&self) -> bool {
+        matches!(self.snapshots, SnapshotPolicy::WhenDue(_))
+    }
+
     /// Knows a run that is in its snapshot. It is read when it is asked for.
     pub(super) fn add_stored(&mut self, id: ModelId, seq_id: i64) {
         if let SnapshotPolicy::Always(last) = &mut self.snapshots {

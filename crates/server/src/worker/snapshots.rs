@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tinkrs_backend::{Error, TrainingRun, TrainingState};
+use tinkrs_backend::{Error, ErrorKind, TrainingRun, TrainingState};
 use tinkrs_types::ModelId;
 
 use crate::lock::lock;
 use crate::memory::Reservation;
 use crate::shared::Shared;
-use crate::store::{Change, Files};
+use crate::store::{Change, Files, files};
 
 /// What the thread is told.
 enum Message {
@@ -197,13 +197,24 @@ pub(super) fn write(
     prepare(files, run, seq_id, |file| of.save_state(file))
 }
 
+/// Writes a snapshot's file, durably, whatever the backend does about that.
 fn prepare(
     files: &Files,
     run: &ModelId,
     seq_id: i64,
     write: impl FnOnce(&std::path::Path) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    // If the folder cannot be made, writing into it says why.
-    let _ = std::fs::create_dir_all(files.snapshots(run));
-    write(&files.snapshot(run, seq_id))
+    let file = files.snapshot(run, seq_id);
+    let partial = files.partial();
+    let written = write(&partial).and_then(|()| {
+        let published = files.publish(&partial, &file).map(drop);
+        published.map_err(|error| {
+            let cause = format!("could not write {}: {error}", file.display());
+            Error::new(ErrorKind::Storage, cause)
+        })
+    });
+    if written.is_err() {
+        files::remove(&partial);
+    }
+    written
 }

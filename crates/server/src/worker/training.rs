@@ -59,6 +59,7 @@ pub(super) struct Job {
     name: &'static str,
     tokens: u64,
     changes_run: bool,
+    is_repeatable: bool,
     responder: Option<Responder>,
     place: Option<QueuePlace>,
     begun: Timestamp,
@@ -183,6 +184,7 @@ impl Training {
             name: operation.name(),
             tokens: operation.tokens(),
             changes_run: operation.changes_run(),
+            is_repeatable: operation.is_repeatable(),
             responder,
             place,
             begun: Timestamp::now(),
@@ -263,6 +265,7 @@ impl Training {
                 tokens: job.tokens,
             });
         }
+        ending.is_repeatable = succeeded && job.is_repeatable && self.runs.repeats_exactly();
         if done.closes_run {
             // Before the result is seen: a client that has it must not find the model open.
             ending

@@ -250,6 +250,12 @@ impl TestServer {
         self.promise("/forward_backward", pass(model, seq_id)).await
     }
 
+    /// Queues a pass that is a file on the server, as its result is.
+    pub(crate) async fn large_pass(&self, model: &str, seq_id: i64) -> String {
+        self.promise("/forward_backward", large_pass(model, seq_id))
+            .await
+    }
+
     pub(crate) async fn optim_step(&self, model: &str, seq_id: i64) -> String {
         self.promise("/optim_step", step(model, seq_id)).await
     }
@@ -434,6 +440,11 @@ pub(crate) fn long_pass(model: &str, seq_id: i64, datums: usize) -> Value {
     });
     body["forward_backward_input"]["data"] = vec![datum; datums].into();
     body
+}
+
+/// The body of a pass that is so large that it is a file on the server, as its result is.
+pub(crate) fn large_pass(model: &str, seq_id: i64) -> Value {
+    long_pass(model, seq_id, 300)
 }
 
 pub(crate) fn step(model: &str, seq_id: i64) -> Value {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::caller::{TestServer, fake};
+use crate::caller::{TestServer, fake, large_pass};
 
 /// A result as it was sent: the same bits print the same.
 async fn results(server: &TestServer, ids: &[String]) -> Vec<Value> {
@@ -205,7 +205,7 @@ async fn a_request_that_cannot_be_stored_is_refused_and_can_be_repeated() {
     let bodies = server.data().join("bodies");
     std::fs::remove_dir_all(&bodies).unwrap();
     let refused = server
-        .post("/forward_backward", crate::caller::pass(&model, 1))
+        .post("/forward_backward", large_pass(&model, 1))
         .await;
     assert_eq!(refused.status, 503);
     let detail = refused.detail();
@@ -215,7 +215,7 @@ async fn a_request_that_cannot_be_stored_is_refused_and_can_be_repeated() {
     );
 
     std::fs::create_dir(&bodies).unwrap();
-    let accepted = server.forward_backward(&model, 1).await;
+    let accepted = server.large_pass(&model, 1).await;
     let step = server.optim_step(&model, 2).await;
     server.loss(&accepted).await;
     assert_eq!(server.result(&step).await["metrics"]["optimizer_step"], 1.0);
@@ -225,7 +225,7 @@ async fn a_request_that_cannot_be_stored_is_refused_and_can_be_repeated() {
 async fn a_result_that_cannot_be_stored_is_told_and_is_the_same_after_a_restart() {
     let plain = TestServer::start().await;
     let model = plain.model().await;
-    let pass = plain.forward_backward(&model, 1).await;
+    let pass = plain.large_pass(&model, 1).await;
     let loss = plain.loss(&pass).await;
     plain.optim_step(&model, 2).await;
     let pass = plain.forward_backward(&model, 3).await;
@@ -235,9 +235,9 @@ async fn a_result_that_cannot_be_stored_is_told_and_is_the_same_after_a_restart(
         let server = TestServer::start().await;
         let model = server.model().await;
         let (results, away) = (server.data().join("results"), server.data().join("away"));
-        // A disk that takes requests, but no results.
+        // A disk that takes requests, but no large results.
         std::fs::rename(&results, &away).unwrap();
-        let pass = server.forward_backward(&model, 1).await;
+        let pass = server.large_pass(&model, 1).await;
         assert_eq!(server.loss(&pass).await, loss, "it was computed");
         let refused = server
             .post("/optim_step", crate::caller::step(&model, 2))
@@ -258,7 +258,7 @@ async fn a_result_that_cannot_be_stored_is_told_and_is_the_same_after_a_restart(
             }
         };
         assert_eq!(server.loss(&pass).await, loss);
-        assert_eq!(server.forward_backward(&model, 1).await, pass);
+        assert_eq!(server.large_pass(&model, 1).await, pass);
         let next = server.forward_backward(&model, 3).await;
         assert_eq!(server.loss(&next).await, later);
     }
@@ -284,7 +284,9 @@ async fn a_save_that_cannot_be_stored_fails_and_leaves_nothing() {
         };
         let (results, away) = (server.data().join("results"), server.data().join("away"));
         std::fs::rename(&results, &away).unwrap();
-        let first = server.promise(path, save(1)).await;
+        // It waits for a pass whose result is not taken, and nothing overtakes that.
+        let first = server.promise(path, save(2)).await;
+        server.large_pass(&model, 1).await;
         let failed = server.result(&first).await;
         assert_eq!(failed["category"], "server", "{failed}");
         assert_eq!(files(&server.data().join(folder)), 0, "{folder}");
@@ -292,7 +294,7 @@ async fn a_save_that_cannot_be_stored_fails_and_leaves_nothing() {
 
         // Room again: the same can be saved, and the failure stays what it was.
         std::fs::rename(&away, &results).unwrap();
-        let second = server.promise(path, save(2)).await;
+        let second = server.promise(path, save(3)).await;
         let saved = server.result(&second).await;
         assert!(saved["category"].is_null(), "{saved}");
         let server = server.restart(|_| {}).await;
@@ -309,7 +311,7 @@ async fn a_checkpoint_whose_deletion_cannot_be_stored_stays() {
     let path = crate::caller::address(&path);
     let (results, away) = (server.data().join("results"), server.data().join("away"));
     std::fs::rename(&results, &away).unwrap();
-    let pass = server.forward_backward(&model, 2).await;
+    let pass = server.large_pass(&model, 2).await;
     server.loss(&pass).await;
     let delete = async || {
         let me = server.me();

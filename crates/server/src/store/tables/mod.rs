@@ -4,10 +4,12 @@
 //! [`schema`](super::schema), a line or two in its table's file, and what is to be stored there.
 
 pub(super) mod audit;
+pub(super) mod payloads;
 pub(super) mod records;
 pub(super) mod requests;
 pub(super) mod runs;
 pub(super) mod spans;
+pub(super) mod starts;
 pub(super) mod usage;
 
 use jiff::Timestamp;

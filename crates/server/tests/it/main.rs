@@ -21,6 +21,8 @@ mod load;
 mod losses;
 mod memory;
 mod mutations;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod power;
 mod queue;
 mod recovery;
 mod refusals;

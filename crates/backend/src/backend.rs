@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use tinkrs_types::LoraConfig;
+use tinkrs_types::training::OptimizerConfig;
 
 use crate::{Adapter, Error, Sampler, SamplerOptions, StatePart, TrainingRun};
 
@@ -25,8 +26,12 @@ pub trait Backend: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// When the config cannot be used.
-    fn create(&self, config: &LoraConfig) -> Result<Box<dyn TrainingRun>, Error>;
+    /// When a config cannot be used.
+    fn create(
+        &self,
+        lora: &LoraConfig,
+        optimizer: &OptimizerConfig,
+    ) -> Result<Box<dyn TrainingRun>, Error>;
 
     /// Continues a run whose [state](TrainingRun::state) was written to a file.
     ///
@@ -42,7 +47,8 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// When the settings of the folder are missing, malformed or not supported.
     fn adapter_rank(&self, folder: &Path) -> Result<usize, Error>;
 
-    /// Starts a run with an adapter from a PEFT folder that anyone may have made, and a new optimizer.
+    /// Starts a run with an adapter from a PEFT folder that anyone may have made, and a new
+    /// optimizer, the default one.
     /// An adapter without any layer gives a run that [trains](TrainingRun::lora) no part.
     ///
     /// # Errors
@@ -77,6 +83,8 @@ pub struct Description {
     pub parameters: u64,
     /// How the base model's weights are held: `f32`, `bf16`.
     pub weight_format: String,
+    /// The names of the optimizers that it has.
+    pub optimizers: Vec<String>,
     /// Whether repeating operations gives the same bits. If so, a lost run is recovered by repeating its
     /// operations since the last snapshot; if not, a snapshot has to follow each operation.
     pub repeats_exactly: bool,

@@ -24,7 +24,7 @@
 //!         }
 //!         // Other work goes here: another run's slice, or a step of the sampler.
 //!     };
-//!     run.optim_step(&AdamParams::new(1e-4))?;
+//!     run.optim_step(&AdamParams::new(1e-4).into())?;
 //!     Ok(output.loss())
 //! }
 //! ```

@@ -5,8 +5,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use tinkrs_types::training::OptimStepOutput;
-use tinkrs_types::{AdamParams, Datum, ForwardBackwardOutput, LoraConfig};
+use tinkrs_types::training::{OptimStepOutput, OptimizerConfig, OptimizerParams};
+use tinkrs_types::{Datum, ForwardBackwardOutput, LoraConfig};
 
 use crate::{Error, Objective};
 
@@ -29,8 +29,9 @@ pub trait TrainingRun: Send {
     ///
     /// # Errors
     ///
-    /// Settings out of range, or a result that is not finite ([`Error::is_divergence`]).
-    fn optim_step(&mut self, params: &AdamParams) -> Result<OptimStepOutput, Error>;
+    /// Parameters of another optimizer than the run's or out of range, or a result that is not finite
+    /// ([`Error::is_divergence`]).
+    fn optim_step(&mut self, params: &OptimizerParams) -> Result<OptimStepOutput, Error>;
 
     /// Takes everything that the run needs to continue later as if it had never stopped. This is cheap:
     /// writing it can be left to another thread.
@@ -98,12 +99,12 @@ pub trait TrainingState: Send {
 }
 
 /// What to take from the state of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum StatePart {
     /// Everything: the run continues as if it had never stopped.
     Everything,
-    /// The weights alone: there are no gradients, and the optimizer is new.
-    Weights,
+    /// The weights alone: there are no gradients, and the optimizer is a new one of this kind.
+    Weights(OptimizerConfig),
 }
 
 /// An adapter in memory that never changes. A clone shares it.

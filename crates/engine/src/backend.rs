@@ -2,6 +2,7 @@
 //!
 //! ```
 //! use tinkrs_backend::{Backend, Objective, PassProgress, PassRequest};
+//! use tinkrs_engine::types::training::OptimizerConfig;
 //! use tinkrs_engine::types::{Datum, LoraConfig, LossFn};
 //! use tinkrs_engine::weights::{Dtype, RandomWeights};
 //! use tinkrs_engine::{CpuBackend, Model, ModelConfig, Precision, Threads};
@@ -11,7 +12,7 @@
 //! let backend = CpuBackend::new(model);
 //! assert!(backend.describe().repeats_exactly);
 //!
-//! let mut run = backend.create(&LoraConfig::new(8))?;
+//! let mut run = backend.create(&LoraConfig::new(8), &OptimizerConfig::AdamW)?;
 //! let datum = Datum::from_prompt_completion(&[1, 5], &[9, 2])?;
 //! let mut pass = run.begin(PassRequest {
 //!     data: vec![datum.clone(), datum],
@@ -37,7 +38,9 @@ use tinkrs_backend::{
     self as backend, Backend, Description, ErrorKind, Need, SamplerOptions, StatePart,
 };
 use tinkrs_types::LoraConfig;
+use tinkrs_types::training::OptimizerConfig;
 
+use crate::optim::Optimizer;
 use crate::weights::{Dtype, WeightSource, tensor_shapes};
 use crate::{Adapter, Error, Model, ModelConfig, TrainState, TrainingRun, peft};
 use run::Run;
@@ -86,6 +89,7 @@ fn describe(config: &ModelConfig, dtype: Dtype) -> Description {
         vocabulary: config.vocab,
         parameters: sizes.map(|size| size as u64).sum(),
         weight_format: weight_format.to_owned(),
+        optimizers: Optimizer::all().map(|known| known.name().to_owned()).into(),
         repeats_exactly: true,
     }
 }
@@ -103,11 +107,14 @@ impl Backend for CpuBackend {
         self.model.workspaces.clear();
     }
 
-    fn create(&self, config: &LoraConfig) -> Result<Box<dyn backend::TrainingRun>, backend::Error> {
-        Ok(Run::boxed(TrainingRun::lora(
-            Arc::clone(&self.model),
-            config,
-        )?))
+    fn create(
+        &self,
+        lora: &LoraConfig,
+        optimizer: &OptimizerConfig,
+    ) -> Result<Box<dyn backend::TrainingRun>, backend::Error> {
+        let optimizer = Optimizer::new(optimizer)?;
+        let run = TrainingRun::lora(Arc::clone(&self.model), lora)?;
+        Ok(Run::boxed(run.with_optimizer(optimizer)))
     }
 
     fn restore(
@@ -117,8 +124,9 @@ impl Backend for CpuBackend {
     ) -> Result<Box<dyn backend::TrainingRun>, backend::Error> {
         let state = TrainState::read(state)?;
         let mut run = TrainingRun::from_state(Arc::clone(&self.model), &state)?;
-        if part == StatePart::Weights {
+        if let StatePart::Weights(optimizer) = part {
             run.restore_weights(&state)?;
+            run = run.with_optimizer(Optimizer::new(&optimizer)?);
         }
         Ok(Run::boxed(run))
     }

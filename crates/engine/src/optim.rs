@@ -1,12 +1,12 @@
 //! Optimizers: what turns the gradients of a run into its next parameters.
 //!
 //! A new one is a file beside [`adamw`], a variant of [`Optimizer`], and its parameters in
-//! `tinkrs-types`. A run and its saved state know optimizers by [`Optimizer`] alone.
+//! `tinkrs-types`. A run, its saved state and everything above the engine pass them on without looking.
 
 pub mod adamw;
 
 use tinkrs_types::InvalidInput;
-use tinkrs_types::training::OptimizerParams;
+use tinkrs_types::training::{OptimizerConfig, OptimizerParams};
 
 use crate::Error;
 
@@ -34,6 +34,9 @@ pub struct StepNorms {
     pub update: f64,
 }
 
+/// The most numbers that an optimizer gathers for each number that it trains.
+pub(crate) const MOST_KEPT: usize = 2;
+
 /// The optimizer of a training run, with what it has gathered so far.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -49,11 +52,32 @@ impl Default for Optimizer {
 }
 
 impl Optimizer {
-    /// Returns the name on the wire.
+    /// Makes an optimizer that has taken no step.
+    ///
+    /// # Errors
+    ///
+    /// If it is not one of [`all`](Self::all), or has members that it does not know.
+    pub fn new(config: &OptimizerConfig) -> Result<Self, Error> {
+        match config {
+            OptimizerConfig::AdamW => Ok(Self::AdamW(AdamW::default())),
+            other => {
+                let allowed = Self::all().map(|known| known.name().to_owned()).join(", ");
+                Err(InvalidInput::new("optimizer_config.type", other.name(), allowed).into())
+            }
+        }
+    }
+
+    /// Lists the optimizers that can be chosen.
     #[must_use]
-    pub fn name(&self) -> &'static str {
+    pub fn all() -> [OptimizerConfig; 1] {
+        [OptimizerConfig::AdamW]
+    }
+
+    /// Returns what an optimizer of this kind is chosen with.
+    #[must_use]
+    pub fn config(&self) -> OptimizerConfig {
         match self {
-            Self::AdamW(_) => "adamw",
+            Self::AdamW(_) => OptimizerConfig::AdamW,
         }
     }
 
@@ -81,16 +105,9 @@ impl Optimizer {
         match (self, params) {
             (Self::AdamW(adamw), OptimizerParams::Adam(params)) => adamw.step(params, tensors),
             (this, other) => {
-                let allowed = format!("{}, the optimizer of this model", this.name());
+                let allowed = format!("{}, the optimizer of this model", this.config().name());
                 Err(InvalidInput::new("optimizer_params.type", other.name(), allowed).into())
             }
-        }
-    }
-
-    /// Returns an optimizer of the same kind that has taken no step.
-    pub(crate) fn restarted(&self) -> Self {
-        match self {
-            Self::AdamW(_) => Self::AdamW(AdamW::default()),
         }
     }
 

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A new adapter has `w = 0`. Step `k` moves each number that has a gradient by the learning rate over
-//! `k`, against the gradient's sign, so the loss of whatever is trained falls. Rank, seed and the parts of a model
+//! `k`, against the gradient's sign, so the loss of whatever is trained falls. With the optimizer `sgd`,
+//! which the API does not know, it moves by the whole learning rate. Rank, seed and the parts of a model
 //! that are trained are kept and change nothing.
 //!
 //! A backend that does [not repeat exactly](FakeBackend::inexact) adds another small number to the
@@ -29,6 +30,7 @@ use tinkrs_backend::{
     TrainingRun,
 };
 use tinkrs_types::LoraConfig;
+use tinkrs_types::training::OptimizerConfig;
 
 use run::FakeRun;
 
@@ -132,6 +134,7 @@ impl Backend for FakeBackend {
             vocabulary: VOCABULARY,
             parameters: VOCABULARY as u64,
             weight_format: "f32".to_owned(),
+            optimizers: vec!["adamw".to_owned(), "sgd".to_owned()],
             repeats_exactly: self.repeats_exactly,
         }
     }
@@ -149,16 +152,21 @@ impl Backend for FakeBackend {
         }
     }
 
-    fn create(&self, config: &LoraConfig) -> Result<Box<dyn TrainingRun>, Error> {
-        config.check()?;
-        Ok(self.boxed(State::new(config)))
+    fn create(
+        &self,
+        lora: &LoraConfig,
+        optimizer: &OptimizerConfig,
+    ) -> Result<Box<dyn TrainingRun>, Error> {
+        lora.check()?;
+        Ok(self.boxed(State::new(lora, optimizer)))
     }
 
     fn restore(&self, state: &Path, part: StatePart) -> Result<Box<dyn TrainingRun>, Error> {
         let mut state: State = read(state)?;
-        if part == StatePart::Weights {
+        if let StatePart::Weights(optimizer) = part {
             state.gradients = vec![0.0; VOCABULARY];
             state.steps = 0;
+            state.optimizer = optimizer;
         }
         Ok(self.boxed(state))
     }
@@ -180,7 +188,7 @@ impl Backend for FakeBackend {
         let rank = u32::try_from(settings.r).unwrap_or(u32::MAX);
         Ok(self.boxed(State {
             weights,
-            ..State::new(&LoraConfig::new(rank))
+            ..State::new(&LoraConfig::new(rank), &OptimizerConfig::default())
         }))
     }
 
@@ -207,18 +215,20 @@ struct AdapterSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct State {
     lora: LoraConfig,
+    optimizer: OptimizerConfig,
     steps: u64,
     weights: Vec<f32>,
     gradients: Vec<f32>,
 }
 
 impl State {
-    fn new(config: &LoraConfig) -> Self {
+    fn new(lora: &LoraConfig, optimizer: &OptimizerConfig) -> Self {
         Self {
             lora: LoraConfig {
                 seed: None,
-                ..config.clone()
+                ..lora.clone()
             },
+            optimizer: optimizer.clone(),
             steps: 0,
             weights: vec![0.0; VOCABULARY],
             gradients: vec![0.0; VOCABULARY],

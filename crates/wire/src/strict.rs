@@ -9,7 +9,7 @@
 
 use crate::DecodeError;
 use crate::json::decode_without_nulls;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, DeserializeSeed};
 use serde_ignored::Path;
 use serde_json::Value;
 
@@ -35,15 +35,17 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError
 }
 
 /// Reads an object that is a part of a body. Returns it with the first member that nothing reads.
-pub(crate) fn read_value<T: DeserializeOwned>(
-    value: &Value,
-) -> Result<(T, Option<String>), serde_json::Error> {
+pub(crate) fn read_value<'v, S: DeserializeSeed<'v>>(
+    value: &'v Value,
+    seed: S,
+) -> Result<(S::Value, Option<String>), serde_json::Error> {
     let mut unread = None;
-    let read = serde_ignored::deserialize(value, |path| {
+    let mut skipped = |path: Path<'_>| {
         if unread.is_none() && !find(value, &path).is_none_or(says_nothing) {
             unread = Some(name(&path));
         }
-    })?;
+    };
+    let read = seed.deserialize(serde_ignored::Deserializer::new(value, &mut skipped))?;
     Ok((read, unread))
 }
 

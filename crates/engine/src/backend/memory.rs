@@ -4,6 +4,7 @@ use tinkrs_backend::Need;
 use tinkrs_types::LoraConfig;
 
 use crate::kernels::LANES;
+use crate::optim::MOST_KEPT;
 use crate::train::batch;
 use crate::weights::{Dtype, tensor_shapes};
 use crate::{KvCache, Model, ModelConfig, TrainingRun};
@@ -16,16 +17,16 @@ pub(super) fn bytes(model: &Model, need: &Need) -> u64 {
     let bytes = match need {
         Need::Weights => return weight_bytes(config, model.embedding.dtype()),
         Need::Run { lora } => {
-            // Weights, sums of gradients, and two moments; then the weights packed for the kernels.
-            4 * parameters(model, lora) * FLOAT + packed_bytes(model, lora)
+            // Weights, sums of gradients, and the optimizer; then the weights packed for the kernels.
+            (2 + MOST_KEPT) * parameters(model, lora) * FLOAT + packed_bytes(model, lora)
         }
         Need::Copies { lora } => {
-            // Taking a run up copies its gradients and moments out of the state that was read; a step
+            // Taking a run up copies its gradients and optimizer out of the state that was read; a step
             // packs the new weights beside the old ones.
-            3 * parameters(model, lora) * FLOAT + packed_bytes(model, lora)
+            (1 + MOST_KEPT) * parameters(model, lora) * FLOAT + packed_bytes(model, lora)
         }
         // The weights are shared until the run's next step, which copies them.
-        Need::State { lora } => 4 * parameters(model, lora) * FLOAT,
+        Need::State { lora } => (2 + MOST_KEPT) * parameters(model, lora) * FLOAT,
         // The sums of gradients are the pass's own until it is done.
         Need::Pass { lora } => parameters(model, lora) * FLOAT,
         Need::Slice {

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tinkrs_backend::{self as backend, PassProgress, PassRequest, TrainingState};
-use tinkrs_types::training::OptimStepOutput;
-use tinkrs_types::{AdamParams, LoraConfig};
+use tinkrs_types::LoraConfig;
+use tinkrs_types::training::{OptimStepOutput, OptimizerParams};
 
 use crate::train::batch::Batch;
 use crate::train::pass::Pass;
@@ -54,10 +54,10 @@ impl backend::TrainingRun for Run {
         }))
     }
 
-    fn optim_step(&mut self, params: &AdamParams) -> Result<OptimStepOutput, backend::Error> {
+    fn optim_step(&mut self, params: &OptimizerParams) -> Result<OptimStepOutput, backend::Error> {
         let mut shared = self.lock();
         shared.revision += 1;
-        Ok(shared.run.optim_step(params)?)
+        Ok(shared.run.optim_step(params.clone())?)
     }
 
     fn state(&self) -> Box<dyn TrainingState> {

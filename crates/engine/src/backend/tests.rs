@@ -64,7 +64,7 @@ fn slices_of_any_size_give_the_same_bits() {
     for config in ModelConfig::tiny_models() {
         let backend = backend_of(&config);
         let trained = |max_tokens| {
-            let mut run = backend.create(&lora()).unwrap();
+            let mut run = backend.create(&lora(), &OptimizerConfig::AdamW).unwrap();
             let mut outputs = Vec::new();
             for _ in 0..2 {
                 for backward in [true, false, true] {
@@ -77,7 +77,7 @@ fn slices_of_any_size_give_the_same_bits() {
                     }
                     outputs.push(output);
                 }
-                run.optim_step(&AdamParams::new(1e-2)).unwrap();
+                run.optim_step(&AdamParams::new(1e-2).into()).unwrap();
             }
             // Gradients that no step has used are part of the state.
             run_pass(&mut *run, request(data(), true), max_tokens);
@@ -98,7 +98,7 @@ fn slices_of_any_size_give_the_same_bits() {
 #[test]
 fn a_pass_that_is_dropped_half_way_changes_nothing() {
     let backend = backend_of(&ModelConfig::tiny_qwen3());
-    let mut run = backend.create(&lora()).unwrap();
+    let mut run = backend.create(&lora(), &OptimizerConfig::AdamW).unwrap();
     run_pass(&mut *run, request(data(), true), usize::MAX);
     let before = state(&*run);
     for slices in 0..5 {
@@ -132,7 +132,7 @@ fn a_pass_that_fails_half_way_changes_nothing() {
         }
     }
     let backend = backend_of(&ModelConfig::tiny_llama());
-    let mut run = backend.create(&lora()).unwrap();
+    let mut run = backend.create(&lora(), &OptimizerConfig::AdamW).unwrap();
     let before = state(&*run);
     let objective = Objective::Custom(Arc::new(FailsAtLast));
     let request = PassRequest {
@@ -159,7 +159,7 @@ fn a_pass_that_fails_half_way_changes_nothing() {
 #[test]
 fn a_pass_that_was_overtaken_cannot_be_continued() {
     let backend = backend_of(&ModelConfig::tiny_llama());
-    let mut run = backend.create(&lora()).unwrap();
+    let mut run = backend.create(&lora(), &OptimizerConfig::AdamW).unwrap();
     let mut first = run.begin(request(data(), true)).unwrap();
     first.advance(1).unwrap();
     run_pass(&mut *run, request(data(), true), usize::MAX);
@@ -168,16 +168,16 @@ fn a_pass_that_was_overtaken_cannot_be_continued() {
     let mut second = run.begin(request(data(), true)).unwrap();
     second.advance(1).unwrap();
     assert!(state(&*run) == before);
-    run.optim_step(&AdamParams::new(1e-2)).unwrap();
+    run.optim_step(&AdamParams::new(1e-2).into()).unwrap();
     assert!(second.advance(1).is_err());
 }
 
 #[test]
 fn a_restored_run_continues_and_its_weights_alone_start_anew() {
     let backend = backend_of(&ModelConfig::tiny_llama());
-    let mut run = backend.create(&lora()).unwrap();
+    let mut run = backend.create(&lora(), &OptimizerConfig::AdamW).unwrap();
     run_pass(&mut *run, request(data(), true), usize::MAX);
-    run.optim_step(&AdamParams::new(1e-2)).unwrap();
+    run.optim_step(&AdamParams::new(1e-2).into()).unwrap();
     run_pass(&mut *run, request(data(), true), usize::MAX);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("state");
@@ -185,11 +185,16 @@ fn a_restored_run_continues_and_its_weights_alone_start_anew() {
     let mut whole = backend.restore(&file, StatePart::Everything).unwrap();
     assert!(state(&*whole) == state(&*run));
     assert_eq!(whole.lora(), LoraConfig::new(4));
-    let mut weights = backend.restore(&file, StatePart::Weights).unwrap();
+    let mut weights = backend
+        .restore(&file, StatePart::Weights(OptimizerConfig::AdamW))
+        .unwrap();
     let output = run_pass(&mut *weights, request(data(), false), 4).0;
     assert_eq!(output, run_pass(&mut *run, request(data(), false), 4).0);
     let step = |run: &mut dyn backend::TrainingRun| {
-        let metrics = run.optim_step(&AdamParams::new(1e-2)).unwrap().metrics;
+        let metrics = run
+            .optim_step(&AdamParams::new(1e-2).into())
+            .unwrap()
+            .metrics;
         metrics.unwrap()["optimizer_step"]
     };
     assert_eq!((step(&mut *weights), step(&mut *whole)), (1.0, 2.0));
@@ -199,9 +204,9 @@ fn a_restored_run_continues_and_its_weights_alone_start_anew() {
 fn a_run_needs_what_its_state_and_its_packed_adapter_take() {
     for config in ModelConfig::tiny_models() {
         let backend = backend_of(&config);
-        let mut run = backend.create(&lora()).unwrap();
+        let mut run = backend.create(&lora(), &OptimizerConfig::AdamW).unwrap();
         run_pass(&mut *run, request(data(), true), usize::MAX);
-        run.optim_step(&AdamParams::new(1e-2)).unwrap();
+        run.optim_step(&AdamParams::new(1e-2).into()).unwrap();
         run_pass(&mut *run, request(data(), true), usize::MAX);
         // Weights, gradients and moments, with the names of the tensors.
         let state = state(&*run).len() as u64;

@@ -187,6 +187,13 @@ impl TrainingRun {
         })
     }
 
+    /// Trains with another optimizer than the default one.
+    #[must_use]
+    pub fn with_optimizer(mut self, optimizer: Optimizer) -> Self {
+        self.optimizer = optimizer;
+        self
+    }
+
     /// Computes a loss and log-probabilities without touching the gradients.
     ///
     /// # Errors

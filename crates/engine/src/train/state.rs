@@ -5,11 +5,14 @@
 //!
 //! In a file (safetensors) the names are `values.…`, `gradients.…`, `moments.first.…` and
 //! `moments.second.…`; `steps` holds the bytes of a little-endian `u64` in the place of two numbers, and
-//! `lora` holds rank and alpha.
+//! `lora` holds rank and alpha. The optimizer is the name of an empty tensor, `optimizer.` and its config as
+//! JSON, unless it is the default one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+
+use tinkrs_types::training::OptimizerConfig;
 
 use super::slots::Slots;
 use super::{Kind, TrainingRun};
@@ -134,7 +137,7 @@ impl TrainingRun {
         self.check_settings(state)?;
         self.values = checked_values(&self.slots, state)?;
         self.gradients.clear();
-        self.optimizer = self.optimizer.restarted();
+        self.optimizer = Optimizer::new(&self.optimizer.config())?;
         self.repack()
     }
 
@@ -196,6 +199,9 @@ fn missing(tensor: &str) -> Error {
     }
 }
 
+/// What the name of the tensor begins with that says which optimizer it is.
+const OPTIMIZER: &str = "optimizer.";
+
 /// Writes the parts of a state to a file. They are lent, so this takes no memory to speak of.
 fn write<'a>(
     path: &Path,
@@ -219,6 +225,11 @@ fn write<'a>(
     }
     for (name, values) in optimizer.tensors() {
         push(name, values)?;
+    }
+    let config = optimizer.config();
+    if config != OptimizerConfig::default() {
+        let config = serde_json::to_string(&config).expect("names and numbers");
+        push(format!("{OPTIMIZER}{config}"), &[])?;
     }
     if let Some(settings) = &settings {
         push("lora".to_owned(), settings)?;
@@ -259,14 +270,18 @@ impl TrainState {
         let steps = file.tensor("steps")?;
         let steps = <[u8; 8]>::try_from(steps.bytes())
             .map_err(|_| malformed("`steps` is not 8 bytes".to_owned()))?;
+        let names = file.names();
+        let config = names.iter().find_map(|name| name.strip_prefix(OPTIMIZER));
+        let config = config.map_or(Ok(OptimizerConfig::default()), serde_json::from_str);
+        let config = config.map_err(|error| malformed(format!("its optimizer: {error}")))?;
         let mut state = Self {
             lora: None,
             values: BTreeMap::new(),
             gradients: BTreeMap::new(),
-            optimizer: Optimizer::default(),
+            optimizer: Optimizer::new(&config)?,
         };
         state.optimizer.set_steps(u64::from_le_bytes(steps));
-        for name in file.names() {
+        for name in names {
             let read = || file.tensor(&name).map(|tensor| tensor.to_f32());
             if let Some(name) = name.strip_prefix("values.") {
                 state.values.insert(name.to_owned(), Arc::new(read()?));
@@ -279,7 +294,7 @@ impl TrainState {
                     return Err(malformed("`lora` is not rank and alpha".to_owned()));
                 };
                 state.lora = Some((rank as usize, alpha));
-            } else if name != "steps" {
+            } else if name != "steps" && !name.starts_with(OPTIMIZER) {
                 return Err(malformed(format!("unknown tensor `{name}`")));
             }
         }
@@ -308,5 +323,28 @@ impl WeightSource for FullWeights {
 
     fn precision(&self) -> Dtype {
         Dtype::F32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_of_an_optimizer_that_is_not_there_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.safetensors");
+        let steps = TensorView::new("steps", Dtype::F32, vec![2], vec![0; 8]).unwrap();
+        let save = |optimizer: &str| {
+            let name = format!("{OPTIMIZER}{optimizer}");
+            let optimizer = TensorView::new(name, Dtype::F32, vec![0], Vec::new()).unwrap();
+            safetensors::save(&path, &[steps.clone(), optimizer]).unwrap();
+            TrainState::read(&path)
+        };
+        assert_eq!(save(r#"{"type":"adamw"}"#).unwrap().steps(), 0);
+        let error = save(r#"{"type":"sgd"}"#).unwrap_err().to_string();
+        assert!(error.contains("sgd"), "{error}");
+        let error = save("sgd").unwrap_err().to_string();
+        assert!(error.contains("state.safetensors"), "{error}");
     }
 }

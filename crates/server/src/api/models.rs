@@ -4,6 +4,7 @@ use axum::extract::State;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
+use tinkrs_backend::Description;
 use tinkrs_types::protocol::Promise;
 use tinkrs_types::training::{ModelData, ModelInfo, OptimizerConfig};
 use tinkrs_types::{InvalidInput, LoraConfig, ModelId, SessionId, UserMetadata};
@@ -64,6 +65,7 @@ pub(super) struct NewRun {
     pub(super) seq_id: u64,
     pub(super) base_model: String,
     pub(super) lora: LoraConfig,
+    pub(super) optimizer: OptimizerConfig,
     pub(super) user_metadata: Option<UserMetadata>,
     pub(super) kind: &'static OperationKind,
     pub(super) operation: Operation,
@@ -76,21 +78,20 @@ impl Server {
         request: CreateModelRequest,
         body: Bytes,
     ) -> Result<Promise, ApiError> {
-        self.base(&request.base_model)?;
+        let base = self.base(&request.base_model)?;
         let lora = check_lora(request.lora_config)?;
-        if request.optimizer_config != OptimizerConfig::AdamW {
-            return Err(ApiError::bad_request(format!(
-                "`optimizer_config.type`: found {}, expected adamw, the only optimizer of this \
-                 server",
-                request.optimizer_config.name()
-            )));
-        }
+        let optimizer = request.optimizer_config;
+        check_optimizer(&optimizer, &base.description)?;
         let new = NewRun {
             session: request.session_id,
             seq_id: request.model_seq_id,
             base_model: request.base_model,
-            operation: Operation::Create(lora.clone()),
+            operation: Operation::Create {
+                lora: lora.clone(),
+                optimizer: optimizer.clone(),
+            },
             lora,
+            optimizer,
             user_metadata: request.user_metadata.map(read_metadata).transpose()?,
             kind: &CREATE_MODEL,
         };
@@ -124,6 +125,7 @@ impl Server {
         data.model_name = Some(record.base_model.clone());
         data.tokenizer_id = base.and_then(|base| base.tokenizer_id.clone());
         let mut info = ModelInfo::new(id, data);
+        info.optimizer_config = record.optimizer.clone();
         info.is_lora = Some(true);
         info.lora_rank = Some(record.lora.rank);
         info.model_name = Some(record.base_model.clone());
@@ -184,6 +186,7 @@ impl AcceptOnce for CreateRun {
             session: new.session,
             base_model: new.base_model,
             lora: new.lora,
+            optimizer: new.optimizer,
             user_metadata: new.user_metadata,
             created_at: Timestamp::now(),
             closed: None,
@@ -240,6 +243,23 @@ fn check_lora(config: Option<LoraConfig>) -> Result<LoraConfig, InvalidInput> {
     }
     config.seed.get_or_insert_with(|| fastrand::i64(..));
     Ok(config)
+}
+
+/// Checks that a backend has an optimizer.
+pub(super) fn check_optimizer(
+    config: &OptimizerConfig,
+    backend: &Description,
+) -> Result<(), InvalidInput> {
+    let known = &backend.optimizers;
+    if known.iter().any(|known| known == config.name()) {
+        return Ok(());
+    }
+    let allowed = format!("an optimizer of this server: {}", known.join(", "));
+    Err(InvalidInput::new(
+        "optimizer_config.type",
+        config.name(),
+        allowed,
+    ))
 }
 
 /// Reads labels, which listings show as texts.

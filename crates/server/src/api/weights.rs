@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use tinkrs_backend::StatePart;
 use tinkrs_types::protocol::Promise;
 use tinkrs_types::rest::WeightsInfo;
 use tinkrs_types::training::OptimizerConfig;
@@ -12,7 +13,7 @@ use tinkrs_wire::op::load_weights::LoadWeightsRequest;
 use tinkrs_wire::op::weights_info::WeightsInfoRequest;
 
 use super::Plain;
-use super::models::{NewRun, read_metadata};
+use super::models::{NewRun, check_optimizer, read_metadata};
 use crate::Server;
 use crate::auth::Owner;
 use crate::body::read_json;
@@ -105,6 +106,7 @@ impl Server {
         body: Bytes,
     ) -> Result<Promise, ApiError> {
         let path = load_weights::source(&request)?;
+        let part = load_weights::part(&request, OptimizerConfig::default());
         let (Some(session), Some(seq_id)) = (request.session_id, request.model_seq_id) else {
             return Err(ApiError::bad_request(
                 "expected `model_id`, or `session_id` with `model_seq_id`",
@@ -113,14 +115,6 @@ impl Server {
         if request.seq_id.is_some() {
             return Err(ApiError::bad_request(
                 "`seq_id` needs a `model_id`: creating a model has none",
-            ));
-        }
-        if request
-            .optimizer_config
-            .is_some_and(|config| config != OptimizerConfig::AdamW)
-        {
-            return Err(ApiError::bad_request(
-                "`optimizer_config.type`: expected adamw, the only optimizer of this server",
             ));
         }
         let info = self.checkpoint(owner, &path)?.info;
@@ -133,6 +127,11 @@ impl Server {
                 info.base_model
             )));
         }
+        let optimizer = match &part {
+            StatePart::Everything => info.optimizer_config,
+            StatePart::Weights(optimizer) => optimizer.clone(),
+        };
+        check_optimizer(&optimizer, &self.base(&info.base_model)?.description)?;
         let lora = LoraConfig {
             rank: info.lora_rank.unwrap_or_default(),
             seed: Some(0),
@@ -145,12 +144,10 @@ impl Server {
             seq_id,
             base_model: info.base_model,
             lora,
+            optimizer,
             user_metadata: request.user_metadata.map(read_metadata).transpose()?,
             kind: &LOAD_WEIGHTS,
-            operation: Operation::CreateFrom {
-                path,
-                optimizer: request.optimizer,
-            },
+            operation: Operation::CreateFrom { path, part },
         };
         self.create_run(owner, new, body).await
     }

@@ -15,6 +15,9 @@ impl Prepare for CreateModelRequest {
     fn prepare(self: Box<Self>, model: &mut OfModel<'_>) -> Result<Operation, ApiError> {
         // With the seed that was drawn when it was accepted.
         let run = model.registry.run(model.owner, model.model_id)?;
-        Ok(Operation::Create(run.record.lora.clone()))
+        Ok(Operation::Create {
+            lora: run.record.lora.clone(),
+            optimizer: run.record.optimizer.clone(),
+        })
     }
 }

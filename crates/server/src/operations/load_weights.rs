@@ -1,5 +1,7 @@
 //! `load_weights`: into a model that exists, or as the creation of a new one.
 
+use tinkrs_backend::StatePart;
+use tinkrs_types::training::OptimizerConfig;
 use tinkrs_types::{CheckpointKind, TinkerPath};
 use tinkrs_wire::op::load_weights::LoadWeightsRequest;
 
@@ -15,9 +17,9 @@ pub(crate) const LOAD_WEIGHTS: OperationKind = OperationKind::new("load_weights"
 impl Prepare for LoadWeightsRequest {
     fn prepare(self: Box<Self>, model: &mut OfModel<'_>) -> Result<Operation, ApiError> {
         let path = source(&self)?;
-        let optimizer = self.optimizer;
         if self.model_id.is_none() {
-            return Ok(Operation::CreateFrom { path, optimizer });
+            let part = part(&self, OptimizerConfig::default());
+            return Ok(Operation::CreateFrom { path, part });
         }
         if self.session_id.is_some()
             || self.model_seq_id.is_some()
@@ -42,7 +44,19 @@ impl Prepare for LoadWeightsRequest {
                 )));
             }
         }
-        Ok(Operation::LoadWeights { path, optimizer })
+        let run = model.registry.run(model.owner, model.model_id)?;
+        let part = part(&self, run.record.optimizer.clone());
+        Ok(Operation::LoadWeights { path, part })
+    }
+}
+
+/// Returns what to load of a checkpoint. Without its optimizer, a new one takes its place: the one that the
+/// request asks for, or else this one.
+pub(crate) fn part(request: &LoadWeightsRequest, optimizer: OptimizerConfig) -> StatePart {
+    if request.optimizer {
+        StatePart::Everything
+    } else {
+        StatePart::Weights(request.optimizer_config.clone().unwrap_or(optimizer))
     }
 }
 

@@ -1,7 +1,6 @@
 //! `optim_step`: applies the accumulated gradients.
 
 use tinkrs_types::InvalidInput;
-use tinkrs_types::training::OptimizerParams;
 use tinkrs_wire::op::optim_step::OptimStepRequest;
 
 use super::{OfModel, OperationKind, Prepare};
@@ -14,22 +13,18 @@ pub(crate) const OPTIM_STEP: OperationKind = OperationKind::new("optim_step", |b
 });
 
 impl Prepare for OptimStepRequest {
-    fn prepare(self: Box<Self>, _: &mut OfModel<'_>) -> Result<Operation, ApiError> {
+    fn prepare(self: Box<Self>, model: &mut OfModel<'_>) -> Result<Operation, ApiError> {
         self.params.check()?;
-        match &self.params {
-            OptimizerParams::Adam(params) => Ok(Operation::OptimStep(*params)),
-            OptimizerParams::Dimuon(_) => Err(wrong_optimizer("dimuon")),
-            OptimizerParams::Other(other) => Err(wrong_optimizer(&other.kind)),
-            _ => Err(wrong_optimizer("another optimizer")),
+        let optimizer = &model
+            .registry
+            .run(model.owner, model.model_id)?
+            .record
+            .optimizer;
+        let (found, expected) = (self.params.name(), optimizer.name());
+        if found != expected {
+            let allowed = format!("{expected}, the optimizer of this model");
+            return Err(InvalidInput::new("optimizer_params.type", found, allowed).into());
         }
+        Ok(Operation::OptimStep(self.params))
     }
-}
-
-fn wrong_optimizer(found: &str) -> ApiError {
-    InvalidInput::new(
-        "optimizer_params.type",
-        found,
-        "adamw, the optimizer of this model",
-    )
-    .into()
 }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tinkrs_types::rest::{Checkpoint, WeightsInfo};
 use tinkrs_types::session::{FinishReason, SessionStatus};
+use tinkrs_types::training::OptimizerConfig;
 use tinkrs_types::{LoraConfig, ModelId, SamplingSessionId, SessionId, TinkerPath, UserMetadata};
 
 use crate::auth::Owner;
@@ -50,6 +51,9 @@ pub(crate) struct RunRecord {
     pub(crate) session: SessionId,
     pub(crate) base_model: String,
     pub(crate) lora: LoraConfig,
+    /// Earlier versions stored none.
+    #[serde(default)]
+    pub(crate) optimizer: OptimizerConfig,
     pub(crate) user_metadata: Option<UserMetadata>,
     pub(crate) created_at: Timestamp,
     /// Why it has no weights to train, if it has none.
@@ -73,6 +77,7 @@ impl RunRecord {
                 train_mlp: info.train_mlp.unwrap_or(true),
                 train_attn: info.train_attn.unwrap_or(true),
             },
+            optimizer: info.optimizer_config.clone(),
             user_metadata: None,
             created_at: session.created_at,
             closed: Some(why.to_owned()),
@@ -89,6 +94,7 @@ impl RunRecord {
             session: "s".into(),
             base_model: "tiny".to_owned(),
             lora: LoraConfig::new(4),
+            optimizer: OptimizerConfig::default(),
             user_metadata: None,
             created_at: Timestamp::now(),
             closed: None,
@@ -98,7 +104,9 @@ impl RunRecord {
 
     /// Describes the weights that the run trains.
     pub(crate) fn weights_info(&self) -> WeightsInfo {
-        WeightsInfo::new(self.base_model.as_str(), &self.lora)
+        let mut info = WeightsInfo::new(self.base_model.as_str(), &self.lora);
+        info.optimizer_config = self.optimizer.clone();
+        info
     }
 }
 

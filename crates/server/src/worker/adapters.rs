@@ -181,12 +181,15 @@ mod tests {
     use super::*;
     use tinkrs_backend::SamplerOptions;
     use tinkrs_testkit::FakeBackend;
+    use tinkrs_types::training::OptimizerConfig;
 
     /// Adapters of rank 1 that need 100 bytes each, and 50 more while they are loaded.
     fn saved(backend: &FakeBackend, root: &Path, name: &str) -> PathBuf {
         let folder = root.join(name);
         std::fs::create_dir(&folder).unwrap();
-        let run = backend.create(&LoraConfig::new(1)).unwrap();
+        let run = backend
+            .create(&LoraConfig::new(1), &OptimizerConfig::AdamW)
+            .unwrap();
         run.save_adapter(&folder, "tiny").unwrap();
         folder
     }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use tinkrs_backend::{Pass, PassProgress, StatePart};
 use tinkrs_types::rest::WeightsInfo;
-use tinkrs_types::training::ExternalSave;
-use tinkrs_types::{AdamParams, LoraConfig, SamplingSessionId, TinkerPath};
+use tinkrs_types::training::{ExternalSave, OptimizerConfig, OptimizerParams};
+use tinkrs_types::{LoraConfig, SamplingSessionId, TinkerPath};
 use tinkrs_wire::op::create_model::CreateModelResult;
 use tinkrs_wire::op::load_weights::LoadWeightsResult;
 use tinkrs_wire::op::save_weights::SaveWeightsResult;
@@ -34,10 +34,8 @@ impl Training {
         operation: Operation,
     ) -> Result<Turn, OperationError> {
         let done = match operation {
-            Operation::Create(config) => self.create(job, &config)?,
-            Operation::CreateFrom { path, optimizer } => {
-                self.load(job, &path, optimizer, job.purpose())?
-            }
+            Operation::Create { lora, optimizer } => self.create(job, &lora, &optimizer)?,
+            Operation::CreateFrom { path, part } => self.load(job, &path, part, job.purpose())?,
             Operation::Pass(request) => {
                 let pass = self.runs.begin(&job.model_id, request)?;
                 return Self::advance_pass(pass);
@@ -47,21 +45,26 @@ impl Training {
             Operation::SaveNamedSampler(new) => self.save_named_sampler(job, new)?,
             Operation::SaveSampler(id) => self.save_sampler(job, id)?,
             Operation::SaveExternal(new) => self.save_external(job, new)?,
-            Operation::LoadWeights { path, optimizer } => {
+            Operation::LoadWeights { path, part } => {
                 if !self.runs.contains(&job.model_id) {
                     return Err(OperationError::NoModel(job.model_id.clone()));
                 }
-                self.load(job, &path, optimizer, Purpose::ExistingRun)?
+                self.load(job, &path, part, Purpose::ExistingRun)?
             }
             Operation::Unload => self.unload(job)?,
         };
         Ok(done.into())
     }
 
-    fn create(&mut self, job: &Job, config: &LoraConfig) -> Result<Done, OperationError> {
+    fn create(
+        &mut self,
+        job: &Job,
+        lora: &LoraConfig,
+        optimizer: &OptimizerConfig,
+    ) -> Result<Done, OperationError> {
         let model_id = job.model_id.clone();
         self.runs
-            .create(&model_id, job.seq_id, config, job.purpose())?;
+            .create(&model_id, job.seq_id, (lora, optimizer), job.purpose())?;
         Ok(OperationResult::body(&CreateModelResult { model_id }).into())
     }
 
@@ -73,7 +76,7 @@ impl Training {
         })
     }
 
-    fn optim_step(&mut self, job: &Job, params: &AdamParams) -> Result<Done, OperationError> {
+    fn optim_step(&mut self, job: &Job, params: &OptimizerParams) -> Result<Done, OperationError> {
         let step = self
             .runs
             .with(&job.model_id, |run| Ok(run.optim_step(params)?));
@@ -186,7 +189,7 @@ impl Training {
         &mut self,
         job: &Job,
         path: &TinkerPath,
-        optimizer: bool,
+        part: StatePart,
         purpose: Purpose,
     ) -> Result<Done, OperationError> {
         let (id, owner) = (&job.model_id, job.owner);
@@ -198,17 +201,15 @@ impl Training {
             run.map(|run| run.record.clone())
         };
         let record = record.ok_or_else(|| OperationError::NoModel(id.clone()))?;
-        let (ours, theirs) = (shape(&record.weights_info()), shape(&saved.info));
+        let (ours, theirs) = (
+            shape(&record.weights_info(), &part),
+            shape(&saved.info, &part),
+        );
         if ours != theirs {
             let path = path.clone();
             return Err(OperationError::OtherShape { path, theirs, ours });
         }
         let folder = self.shared.checkpoints.folder(&saved.folder);
-        let part = if optimizer {
-            StatePart::Everything
-        } else {
-            StatePart::Weights
-        };
         let state = (&*folder.join(STATE_FILE), part);
         self.runs
             .load(id, job.seq_id, &record.lora, state, purpose)?;
@@ -226,7 +227,7 @@ impl Training {
 }
 
 /// Describes what a checkpoint must have in common with a model that loads it.
-fn shape(info: &WeightsInfo) -> String {
+fn shape(info: &WeightsInfo, part: &StatePart) -> String {
     let trained = [
         ("unembed", info.train_unembed),
         ("mlp", info.train_mlp),
@@ -238,9 +239,13 @@ fn shape(info: &WeightsInfo) -> String {
         .map(|(name, _)| name)
         .collect();
     let rank = info.lora_rank.unwrap_or_default();
-    format!(
+    let mut shape = format!(
         "base model `{}`, rank {rank}, training {}",
         info.base_model,
         trained.join(", ")
-    )
+    );
+    if *part == StatePart::Everything {
+        shape += &format!(" with {}", info.optimizer_config.name());
+    }
+    shape
 }

@@ -1,7 +1,8 @@
 //! What can be done to a training run.
 
-use tinkrs_backend::PassRequest;
-use tinkrs_types::{AdamParams, LoraConfig, SamplingSessionId, TinkerPath};
+use tinkrs_backend::{PassRequest, StatePart};
+use tinkrs_types::training::{OptimizerConfig, OptimizerParams};
+use tinkrs_types::{LoraConfig, SamplingSessionId, TinkerPath};
 
 use crate::checkpoints::NewCheckpoint;
 
@@ -9,13 +10,16 @@ use crate::checkpoints::NewCheckpoint;
 #[derive(Debug)]
 pub(crate) enum Operation {
     /// Creates it.
-    Create(LoraConfig),
+    Create {
+        lora: LoraConfig,
+        optimizer: OptimizerConfig,
+    },
     /// Creates it as it was when a checkpoint was saved.
-    CreateFrom { path: TinkerPath, optimizer: bool },
+    CreateFrom { path: TinkerPath, part: StatePart },
     /// Computes a loss, and its gradients if asked to.
     Pass(PassRequest),
     /// Applies the gradients.
-    OptimStep(AdamParams),
+    OptimStep(OptimizerParams),
     /// Saves everything.
     SaveWeights(NewCheckpoint),
     /// Saves the adapter under a name.
@@ -25,7 +29,7 @@ pub(crate) enum Operation {
     /// Saves the adapter to be downloaded.
     SaveExternal(NewCheckpoint),
     /// Loads what was saved.
-    LoadWeights { path: TinkerPath, optimizer: bool },
+    LoadWeights { path: TinkerPath, part: StatePart },
     /// Frees its memory.
     Unload,
 }
@@ -35,7 +39,7 @@ impl Operation {
     pub(crate) fn changes_run(&self) -> bool {
         match self {
             Self::Pass(request) => request.backward,
-            Self::Create(_)
+            Self::Create { .. }
             | Self::CreateFrom { .. }
             | Self::OptimStep(_)
             | Self::LoadWeights { .. }
@@ -55,7 +59,7 @@ impl Operation {
     /// Returns its name in the metrics.
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Self::Create(_) => "create_model",
+            Self::Create { .. } => "create_model",
             Self::CreateFrom { .. } => "create_model_from_checkpoint",
             Self::Pass(request) if request.backward => "forward_backward",
             Self::Pass(_) => "forward",

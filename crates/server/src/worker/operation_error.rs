@@ -71,7 +71,8 @@ impl fmt::Display for OperationError {
             Self::NoCheckpoint(path) => write!(f, "there is no checkpoint `{path}`"),
             Self::OtherShape { path, theirs, ours } => write!(
                 f,
-                "`path`: `{path}` is of {theirs}; the model's `lora_config` is of {ours}"
+                "`path`: `{path}` is of {theirs}; the model's `lora_config` and \
+                 `optimizer_config` are of {ours}"
             ),
             Self::SamplerExists(id) => write!(
                 f,

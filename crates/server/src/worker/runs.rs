@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use tinkrs_backend::{
     Backend, Error, Need, Pass, PassProgress, PassRequest, StatePart, TrainingRun,
 };
+use tinkrs_types::training::OptimizerConfig;
 use tinkrs_types::{LoraConfig, ModelId};
 
 use super::execute::SLICE_TOKENS;
@@ -118,11 +119,11 @@ impl Runs {
         &mut self,
         id: &ModelId,
         seq_id: i64,
-        config: &LoraConfig,
+        (lora, optimizer): (&LoraConfig, &OptimizerConfig),
         purpose: Purpose,
     ) -> Result<(), OperationError> {
-        let memory = self.reserve_run(id, config, purpose)?;
-        let run = self.backend.create(config)?;
+        let memory = self.reserve_run(id, lora, purpose)?;
+        let run = self.backend.create(lora, optimizer)?;
         self.insert(id, seq_id, run, memory);
         Ok(())
     }
@@ -262,7 +263,7 @@ impl Runs {
     pub(super) fn has_room(&self, id: &ModelId, operation: &Operation) -> bool {
         let resident = self.resident.get(id);
         let lora = match (operation, resident) {
-            (Operation::Create(_) | Operation::CreateFrom { .. } | Operation::Unload, _) => {
+            (Operation::Create { .. } | Operation::CreateFrom { .. } | Operation::Unload, _) => {
                 return true;
             }
             (_, Some(resident)) => resident.run.lora(),

@@ -203,3 +203,59 @@ async fn a_panic_in_a_slice_ends_its_model_and_no_other() {
         400
     );
 }
+
+#[tokio::test]
+async fn an_optimizer_that_only_the_backend_knows_is_chosen_used_saved_and_recovered() {
+    let server = TestServer::of_backend(FakeBackend::new()).await;
+    let session = server.session().await;
+    let sgd = json!({"type": "sgd", "momentum": 0.5});
+    let create = json!({
+        "session_id": session, "model_seq_id": 0, "base_model": "tiny", "lora_config": {"rank": 4},
+        "optimizer_config": sgd,
+    });
+    let created = server.promise("/create_model", create).await;
+    let model = server.result(&created).await["model_id"].clone();
+    let model = model.as_str().unwrap();
+    let info = server.ok("/get_info", json!({"model_id": model})).await;
+    assert_eq!(info["optimizer_config"], sgd);
+
+    // Its parameters reach the backend, those of another optimizer do not.
+    let step = |seq_id: i64, params: Value| json!({"model_id": model, "seq_id": seq_id, "optimizer_params": params});
+    let own = json!({"type": "sgd", "learning_rate": 0.5});
+    for seq_id in [1, 3] {
+        server.forward_backward(model, seq_id).await;
+        let id = server
+            .promise("/optim_step", step(seq_id + 1, own.clone()))
+            .await;
+        let steps = server.result(&id).await["metrics"]["optimizer_step"].clone();
+        assert_eq!(steps, f64::from(seq_id as i32 + 1) / 2.0);
+    }
+    let adam = server.optim_step(model, 5).await;
+    let error = server.user_error(&adam).await;
+    assert!(error.contains("found adamw, expected sgd"), "{error}");
+    let before = forward(&server, model, 6).await;
+    let path = server.save("/save_weights", model, 7, "kept").await;
+    let info = server
+        .ok("/weights_info", json!({"tinker_path": path}))
+        .await;
+    assert_eq!(info["optimizer_config"], sgd);
+
+    // After a restart, and in a model made from the checkpoint, it is the same optimizer.
+    let server = server.restart(|_| {}).await;
+    assert_eq!(forward(&server, model, 8).await, before);
+    let id = server.promise("/optim_step", step(9, own.clone())).await;
+    assert_eq!(server.result(&id).await["metrics"]["optimizer_step"], 3.0);
+    let from = |seq_id: i64, optimizer: bool| {
+        json!({
+            "session_id": session, "model_seq_id": seq_id, "path": path, "optimizer": optimizer,
+        })
+    };
+    for (seq_id, optimizer, expected) in [(1, true, &sgd), (2, false, &json!({"type": "adamw"}))] {
+        let id = server
+            .promise("/load_weights", from(seq_id, optimizer))
+            .await;
+        let model = server.result(&id).await["model_id"].clone();
+        let info = server.ok("/get_info", json!({"model_id": model})).await;
+        assert_eq!(info["optimizer_config"], *expected);
+    }
+}

@@ -5,13 +5,16 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde_json::Value;
 use tinkrs_backend::{
     Adapter, Error, ErrorKind, Objective, Pass, PassProgress, PassRequest, TrainingRun,
     TrainingState,
 };
 use tinkrs_types::protocol::key;
-use tinkrs_types::training::{BatchedTensor, Metrics, OptimStepOutput, OutputRecord};
-use tinkrs_types::{AdamParams, Datum, ForwardBackwardOutput, InvalidInput, LoraConfig, LossFn};
+use tinkrs_types::training::{
+    BatchedTensor, Metrics, OptimStepOutput, OptimizerParams, OutputRecord,
+};
+use tinkrs_types::{Datum, ForwardBackwardOutput, InvalidInput, LoraConfig, LossFn};
 
 use super::{
     AdapterSettings, CONTEXT, FakeBackend, SETTINGS, State, VOCABULARY, WEIGHTS, logprobs,
@@ -70,8 +73,9 @@ impl TrainingRun for FakeRun {
         }))
     }
 
-    fn optim_step(&mut self, params: &AdamParams) -> Result<OptimStepOutput, Error> {
+    fn optim_step(&mut self, params: &OptimizerParams) -> Result<OptimStepOutput, Error> {
         let mut shared = lock(&self.shared);
+        let rate = rate(&shared.state, params)?;
         shared.revision += 1;
         let steps = self.backend.counts.steps.fetch_add(1, Ordering::SeqCst);
         let noise = if self.backend.repeats_exactly {
@@ -80,8 +84,6 @@ impl TrainingRun for FakeRun {
             1e-3 * (steps + 1) as f32
         };
         let state = &mut shared.state;
-        // Smaller from step to step: this optimizer remembers, too.
-        let rate = params.learning_rate as f32 / (state.steps + 1) as f32;
         let mut weights = state.weights.clone();
         for (weight, gradient) in weights.iter_mut().zip(&state.gradients) {
             if *gradient != 0.0 {
@@ -118,6 +120,25 @@ impl TrainingRun for FakeRun {
         };
         super::write(&folder.join(WEIGHTS), &shared.state.weights)?;
         super::write(&folder.join(SETTINGS), &settings)
+    }
+}
+
+/// How far a step moves each number.
+fn rate(state: &State, params: &OptimizerParams) -> Result<f32, Error> {
+    if params.name() != state.optimizer.name() {
+        let found = params.name();
+        let allowed = state.optimizer.name().to_owned();
+        return Err(InvalidInput::new("optimizer_params.type", found, allowed).into());
+    }
+    match params {
+        // Smaller from step to step: this optimizer remembers, too.
+        OptimizerParams::Adam(params) => Ok(params.learning_rate as f32 / (state.steps + 1) as f32),
+        OptimizerParams::Other(params) => {
+            let rate = params.members.get("learning_rate").and_then(Value::as_f64);
+            let rate = rate.ok_or_else(|| Error::bad_request("`learning_rate` is missing"))?;
+            Ok(rate as f32)
+        }
+        other => Err(Error::bad_request(format!("no step with {}", other.name()))),
     }
 }
 

@@ -26,11 +26,13 @@ fn pass(run: &mut dyn TrainingRun, max_tokens: usize) -> tinkrs_types::ForwardBa
 
 /// Trains some steps in slices, and returns the losses and the state.
 fn train(backend: &FakeBackend, max_tokens: usize) -> (Vec<f64>, Vec<u8>) {
-    let mut run = backend.create(&LoraConfig::new(4)).unwrap();
+    let mut run = backend
+        .create(&LoraConfig::new(4), &OptimizerConfig::AdamW)
+        .unwrap();
     let mut losses = Vec::new();
     for _ in 0..5 {
         losses.push(pass(&mut *run, max_tokens).loss().unwrap());
-        run.optim_step(&AdamParams::new(0.1)).unwrap();
+        run.optim_step(&AdamParams::new(0.1).into()).unwrap();
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("state");
@@ -63,9 +65,11 @@ fn an_inexact_backend_gives_other_bits_when_it_repeats() {
 #[test]
 fn samples_have_the_log_probabilities_of_the_trained_adapter() {
     let backend = FakeBackend::new();
-    let mut run = backend.create(&LoraConfig::new(4)).unwrap();
+    let mut run = backend
+        .create(&LoraConfig::new(4), &OptimizerConfig::AdamW)
+        .unwrap();
     pass(&mut *run, usize::MAX);
-    run.optim_step(&AdamParams::new(0.5)).unwrap();
+    run.optim_step(&AdamParams::new(0.5).into()).unwrap();
     let mut sampler = backend.sampler(SamplerOptions {
         cache_bytes: None,
         queued_requests: 2,

@@ -2,7 +2,7 @@
 
 use super::Metrics;
 use crate::InvalidInput;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 /// Parameters of one AdamW step. They may change from step to step.
@@ -226,7 +226,7 @@ impl Serialize for OptimizerConfig {
 }
 
 impl<'de> Deserialize<'de> for OptimizerConfig {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let object = OpenObject::deserialize(deserializer)?;
         let version = object.members.get("version");
         Ok(match object.kind.as_str() {
@@ -258,14 +258,20 @@ impl schemars::JsonSchema for OptimizerConfig {
 }
 
 /// The parameters of one optimizer step.
-#[derive(Clone, Debug, PartialEq)]
+///
+/// As JSON, they are an object with the optimizer's name as its `type`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type")]
 #[non_exhaustive]
 pub enum OptimizerParams {
     /// For AdamW.
+    #[serde(rename = "adamw")]
     Adam(AdamParams),
     /// For Dimuon.
+    #[serde(rename = "dimuon")]
     Dimuon(DimuonParams),
     /// For an optimizer that this crate does not know.
+    #[serde(untagged)]
     Other(OpenObject),
 }
 
@@ -277,6 +283,21 @@ impl OptimizerParams {
             Self::Dimuon(_) => OptimizerConfig::Dimuon.name(),
             Self::Other(object) => &object.kind,
         }
+    }
+
+    /// Reads the parameters of the optimizer with this name from an object without `type`.
+    ///
+    /// # Errors
+    /// If one is missing or of another type.
+    pub fn read<'de, D: Deserializer<'de>>(name: &str, members: D) -> Result<Self, D::Error> {
+        Ok(match name {
+            "adamw" => Self::Adam(AdamParams::deserialize(members)?),
+            "dimuon" => Self::Dimuon(DimuonParams::deserialize(members)?),
+            _ => Self::Other(OpenObject {
+                kind: name.to_owned(),
+                members: Map::deserialize(members)?,
+            }),
+        })
     }
 
     /// Checks that the parameters describe a step.
@@ -335,6 +356,26 @@ impl OptimStepOutput {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn parameters_are_read_as_they_are_written() {
+        let other = OpenObject {
+            kind: "sgd".to_owned(),
+            members: Map::from_iter([("momentum".to_owned(), json!(0.5))]),
+        };
+        let all: [OptimizerParams; 3] = [
+            AdamParams::new(0.5).into(),
+            DimuonParams::new(0.5).into(),
+            OptimizerParams::Other(other),
+        ];
+        for params in all {
+            let mut written = serde_json::to_value(&params).unwrap();
+            let name = written.as_object_mut().unwrap().remove("type").unwrap();
+            assert_eq!(name, params.name());
+            let read = OptimizerParams::read(params.name(), written).unwrap();
+            assert_eq!(read, params);
+        }
+    }
 
     #[test]
     fn adam_parameters_out_of_range_are_refused_by_name() {

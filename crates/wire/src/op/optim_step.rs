@@ -5,10 +5,11 @@
 
 use crate::json::body;
 use crate::{DecodeError, strict};
-use serde::de::{DeserializeOwned, Deserializer, Error as _};
+use serde::de::{DeserializeSeed, Deserializer, Error as _};
+use serde::ser::Error as _;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
-use tinkrs_types::training::{DimuonParams, OpenObject, OptimizerParams};
+use tinkrs_types::training::{OptimizerConfig, OptimizerParams};
 use tinkrs_types::{AdamParams, ModelId};
 
 /// Applies the accumulated gradients.
@@ -56,22 +57,7 @@ impl Serialize for OptimStepRequest {
         let (model_id, seq_id) = (self.model_id.clone(), self.seq_id);
         let (adam_params, optimizer_params) = match &self.params {
             OptimizerParams::Adam(params) => (Some(*params), None),
-            OptimizerParams::Dimuon(params) => (
-                None,
-                Some(tagged(
-                    "dimuon",
-                    serde_json::to_value(params).unwrap_or_default(),
-                )),
-            ),
-            OptimizerParams::Other(object) => (
-                None,
-                Some(tagged(&object.kind, Value::Object(object.members.clone()))),
-            ),
-            other => {
-                return Err(serde::ser::Error::custom(format_args!(
-                    "{other:?} has no JSON form"
-                )));
-            }
+            other => (None, Some(members(other).map_err(S::Error::custom)?)),
         };
         Json {
             model_id,
@@ -84,13 +70,8 @@ impl Serialize for OptimStepRequest {
     }
 }
 
-fn tagged(kind: &str, params: Value) -> Map<String, Value> {
-    let mut members = match params {
-        Value::Object(members) => members,
-        _ => Map::new(),
-    };
-    members.insert("type".to_owned(), kind.into());
-    members
+fn members(params: &OptimizerParams) -> serde_json::Result<Map<String, Value>> {
+    serde_json::from_value(serde_json::to_value(params)?)
 }
 
 impl<'de> Deserialize<'de> for OptimStepRequest {
@@ -130,20 +111,12 @@ impl<'de> Deserialize<'de> for OptimStepRequest {
 fn read_params(name: &str, mut members: Map<String, Value>) -> Result<OptimizerParams, String> {
     let kind = match members.remove("type") {
         Some(Value::String(kind)) => kind,
-        // `optim_params` without a type are Adam's.
-        _ => "adamw".to_owned(),
+        // `optim_params` without a type are those of the default optimizer.
+        _ => OptimizerConfig::default().name().to_owned(),
     };
-    match kind.as_str() {
-        "adamw" => read_known::<AdamParams>(name, members).map(Into::into),
-        "dimuon" => read_known::<DimuonParams>(name, members).map(Into::into),
-        _ => Ok(OptimizerParams::Other(OpenObject { kind, members })),
-    }
-}
-
-/// Reads parameters from a buffer, which hides from serde what nothing reads of them.
-fn read_known<T: DeserializeOwned>(name: &str, members: Map<String, Value>) -> Result<T, String> {
+    // Members come from a buffer, which hides from serde what nothing reads of them.
     let members = Value::Object(members);
-    match strict::read_value(&members) {
+    match strict::read_value(&members, ParamsOf(&kind)) {
         Ok((params, None)) => Ok(params),
         Ok((_, Some(member))) => {
             let member = format!("{name}.{member}");
@@ -151,13 +124,25 @@ fn read_known<T: DeserializeOwned>(name: &str, members: Map<String, Value>) -> R
         }
         Err(error) => {
             let text = members.to_string();
-            let placed = serde_json::from_str::<T>(&text).err();
+            let mut again = serde_json::Deserializer::from_str(&text);
+            let placed = OptimizerParams::read(&kind, &mut again).err();
             let placed = placed.map(|error| DecodeError::json(text.as_bytes(), error));
             match placed.as_ref().and_then(DecodeError::member) {
                 Some(member) => Err(format!("`{name}.{member}`: {error}")),
                 None => Err(format!("`{name}`: {error}")),
             }
         }
+    }
+}
+
+/// Reads the parameters of the optimizer with this name.
+struct ParamsOf<'a>(&'a str);
+
+impl<'de> DeserializeSeed<'de> for ParamsOf<'_> {
+    type Value = OptimizerParams;
+
+    fn deserialize<D: Deserializer<'de>>(self, members: D) -> Result<OptimizerParams, D::Error> {
+        OptimizerParams::read(self.0, members)
     }
 }
 

@@ -68,9 +68,23 @@ pub(crate) enum FaultsError {
     /// The document is not JSON.
     #[error("the faults are not JSON")]
     Json(#[source] serde_json::Error),
-    /// A member of it is not as it has to be.
+    /// A member of it is missing, unknown or of another type.
+    #[error("`{member}`: {reason}")]
+    Member { member: String, reason: String },
+    /// A member of it is out of range.
     #[error(transparent)]
-    Member(#[from] InvalidInput),
+    Invalid(#[from] InvalidInput),
+}
+
+impl FaultsError {
+    fn member(member: impl Into<String>, reason: impl Into<String>) -> Self {
+        let (member, mut reason) = (member.into(), reason.into());
+        // It repeats what was found, which may be long.
+        if let Some((end, _)) = reason.char_indices().nth(300) {
+            reason.replace_range(end.., "…");
+        }
+        Self::Member { member, reason }
+    }
 }
 
 /// The rules in force: a handle that is cheap to clone.

@@ -1,8 +1,11 @@
 //! Rules: how they are read, and what they decide.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 use tinkrs_types::InvalidInput;
 
@@ -12,6 +15,42 @@ use super::{DOCUMENT_BYTES, FaultsError};
 const RULES: usize = 1000;
 /// The longest delay.
 const DELAY_MS: u64 = 3_600_000;
+
+/// A document of rules. An object that serde reads as a struct could be a list as well: the rules are
+/// read as maps first.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    #[serde(default)]
+    seed: u64,
+    #[serde(default)]
+    rules: Vec<Map<String, Value>>,
+}
+
+/// A rule as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    endpoint: String,
+    method: Option<MethodName>,
+    fault: Fault,
+    probability: Option<f64>,
+    every: Option<NonZeroU64>,
+    first: Option<u64>,
+    delay_ms: Option<u64>,
+    retry_after: Option<f64>,
+    #[serde(default)]
+    after: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum MethodName {
+    Get,
+    Post,
+    Put,
+    Delete,
+}
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,18 +67,36 @@ pub(super) enum Fault {
     Delay,
 }
 
+impl<'de> Deserialize<'de> for Fault {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let status = value.as_u64().filter(|status| (400..600).contains(status));
+        let status = status.and_then(|status| StatusCode::from_u16(status as u16).ok());
+        match (status, value.as_str()) {
+            (Some(status), _) => Ok(Self::Status(status)),
+            (_, Some("hang")) => Ok(Self::Hang),
+            (_, Some("cut")) => Ok(Self::Cut),
+            (_, Some("reset")) => Ok(Self::Reset),
+            (_, Some("delay")) => Ok(Self::Delay),
+            _ => Err(D::Error::custom(format_args!(
+                "found {value}, expected a status from 400 to 599, hang, cut, reset or delay"
+            ))),
+        }
+    }
+}
+
 /// Which of the requests that match are struck.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Often {
     Always,
     Probability(f64),
-    Every(u64),
+    Every(NonZeroU64),
     First(u64),
 }
 
 #[derive(Debug)]
 pub(super) struct Rule {
-    /// As it was written, for those who ask.
+    /// As it was written, to be shown.
     document: Map<String, Value>,
     pattern: String,
     method: Option<Method>,
@@ -64,26 +121,20 @@ impl Rules {
             return Err(FaultsError::TooLarge);
         }
         let document: Value = serde_json::from_slice(document).map_err(FaultsError::Json)?;
-        Ok(Self::read(&document)?)
-    }
-
-    fn read(document: &Value) -> Result<Self, InvalidInput> {
-        let members = Members::of("faults", document, &["seed", "rules"])?;
-        let seed = members.whole("seed", 0, u64::MAX)?.unwrap_or(0);
-        let list = match members.0.get("rules") {
-            None => &Vec::new(),
-            Some(Value::Array(list)) if list.len() <= RULES => list,
-            Some(other) => {
-                let allowed = format!("a list of up to {RULES} rules");
-                return Err(InvalidInput::new("rules", short(other), allowed));
-            }
-        };
-        let rules = list.iter().enumerate().map(|(index, rule)| {
-            let place = format!("rules[{index}]");
-            Rule::read(&place, rule).map_err(|error| error.inside(&place))
-        });
-        let rules = rules.collect::<Result<_, _>>()?;
-        Ok(Self { seed, rules })
+        if !document.is_object() {
+            return Err(FaultsError::member("faults", "expected an object"));
+        }
+        let Document { seed, rules } = read("", document)?;
+        if rules.len() > RULES {
+            let allowed = format!("at most {RULES}");
+            return Err(InvalidInput::new("rules", rules.len(), allowed).into());
+        }
+        let rules = rules.into_iter().enumerate();
+        let rules = rules.map(|(index, rule)| Rule::read(&format!("rules[{index}]"), rule));
+        Ok(Self {
+            seed,
+            rules: rules.collect::<Result<_, _>>()?,
+        })
     }
 
     /// Counts a request, and returns the rule that strikes it and its place.
@@ -110,50 +161,28 @@ impl Rules {
     }
 }
 
+/// Reads an object; an error names the member inside `place`.
+fn read<T: DeserializeOwned>(place: &str, value: Value) -> Result<T, FaultsError> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = error.path().to_string();
+        let member = match (place, path.as_str()) {
+            (place, ".") => place.to_owned(),
+            ("", path) => path.to_owned(),
+            (place, path) => format!("{place}.{path}"),
+        };
+        FaultsError::member(member, error.into_inner().to_string())
+    })
+}
+
 impl Rule {
-    fn read(place: &str, rule: &Value) -> Result<Self, InvalidInput> {
-        const MEMBERS: [&str; 9] = [
-            "endpoint",
-            "method",
-            "fault",
-            "probability",
-            "every",
-            "first",
-            "delay_ms",
-            "retry_after",
-            "after",
-        ];
+    fn read(place: &str, mut document: Map<String, Value>) -> Result<Self, FaultsError> {
         // What `GET` adds may be sent back.
-        let counts = ["seen", "injected"];
-        let members = Members::of(place, rule, &[MEMBERS.as_slice(), &counts].concat())?;
-        let fault = members.fault()?;
-        let delay_ms = members.whole("delay_ms", 0, DELAY_MS)?;
-        if fault == Fault::Delay && delay_ms.is_none() {
-            return Err(InvalidInput::new("delay_ms", "nothing", "milliseconds"));
+        for count in ["seen", "injected"] {
+            document.remove(count);
         }
-        let retry_after = members.number("retry_after", "seconds from 0 to 3600", |seconds| {
-            (0.0..=3600.0).contains(&seconds)
-        })?;
-        if retry_after.is_some() && !matches!(fault, Fault::Status(_)) {
-            let allowed = "none: only a status can ask its client to wait";
-            return Err(InvalidInput::new("retry_after", "a value", allowed));
-        }
-        let mut document = members.0.clone();
-        for name in counts {
-            document.remove(name);
-        }
-        Ok(Self {
-            pattern: members.endpoint()?,
-            method: members.method()?,
-            often: members.often()?,
-            fault,
-            after: members.flag("after")? || fault == Fault::Cut,
-            delay: Duration::from_millis(delay_ms.unwrap_or(0)),
-            retry_after,
-            document,
-            seen: 0,
-            injected: 0,
-        })
+        let written: Written = read(place, Value::Object(document.clone()))?;
+        let rule = written.check(document);
+        rule.map_err(|error| error.inside(place).into())
     }
 
     fn matches(&self, method: &Method, path: &str) -> bool {
@@ -167,144 +196,83 @@ impl Rule {
         match self.often {
             Often::Always => true,
             Often::First(first) => count < first,
-            Often::Every(every) => (count + 1).is_multiple_of(every),
+            Often::Every(every) => (count + 1).is_multiple_of(every.get()),
             Often::Probability(probability) => chance(seed, index as u64, count) < probability,
         }
     }
 }
 
-/// The members of an object, all of which have a meaning.
-struct Members<'a>(&'a Map<String, Value>);
-
-impl<'a> Members<'a> {
-    fn of(place: &str, value: &'a Value, known: &[&str]) -> Result<Self, InvalidInput> {
-        let Value::Object(members) = value else {
-            return Err(InvalidInput::new(
-                place.to_owned(),
-                short(value),
-                "an object",
-            ));
+impl Written {
+    fn check(self, document: Map<String, Value>) -> Result<Rule, InvalidInput> {
+        let fault = self.fault;
+        let pattern = match self.endpoint.as_str() {
+            "" => return Err(InvalidInput::new("endpoint", "nothing", "a path")),
+            path if path.starts_with('/') => self.endpoint,
+            path => format!("/api/v1/{path}"),
         };
-        match members.keys().find(|name| !known.contains(&name.as_str())) {
-            None => Ok(Self(members)),
-            Some(name) => {
-                let allowed = format!("one of: {}", known.join(", "));
-                Err(InvalidInput::new(
-                    name.clone(),
-                    "an unknown member",
-                    allowed,
-                ))
+        let delay_ms = match self.delay_ms {
+            Some(delay) if delay > DELAY_MS => {
+                let allowed = format!("at most {DELAY_MS}");
+                return Err(InvalidInput::new("delay_ms", delay, allowed));
+            }
+            None if fault == Fault::Delay => {
+                return Err(InvalidInput::new("delay_ms", "nothing", "milliseconds"));
+            }
+            delay => delay.unwrap_or(0),
+        };
+        if let Some(seconds) = self.retry_after {
+            if !(0.0..=3600.0).contains(&seconds) {
+                let allowed = "seconds from 0 to 3600";
+                return Err(InvalidInput::new("retry_after", seconds, allowed));
+            }
+            if !matches!(fault, Fault::Status(_)) {
+                let allowed = "none: only a status can ask its client to wait";
+                return Err(InvalidInput::new("retry_after", seconds, allowed));
             }
         }
-    }
-
-    fn whole(
-        &self,
-        name: &'static str,
-        least: u64,
-        most: u64,
-    ) -> Result<Option<u64>, InvalidInput> {
-        let Some(value) = self.0.get(name) else {
-            return Ok(None);
-        };
-        match value.as_u64() {
-            Some(number) if (least..=most).contains(&number) => Ok(Some(number)),
-            _ => {
-                let allowed = format!("a whole number from {least} to {most}");
-                Err(InvalidInput::new(name, short(value), allowed))
-            }
-        }
-    }
-
-    fn number(
-        &self,
-        name: &'static str,
-        allowed: &'static str,
-        is_allowed: impl Fn(f64) -> bool,
-    ) -> Result<Option<f64>, InvalidInput> {
-        let Some(value) = self.0.get(name) else {
-            return Ok(None);
-        };
-        match value.as_f64() {
-            Some(number) if is_allowed(number) => Ok(Some(number)),
-            _ => Err(InvalidInput::new(name, short(value), allowed)),
-        }
-    }
-
-    fn flag(&self, name: &'static str) -> Result<bool, InvalidInput> {
-        match self.0.get(name) {
-            None => Ok(false),
-            Some(Value::Bool(flag)) => Ok(*flag),
-            Some(other) => Err(InvalidInput::new(name, short(other), "true or false")),
-        }
-    }
-
-    fn endpoint(&self) -> Result<String, InvalidInput> {
-        match self.0.get("endpoint") {
-            Some(Value::String(path)) if path.starts_with('/') => Ok(path.clone()),
-            Some(Value::String(path)) if !path.is_empty() => Ok(format!("/api/v1/{path}")),
-            other => {
-                let found = other.map_or_else(|| "nothing".to_owned(), short);
-                Err(InvalidInput::new("endpoint", found, "a path"))
-            }
-        }
-    }
-
-    fn method(&self) -> Result<Option<Method>, InvalidInput> {
-        const KNOWN: [Method; 4] = [Method::GET, Method::POST, Method::PUT, Method::DELETE];
-        let Some(value) = self.0.get("method") else {
-            return Ok(None);
-        };
-        let found = KNOWN.iter().find(|method| value == method.as_str());
-        let refused = || InvalidInput::new("method", short(value), "GET, POST, PUT or DELETE");
-        found.cloned().map(Some).ok_or_else(refused)
-    }
-
-    fn fault(&self) -> Result<Fault, InvalidInput> {
-        let value = self.0.get("fault").unwrap_or(&Value::Null);
-        let status = value.as_u64().filter(|status| (400..600).contains(status));
-        let status = status.and_then(|status| StatusCode::from_u16(status as u16).ok());
-        match (status, value.as_str()) {
-            (Some(status), _) => Ok(Fault::Status(status)),
-            (_, Some("hang")) => Ok(Fault::Hang),
-            (_, Some("cut")) => Ok(Fault::Cut),
-            (_, Some("reset")) => Ok(Fault::Reset),
-            (_, Some("delay")) => Ok(Fault::Delay),
-            _ => {
-                let allowed = "a status from 400 to 599, hang, cut, reset or delay";
-                Err(InvalidInput::new("fault", short(value), allowed))
-            }
-        }
-    }
-
-    fn often(&self) -> Result<Often, InvalidInput> {
-        let probability = self.number("probability", "a number from 0 to 1", |number| {
-            (0.0..=1.0).contains(&number)
-        })?;
-        let every = self.whole("every", 1, u64::MAX)?;
-        let first = self.whole("first", 0, u64::MAX)?;
-        match (probability, every, first) {
-            (None, None, None) => Ok(Often::Always),
-            (Some(probability), None, None) => Ok(Often::Probability(probability)),
-            (None, Some(every), None) => Ok(Often::Every(every)),
-            (None, None, Some(first)) => Ok(Often::First(first)),
-            (Some(_), ..) => Err(only_one("probability")),
-            (None, ..) => Err(only_one("every")),
-        }
+        let method = self.method.map(|name| match name {
+            MethodName::Get => Method::GET,
+            MethodName::Post => Method::POST,
+            MethodName::Put => Method::PUT,
+            MethodName::Delete => Method::DELETE,
+        });
+        Ok(Rule {
+            document,
+            pattern,
+            method,
+            often: often(self.probability, self.every, self.first)?,
+            fault,
+            after: self.after || fault == Fault::Cut,
+            delay: Duration::from_millis(delay_ms),
+            retry_after: self.retry_after,
+            seen: 0,
+            injected: 0,
+        })
     }
 }
 
-fn only_one(name: &'static str) -> InvalidInput {
-    let allowed = "at most one of probability, every and first";
-    InvalidInput::new(name, "another of its kind as well", allowed)
-}
-
-/// Writes a value for a message, cut to a length that fits one.
-fn short(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(60) {
-        None => text,
-        Some((end, _)) => format!("{}…", &text[..end]),
+fn often(
+    probability: Option<f64>,
+    every: Option<NonZeroU64>,
+    first: Option<u64>,
+) -> Result<Often, InvalidInput> {
+    let only_one = |name: &'static str| {
+        let allowed = "at most one of probability, every and first";
+        Err(InvalidInput::new(name, "another of them as well", allowed))
+    };
+    match (probability, every, first) {
+        (None, None, None) => Ok(Often::Always),
+        (Some(number), None, None) if (0.0..=1.0).contains(&number) => {
+            Ok(Often::Probability(number))
+        }
+        (Some(number), None, None) => {
+            let allowed = "a number from 0 to 1";
+            Err(InvalidInput::new("probability", number, allowed))
+        }
+        (None, Some(every), None) => Ok(Often::Every(every)),
+        (None, None, Some(first)) => Ok(Often::First(first)),
+        (Some(_), ..) => only_one("probability"),
+        (None, ..) => only_one("every"),
     }
 }
 
@@ -456,7 +424,7 @@ mod tests {
         let cases = [
             (json!([]), "`faults`"),
             (json!({"sed": 1}), "`sed`"),
-            (json!({"seed": -1}), "`seed`: found -1"),
+            (json!({"seed": -1}), "`seed`: invalid value: integer `-1`"),
             (json!({"rules": {}}), "`rules`"),
             (json!({"rules": [3]}), "rules[0]"),
             (rule(json!({"endpoint": ""})), "rules[1].endpoint"),
@@ -482,6 +450,7 @@ mod tests {
             ),
             (rule(json!({"after": 1})), "rules[1].after"),
             (rule(json!({"propability": 1})), "rules[1].propability"),
+            (json!({"rules": [["asample", null, 503]]}), "rules[0]"),
         ];
         for (document, expected) in cases {
             let error = Rules::parse(document.to_string().as_bytes()).unwrap_err();

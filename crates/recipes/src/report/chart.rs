@@ -3,8 +3,7 @@
 //! A chart is text from numbers: no scripts, no fonts, no network. Points carry their values as
 //! `<title>`, which browsers show when the mouse rests on them.
 
-use super::escape::escape;
-use std::fmt::Write;
+use maud::{Markup, html};
 
 /// A curve: its name and its points, by step.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +23,7 @@ const BOTTOM: f64 = 30.0;
 const MOST_POINTS: usize = 1000;
 
 /// Draws curves that share their axes.
-pub(super) fn chart(title: &str, curves: &[Curve]) -> String {
+pub(super) fn chart(title: &str, curves: &[Curve]) -> Markup {
     let all = || curves.iter().flat_map(|curve| &curve.points).copied();
     let (x_low, x_high) = range(all().map(|(x, _)| x));
     let (y_low, y_high) = padded(range(all().map(|(_, y)| y)));
@@ -32,58 +31,37 @@ pub(super) fn chart(title: &str, curves: &[Curve]) -> String {
     let y =
         |value: f64| HEIGHT - BOTTOM - (value - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM);
 
-    let mut svg = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
-        escape(title)
-    );
-    for tick in ticks(y_low, y_high) {
-        let (height, label) = (y(tick), number(tick));
-        let (end, before) = (WIDTH - RIGHT, LEFT - 6.0);
-        let _ = writeln!(
-            svg,
-            "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{height:.1}\" x2=\"{end}\" y2=\"{height:.1}\"/>\
-             <text class=\"tick end\" x=\"{before}\" y=\"{:.1}\">{label}</text>",
-            height + 4.0
-        );
-    }
-    for tick in ticks(x_low, x_high)
-        .into_iter()
-        .filter(|tick| tick.fract() == 0.0)
-    {
-        let (place, bottom) = (x(tick), HEIGHT - 10.0);
-        let label = number(tick);
-        let _ = writeln!(
-            svg,
-            "<text class=\"tick mid\" x=\"{place:.1}\" y=\"{bottom}\">{label}</text>"
-        );
-    }
-    for (index, curve) in curves.iter().enumerate() {
-        let points = thinned(&curve.points);
-        let path: Vec<String> = points
-            .iter()
-            .map(|(a, b)| format!("{:.1},{:.1}", x(*a), y(*b)))
-            .collect();
-        let _ = writeln!(
-            svg,
-            "<polyline class=\"curve c{index}\" points=\"{}\"/>",
-            path.join(" ")
-        );
-        // Dots where there is room to point at one.
-        if points.len() <= 100 {
-            for (a, b) in points {
-                let _ = writeln!(
-                    svg,
-                    "<circle class=\"dot c{index}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.5\"><title>{}, step {}: {}</title></circle>",
-                    x(a),
-                    y(b),
-                    escape(&curve.name),
-                    number(a),
-                    number(b)
-                );
+    let whole_steps = ticks(x_low, x_high).into_iter();
+    let whole_steps = whole_steps.filter(|tick| tick.fract() == 0.0);
+    html! {
+        svg viewBox=(format_args!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(title) {
+            @for tick in ticks(y_low, y_high) {
+                line.grid x1=(pixels(LEFT)) y1=(pixels(y(tick))) x2=(pixels(WIDTH - RIGHT)) y2=(pixels(y(tick))) {}
+                text.tick.end x=(pixels(LEFT - 6.0)) y=(pixels(y(tick) + 4.0)) { (number(tick)) }
+            }
+            @for tick in whole_steps {
+                text.tick.mid x=(pixels(x(tick))) y=(pixels(HEIGHT - 10.0)) { (number(tick)) }
+            }
+            @for (index, curve) in curves.iter().enumerate() {
+                @let points = thinned(&curve.points);
+                @let path = points.iter().map(|(a, b)| format!("{},{}", pixels(x(*a)), pixels(y(*b))));
+                polyline class=(format_args!("curve c{index}")) points=(path.collect::<Vec<_>>().join(" ")) {}
+                // Dots where there is room to point at one.
+                @if points.len() <= 100 {
+                    @for (a, b) in points {
+                        circle class=(format_args!("dot c{index}")) cx=(pixels(x(a))) cy=(pixels(y(b))) r="2.5" {
+                            title { (curve.name) ", step " (number(a)) ": " (number(b)) }
+                        }
+                    }
+                }
             }
         }
     }
-    svg + "</svg>\n"
+}
+
+/// Writes a place to a tenth of a pixel.
+fn pixels(place: f64) -> String {
+    format!("{place:.1}")
 }
 
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
@@ -181,7 +159,8 @@ mod tests {
                     name: "x".to_owned(),
                     points,
                 }],
-            );
+            )
+            .into_string();
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         }
     }

@@ -4,14 +4,12 @@
 //! escaped. Opening it years later, on a plane, shows the same.
 
 mod chart;
-mod escape;
 
 use crate::Error;
 use crate::run::{Numbers, SampleRecord, read_metrics, read_samples};
 use chart::{Curve, chart, number};
-use escape::escape;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The charts, with the numbers that each shows. A chart without numbers is left out.
@@ -48,7 +46,7 @@ pub fn render(folder: impl AsRef<Path>) -> Result<String, Error> {
     let name = folder
         .file_name()
         .map_or("run".into(), |name| name.to_string_lossy());
-    Ok(page(&name, &metrics, &samples, &config))
+    Ok(page(&name, &metrics, &samples, &config).into_string())
 }
 
 fn page(
@@ -56,49 +54,52 @@ fn page(
     metrics: &BTreeMap<usize, Numbers>,
     samples: &[SampleRecord],
     config: &str,
-) -> String {
-    let name = escape(name);
-    let mut html = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <title>{name}</title>\n<style>\n{}</style>\n</head>\n<body>\n<h1>{name}</h1>\n<p class=\"soft\">{}</p>\n",
-        include_str!("style.css"),
-        summary(metrics)
-    );
-    html += "<div class=\"charts\">\n";
-    for (title, names) in CHARTS {
-        let curves: Vec<Curve> = names
-            .iter()
-            .filter_map(|name| curve(metrics, name))
-            .collect();
-        if curves.is_empty() {
-            continue;
+) -> Markup {
+    let name = printable(name);
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (name) }
+                style { (PreEscaped(include_str!("style.css"))) }
+            }
+            body {
+                h1 { (name) }
+                p.soft { (summary(metrics)) }
+                div.charts {
+                    @for (title, names) in CHARTS { (section(title, names, metrics)) }
+                }
+                (sample_table(samples))
+                @if !config.is_empty() {
+                    h2 { "Settings" }
+                    pre { (printable(config.trim_end())) }
+                }
+            }
         }
-        let _ = write!(
-            html,
-            "<section>\n<h2>{}</h2>\n<p class=\"soft\">",
-            escape(title)
-        );
-        for (index, curve) in curves.iter().enumerate() {
-            let last = curve
-                .points
-                .last()
-                .map_or(String::new(), |(_, value)| number(*value));
-            let name = escape(&curve.name);
-            let _ = write!(html, "<span class=\"key c{index}\">{name} {last}</span>");
+    }
+}
+
+/// A chart with its title and the last value of each curve, or nothing if there are no curves.
+fn section(title: &str, names: &[&str], metrics: &BTreeMap<usize, Numbers>) -> Markup {
+    let curves = names.iter().filter_map(|name| curve(metrics, name));
+    let curves: Vec<Curve> = curves.collect();
+    html! {
+        @if !curves.is_empty() {
+            section {
+                h2 { (title) }
+                p.soft {
+                    @for (index, curve) in curves.iter().enumerate() {
+                        span class=(format_args!("key c{index}")) {
+                            (curve.name) " " @if let Some((_, last)) = curve.points.last() { (number(*last)) }
+                        }
+                    }
+                }
+                (chart(title, &curves))
+            }
         }
-        let _ = write!(html, "</p>\n{}</section>\n", chart(title, &curves));
     }
-    html += "</div>\n";
-    html += &sample_table(samples);
-    if !config.is_empty() {
-        let _ = write!(
-            html,
-            "<h2>Settings</h2>\n<pre>{}</pre>\n",
-            escape(config.trim_end())
-        );
-    }
-    html + "</body>\n</html>\n"
 }
 
 fn summary(metrics: &BTreeMap<usize, Numbers>) -> String {
@@ -123,35 +124,42 @@ fn curve(metrics: &BTreeMap<usize, Numbers>, name: &str) -> Option<Curve> {
 }
 
 /// Shows each prompt's first and last answer side by side.
-fn sample_table(samples: &[SampleRecord]) -> String {
+fn sample_table(samples: &[SampleRecord]) -> Markup {
     let mut prompts: Vec<&str> = Vec::new();
     for sample in samples {
         if !prompts.contains(&sample.prompt.as_str()) {
             prompts.push(&sample.prompt);
         }
     }
-    if prompts.is_empty() {
-        return String::new();
-    }
-    let mut html =
-        "<h2>What it says</h2>\n<table>\n<tr><th>asked</th><th>before</th><th>after</th></tr>\n"
-            .to_owned();
-    for prompt in prompts {
+    let row = |prompt: &str| {
         let of_prompt = || samples.iter().filter(|sample| sample.prompt == prompt);
         let before = of_prompt().min_by_key(|sample| sample.steps);
         let after = of_prompt().rev().max_by_key(|sample| sample.steps);
         let after = after.filter(|after| before.is_some_and(|before| after.steps > before.steps));
-        let cell =
-            |sample: Option<&SampleRecord>| sample.map_or(String::new(), |s| escape(&s.answer));
-        let _ = writeln!(
-            html,
-            "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(prompt),
-            cell(before),
-            cell(after)
-        );
+        let answer = |sample: Option<&SampleRecord>| {
+            sample.map_or(String::new(), |sample| printable(&sample.answer))
+        };
+        html! {
+            tr { td { (printable(prompt)) } td { (answer(before)) } td { (answer(after)) } }
+        }
+    };
+    html! {
+        @if !prompts.is_empty() {
+            h2 { "Samples" }
+            table {
+                tr { th { "prompt" } th { "before" } th { "after" } }
+                @for prompt in prompts { (row(prompt)) }
+            }
+        }
     }
-    html + "</table>\n"
+}
+
+/// Replaces control characters, which are not allowed in a page even when they are escaped.
+fn printable(text: &str) -> String {
+    text.replace(
+        |c: char| c.is_control() && c != '\n' && c != '\t',
+        "\u{FFFD}",
+    )
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ fn folder() -> tempfile::TempDir {
 /// Checks that every element is closed in order, and returns the elements' names.
 fn elements(html: &str) -> Vec<String> {
     let (mut open, mut all): (Vec<&str>, Vec<String>) = (Vec::new(), Vec::new());
-    let mut rest = html.strip_prefix("<!DOCTYPE html>\n").expect("a doctype");
+    let mut rest = html.strip_prefix("<!DOCTYPE html>").expect("a doctype");
     while let Some(start) = rest.find('<') {
         let end = start + rest[start..].find('>').expect("every `<` has its `>`");
         let inside = &rest[start + 1..end];
@@ -52,7 +52,7 @@ fn elements(html: &str) -> Vec<String> {
         );
         let name = inside.split([' ', '/']).next().unwrap();
         all.push(name.to_owned());
-        if !inside.ends_with('/') {
+        if name != "meta" {
             open.push(name);
         }
     }
@@ -87,9 +87,7 @@ fn a_report_stands_by_itself_and_shows_text_as_text() {
     for outside in ["http:", "https:", "url(", "@import", "src=", "href="] {
         assert!(!html.contains(outside), "{outside}");
     }
-    assert!(
-        html.contains("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;more&quot;")
-    );
+    assert!(html.contains("&lt;script&gt;alert('x')&lt;/script&gt; &amp; &quot;more&quot;"));
     assert!(html.contains("before \u{FFFD}&lt;b&gt;") && html.contains("after &lt;/td&gt;"));
     assert!(html.contains("&quot;&lt;tiny&gt;&quot;"));
 }

@@ -37,8 +37,7 @@ impl ModelStore {
         let home = variable("TINKRS_HOME").map(PathBuf::from);
         let home = home.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".tinkrs")));
         let home = home.ok_or_else(|| {
-            anyhow!("there is no home folder to remember models in")
-                .context(Hint("set HOME or TINKRS_HOME"))
+            anyhow!("no home folder to store models in").context(Hint("set HOME or TINKRS_HOME"))
         })?;
         Self::in_folder(home)
     }

@@ -304,9 +304,10 @@ impl ServiceClient {
     }
 
     fn check_open(&self, operation: &'static str) -> Result<(), Error> {
-        match self.inner.closed.load(Ordering::Acquire) {
-            true => Err(Error::Closed { operation }),
-            false => Ok(()),
+        if self.inner.closed.load(Ordering::Acquire) {
+            Err(Error::Closed { operation })
+        } else {
+            Ok(())
         }
     }
 }

@@ -56,7 +56,7 @@ mod unnamed;
 mod uploaded_losses;
 
 mod custom_loss;
-mod watch;
+mod token_watch;
 mod worker;
 
 mod checkpoints;
@@ -82,4 +82,4 @@ pub use router::router;
 pub use serve::serve;
 pub use settings::Settings;
 pub use state::{BaseModel, Server, StartError};
-pub use watch::{DrawnToken, SessionWatch, TokenWatch, Watched};
+pub use token_watch::{DrawnToken, SessionWatch, TokenWatch, Watched};

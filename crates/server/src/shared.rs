@@ -20,8 +20,8 @@ use crate::registry::Registry;
 use crate::results::Results;
 use crate::settings::Settings;
 use crate::store::Store;
+use crate::token_watch::TokenStreams;
 use crate::uploaded_losses::UploadedLoss;
-use crate::watch::TokenStreams;
 
 /// How many adapters are imported at the same time: each may take its archive's room on the disk.
 const IMPORTS: usize = 2;

@@ -8,7 +8,7 @@ use tinkrs_wire::op::create_custom_loss::CreateCustomLossRequest;
 
 use crate::Server;
 use crate::auth::Owner;
-use crate::custom_loss::CustomLoss;
+use crate::custom_loss::CompiledLoss;
 use crate::error::ApiError;
 use crate::lock::lock;
 use crate::store::Change;
@@ -25,12 +25,12 @@ pub(crate) struct LossRecord {
 pub(crate) struct UploadedLoss {
     pub(crate) owner: Owner,
     pub(crate) session: SessionId,
-    pub(crate) loss: Arc<CustomLoss>,
+    pub(crate) loss: Arc<CompiledLoss>,
 }
 
 impl Server {
     /// Finds a loss that an owner uploaded.
-    pub(crate) fn loss(&self, owner: Owner, id: &LossId) -> Result<Arc<CustomLoss>, ApiError> {
+    pub(crate) fn loss(&self, owner: Owner, id: &LossId) -> Result<Arc<CompiledLoss>, ApiError> {
         let losses = lock(&self.shared().losses);
         let found = losses.get(id).filter(|uploaded| uploaded.owner == owner);
         found
@@ -45,7 +45,7 @@ impl Server {
         let rebuilt = serde_json::from_str(record)
             .map_err(|error| error.to_string())
             .and_then(|LossRecord { owner, request }| {
-                let loss = CustomLoss::new(&request.name, &request.inputs, &request.graph);
+                let loss = CompiledLoss::new(&request.name, &request.inputs, &request.graph);
                 let loss = loss.map_err(|error| error.to_string())?;
                 Ok(UploadedLoss {
                     owner,

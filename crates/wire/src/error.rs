@@ -14,7 +14,7 @@ pub enum DecodeError {
     Protobuf(#[from] prost::DecodeError),
 
     /// The bytes are not this JSON object.
-    #[error("not the JSON that this message has")]
+    #[error("unexpected JSON")]
     Json(#[from] serde_json::Error),
 
     /// A member of the JSON object is not what it should be.

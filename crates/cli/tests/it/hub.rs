@@ -75,9 +75,10 @@ async fn create(State(hub): State<Shared>, body: Bytes) -> impl IntoResponse {
     let mut hub = hub.lock().unwrap();
     let exists = !hub.repositories.is_empty();
     hub.repositories.push(parse(&body));
-    match exists {
-        true => (StatusCode::CONFLICT, answer(&json!({"error": "it exists"}))),
-        false => (StatusCode::OK, answer(&json!({"url": "there"}))),
+    if exists {
+        (StatusCode::CONFLICT, answer(&json!({"error": "it exists"})))
+    } else {
+        (StatusCode::OK, answer(&json!({"url": "there"})))
     }
 }
 
@@ -87,9 +88,12 @@ async fn branch(State(hub): State<Shared>, Path(path): Path<(String, String, Str
 
 async fn preupload(body: Bytes) -> String {
     let files = parse(&body)["files"].as_array().unwrap().clone();
-    let mode = |name: &Value| match name.as_str().unwrap().ends_with(".safetensors") {
-        true => "lfs",
-        false => "regular",
+    let mode = |name: &Value| {
+        if name.as_str().unwrap().ends_with(".safetensors") {
+            "lfs"
+        } else {
+            "regular"
+        }
     };
     let files = files.iter().map(|file| {
         assert!(

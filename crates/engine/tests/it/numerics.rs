@@ -294,9 +294,10 @@ fn some(values: &[f32], wanted: usize) -> Vec<f32> {
 /// Returns a gradient in PEFT's layout.
 fn lora_gradient(gradients: &Tensors, parameter: &str) -> Vec<f32> {
     let values = gradients.floats(&format!("gradients.{parameter}"));
-    match parameter.ends_with("lora_B") {
-        true => transpose(&values, RANK),
-        false => values,
+    if parameter.ends_with("lora_B") {
+        transpose(&values, RANK)
+    } else {
+        values
     }
 }
 

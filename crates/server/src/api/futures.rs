@@ -67,9 +67,10 @@ pub(crate) async fn cancel(
 impl Server {
     async fn wait(&self, owner: Owner, request: &RetrieveFutureRequest) -> Lookup {
         let settings = &self.shared().settings;
-        let inline = match request.allow_metadata_only {
-            true => settings.inline_bytes,
-            false => u64::MAX,
+        let inline = if request.allow_metadata_only {
+            settings.inline_bytes
+        } else {
+            u64::MAX
         };
         let results = &self.shared().results;
         let id = &request.request_id;

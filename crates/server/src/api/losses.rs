@@ -13,7 +13,7 @@ use crate::Server;
 use crate::accept::{AcceptOnce, Claimed, Submission};
 use crate::auth::Owner;
 use crate::body::read_json;
-use crate::custom_loss::CustomLoss;
+use crate::custom_loss::CompiledLoss;
 use crate::error::ApiError;
 use crate::extract::{Caller, Json};
 use crate::lock::lock;
@@ -44,7 +44,7 @@ impl Server {
         submission.seq_id = Some(request.custom_loss_seq_id.cast_signed());
         // The record has all of it, and nothing waits for the body.
         submission.body = Bytes::new();
-        let loss = CustomLoss::new(&request.name, &request.inputs, &request.graph);
+        let loss = CompiledLoss::new(&request.name, &request.inputs, &request.graph);
         self.accept_once(UploadLoss {
             submission,
             loss: loss.map_err(ApiError::from),
@@ -62,7 +62,7 @@ struct UploadLoss {
     submission: Submission,
     request: CreateCustomLossRequest,
     /// What was read of it, or what is wrong with it.
-    loss: Result<CustomLoss, ApiError>,
+    loss: Result<CompiledLoss, ApiError>,
 }
 
 /// A loss whose sequence id is claimed.

@@ -91,9 +91,10 @@ impl Server {
 
     fn heartbeat(&self, owner: Owner, id: &SessionId) -> Result<(), ApiError> {
         let mut registry = self.registry();
-        match registry.session(owner, id)?.is_open() {
-            true => registry.open_session(owner, id).map(|_| ()),
-            false => Err(ApiError::gone(format!("session `{id}` is finished"))),
+        if registry.session(owner, id)?.is_open() {
+            registry.open_session(owner, id).map(|_| ())
+        } else {
+            Err(ApiError::gone(format!("session `{id}` is finished")))
         }
     }
 

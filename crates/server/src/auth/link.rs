@@ -32,9 +32,10 @@ pub(super) fn check(key: &Key, path: &str, query: &str, now: Timestamp) -> Resul
     let signature = BASE64.decode(signature).map_err(|_| BadLink::Forged)?;
     hmac::verify(key, &signed(path, expires), &signature).map_err(|_| BadLink::Forged)?;
     let expires: i64 = expires.parse().map_err(|_| BadLink::Forged)?;
-    match expires > now.as_second() {
-        true => Ok(()),
-        false => Err(BadLink::Expired),
+    if expires > now.as_second() {
+        Ok(())
+    } else {
+        Err(BadLink::Expired)
     }
 }
 
@@ -46,7 +47,7 @@ fn signed(path: &str, expires: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::secret::Secret;
+    use crate::auth::signing_keys::SigningKeys;
 
     fn second(number: i64) -> Timestamp {
         Timestamp::from_second(number).unwrap()
@@ -54,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_link_opens_its_path_until_it_expires() {
-        let secret = Secret::new(&[1; 32]);
+        let secret = SigningKeys::new(&[1; 32]);
         let query = sign(secret.links(), "/files/a", second(100));
         let check = |path, query: &str, now| check(secret.links(), path, query, second(now));
         assert_eq!(check("/files/a", &query, 99), Ok(()));
@@ -73,8 +74,8 @@ mod tests {
 
     #[test]
     fn a_link_of_another_folder_is_forged() {
-        let query = sign(Secret::new(&[2; 32]).links(), "/files/a", second(100));
-        let secret = Secret::new(&[1; 32]);
+        let query = sign(SigningKeys::new(&[2; 32]).links(), "/files/a", second(100));
+        let secret = SigningKeys::new(&[1; 32]);
         let result = check(secret.links(), "/files/a", &query, second(0));
         assert_eq!(result, Err(BadLink::Forged));
     }

@@ -12,7 +12,7 @@ mod keys;
 mod link;
 mod owner;
 mod revoked;
-mod secret;
+mod signing_keys;
 mod token;
 
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub(crate) use owner::Owner;
 
 use keys::Keys;
 use revoked::Revoked;
-use secret::Secret;
+use signing_keys::SigningKeys;
 
 /// What the organization of every owner is called.
 const ORGANIZATION: &str = "local";
@@ -79,7 +79,7 @@ pub(crate) struct Auth {
     /// Those who may change how the server behaves, if there are any. They own nothing by that.
     admins: Option<Keys>,
     revoked: Revoked,
-    secret: Secret,
+    signing_keys: SigningKeys,
 }
 
 impl Auth {
@@ -108,7 +108,7 @@ impl Auth {
         Ok(Self {
             keys,
             admins,
-            secret: Secret::open(&secret).map_err(failed(secret))?,
+            signing_keys: SigningKeys::open(&secret).map_err(failed(secret))?,
             revoked: Revoked::open(&revoked).map_err(failed(revoked))?,
         })
     }
@@ -134,7 +134,7 @@ impl Auth {
             // as any where every key is taken.
             Ok(Owner::of_key(credential))
         } else {
-            token::verify(self.secret.tokens(), credential, now)
+            token::verify(self.signing_keys.tokens(), credential, now)
         }?;
         // A token outlives neither the line of its key in the file nor the key itself.
         if !self.keys.takes(owner) {
@@ -161,7 +161,7 @@ impl Auth {
 
     /// Issues a token for an owner. It lasts an hour.
     pub(crate) fn issue(&self, owner: Owner, now: Timestamp) -> String {
-        token::issue(self.secret.tokens(), owner, now)
+        token::issue(self.signing_keys.tokens(), owner, now)
     }
 
     /// Describes the key of an owner, as `GET /auth/apikey/me` answers it.
@@ -192,7 +192,7 @@ impl Auth {
 
     /// Returns the query that lets anyone fetch `path` until `expires`.
     pub(crate) fn sign(&self, path: &str, expires: Timestamp) -> String {
-        link::sign(self.secret.links(), path, expires)
+        link::sign(self.signing_keys.links(), path, expires)
     }
 
     /// Checks the query of a link.
@@ -201,7 +201,7 @@ impl Auth {
     ///
     /// When the link was not made by this server for this path, or is too old.
     pub(crate) fn check(&self, path: &str, query: &str, now: Timestamp) -> Result<(), BadLink> {
-        link::check(self.secret.links(), path, query, now)
+        link::check(self.signing_keys.links(), path, query, now)
     }
 }
 

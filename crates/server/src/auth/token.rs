@@ -103,7 +103,7 @@ fn claims(payload: &[u8]) -> Option<Claims> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::secret::Secret;
+    use crate::auth::signing_keys::SigningKeys;
 
     fn now() -> Timestamp {
         Timestamp::from_second(1_000_000).unwrap()
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_token_has_the_claims_that_clients_read() {
-        let secret = Secret::new(&[1; 32]);
+        let secret = SigningKeys::new(&[1; 32]);
         let owner = Owner::of_key(b"tml-one");
         let token = issue(secret.tokens(), owner, now());
         assert!(token.starts_with("eyJ") && is_token(token.as_bytes()));
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_token_changed_anywhere_is_forged() {
-        let secret = Secret::new(&[1; 32]);
+        let secret = SigningKeys::new(&[1; 32]);
         let token = issue(secret.tokens(), Owner::of_key(b"tml-one"), now()).into_bytes();
         assert!(verify(secret.tokens(), &token, now()).is_ok());
         for index in 0..token.len() {
@@ -137,7 +137,7 @@ mod tests {
             let result = verify(secret.tokens(), &token[..length], now());
             assert_eq!(result, Err(Denied::Forged), "{length} characters");
         }
-        let other = Secret::new(&[2; 32]);
+        let other = SigningKeys::new(&[2; 32]);
         for key in [other.tokens(), secret.links()] {
             assert_eq!(verify(key, &token, now()), Err(Denied::Forged));
         }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_token_without_a_signature_is_forged() {
-        let secret = Secret::new(&[1; 32]);
+        let secret = SigningKeys::new(&[1; 32]);
         let token = issue(secret.tokens(), Owner::of_key(b"tml-one"), now());
         let payload = token.split('.').nth(1).unwrap();
         let none = BASE64.encode(r#"{"alg":"none","typ":"JWT"}"#);

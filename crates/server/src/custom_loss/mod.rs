@@ -1,7 +1,7 @@
 //! Losses that clients upload.
 //!
 //! A client traces a loss of one datum with PyTorch and sends the trace: a list of calls by name.
-//! [`CustomLoss::new`] rebuilds it from the functions that this server knows, `functions`, and
+//! [`CompiledLoss::new`] rebuilds it from the functions that this server knows, `functions`, and
 //! refuses every other by its name; nothing that was sent is ever executed. What it keeps is a list
 //! of steps, which its `evaluate`, called by the backend, runs on a tape for one datum at a time, to take
 //! derivatives by the log-probabilities from it.
@@ -34,13 +34,13 @@ use program::{Output, Program};
 
 /// A loss that a client uploaded, ready to run.
 #[derive(Debug)]
-pub(crate) struct CustomLoss {
+pub(crate) struct CompiledLoss {
     name: String,
     inputs: Vec<CustomLossInput>,
     program: Program,
 }
 
-impl CustomLoss {
+impl CompiledLoss {
     /// Rebuilds a loss from its graph.
     ///
     /// # Errors
@@ -133,7 +133,7 @@ impl CustomLoss {
     }
 }
 
-impl tinkrs_backend::CustomLoss for CustomLoss {
+impl tinkrs_backend::CustomLoss for CompiledLoss {
     /// Checks that a datum has what the loss takes. It may have more: clients send a datum as it is, and
     /// run the same loss on it themselves where a server does not.
     ///

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tinkrs_types::custom_loss::{CustomLossGraph, CustomLossInput, CustomLossNode, NodeOp};
 use tinkrs_types::{Datum, ModelInput, TensorData};
 
-use super::{CustomLoss, limits};
+use super::{CompiledLoss, limits};
 use tinkrs_backend::{CustomLoss as _, CustomOutput};
 
 /// A loss that the official SDK traced and PyTorch computed; see `tests/custom_loss/make.py`.
@@ -33,8 +33,8 @@ impl Traced {
         serde_json::from_str(include_str!("../../tests/custom_loss/traced.json")).unwrap()
     }
 
-    fn compile(&self) -> CustomLoss {
-        let loss = CustomLoss::new(&self.name, &self.inputs, &self.graph);
+    fn compile(&self) -> CompiledLoss {
+        let loss = CompiledLoss::new(&self.name, &self.inputs, &self.graph);
         loss.unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 
@@ -147,7 +147,7 @@ fn total() -> CustomLossNode {
 fn refusal(nodes: Vec<CustomLossNode>) -> String {
     let inputs = inputs(&[("logprobs", 1), ("mask", 1)]);
     let graph = graph(&inputs, nodes);
-    let refused = CustomLoss::new("loss", &inputs, &graph);
+    let refused = CompiledLoss::new("loss", &inputs, &graph);
     refused.expect_err("this must be refused").to_string()
 }
 
@@ -276,7 +276,7 @@ fn what_is_wrong_at_any_size_is_refused_with_its_node() {
 fn graphs_and_inputs_have_a_form_and_bounds() {
     let good = inputs(&[("logprobs", 1)]);
     let new = |inputs: &[CustomLossInput], graph: &CustomLossGraph| {
-        CustomLoss::new("loss", inputs, graph)
+        CompiledLoss::new("loss", inputs, graph)
             .unwrap_err()
             .to_string()
     };
@@ -311,7 +311,7 @@ fn graphs_and_inputs_have_a_form_and_bounds() {
     assert!(new(&good, &CustomLossGraph::new(vec![])).contains("graph.nodes"));
     let two = inputs(&[("logprobs", 1), ("mask", 1)]);
     assert!(new(&two, &graph(&good, vec![total()])).contains("placeholder"));
-    let error = CustomLoss::new("", &good, &graph(&good, vec![total()])).unwrap_err();
+    let error = CompiledLoss::new("", &good, &graph(&good, vec![total()])).unwrap_err();
     assert!(error.to_string().contains("name"), "{error}");
 }
 
@@ -330,14 +330,14 @@ fn metrics_have_names_of_their_own() {
         let metrics = Map::from_iter([(name.to_owned(), json!({"ref": "loss"}))]);
         let output = json!({"tuple": [{"ref": "loss"}, {"dict": metrics}]});
         graph.nodes.last_mut().unwrap().args = vec![output];
-        let made = CustomLoss::new("loss", &inputs, &graph);
+        let made = CompiledLoss::new("loss", &inputs, &graph);
         assert_eq!(made.is_ok(), is_good, "{name}: {:?}", made.err());
     }
 }
 
 fn evaluate(nodes: Vec<CustomLossNode>, logprobs: &[f32]) -> Result<CustomOutput, String> {
     let inputs = inputs(&[("logprobs", 1)]);
-    let loss = CustomLoss::new("mine", &inputs, &graph(&inputs, nodes)).unwrap();
+    let loss = CompiledLoss::new("mine", &inputs, &graph(&inputs, nodes)).unwrap();
     let targets = TensorData::without_shape(vec![1_i64; logprobs.len()]);
     let tensors = BTreeMap::from([("target_tokens".to_owned(), targets)]);
     let tokens = ModelInput::from_tokens(vec![1; logprobs.len()]);
@@ -532,7 +532,7 @@ fn no_change_of_a_graph_makes_it_panic() {
         let Ok(graph) = serde_json::from_value(document) else {
             continue;
         };
-        match CustomLoss::new(&traced.name, &traced.inputs, &graph) {
+        match CompiledLoss::new(&traced.name, &traced.inputs, &graph) {
             Err(_) => refused += 1,
             Ok(loss) => match loss.evaluate(&traced.logprobs.data, &traced.datum()) {
                 Err(_) => failed += 1,

@@ -70,12 +70,13 @@ pub(super) fn calculate(operator: Arithmetic, a: Number, b: Number) -> Result<Nu
                 true if a.rem_euclid(b) != 0 => quotient - 1,
                 _ => quotient,
             }),
-            Mod => a
-                .checked_rem(b)
-                .map(|rest| match rest != 0 && (rest < 0) != (b < 0) {
-                    true => rest + b,
-                    false => rest,
-                }),
+            Mod => a.checked_rem(b).map(|rest| {
+                if rest != 0 && (rest < 0) != (b < 0) {
+                    rest + b
+                } else {
+                    rest
+                }
+            }),
             Pow if b >= 0 => u32::try_from(b).ok().and_then(|b| a.checked_pow(b)),
             Pow | TrueDiv => return Ok(Number::Float(fraction(operator, x, y))),
         };

@@ -38,14 +38,13 @@ pub(crate) async fn inject(State(faults): State<Faults>, request: Request, next:
         return next.run(request).await;
     }
     let peer = request.extensions().get::<ConnectInfo<Peer>>().cloned();
-    let answer = match strike.after {
-        true => next.run(request).await,
-        false => {
-            // The body is read and dropped: a client that is still sending would otherwise see the
-            // connection end before any status.
-            let _ = drain(request.into_body()).await;
-            Response::default()
-        }
+    let answer = if strike.after {
+        next.run(request).await
+    } else {
+        // The body is read and dropped: a client that is still sending would otherwise see the
+        // connection end before any status.
+        let _ = drain(request.into_body()).await;
+        Response::default()
     };
     match strike.fault {
         Fault::Status(status) => refusal(status, &strike),

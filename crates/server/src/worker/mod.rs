@@ -39,7 +39,7 @@ use crate::error::chain;
 use crate::places::QueuePlace;
 use crate::results::{OperationResult, Responder};
 use crate::shared::Shared;
-use crate::watch::TokenSender;
+use crate::token_watch::TokenSender;
 pub(crate) use execute::STATE_FILE;
 pub(crate) use operation::Operation;
 use turns::{Turns, Wish};

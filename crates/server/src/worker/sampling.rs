@@ -26,7 +26,7 @@ use crate::places::QueuePlace;
 use crate::results::{OperationResult, Responder};
 use crate::shared::Shared;
 use crate::store::{Ending, Usage, UsageKind, files};
-use crate::watch::TokenSender;
+use crate::token_watch::TokenSender;
 
 /// The sampler of one base model, and who waits for what.
 pub(super) struct Sampling {

@@ -7,9 +7,10 @@ use crate::caller::{Answer, KEY, TestServer};
 
 async fn page(server: &TestServer, path: &str, headers: &[(&str, &str)]) -> Answer {
     let without_key = [&[("x-api-key", "")], headers].concat();
-    let headers = match headers.iter().any(|(name, _)| *name == "x-api-key") {
-        true => headers,
-        false => &without_key,
+    let headers = if headers.iter().any(|(name, _)| *name == "x-api-key") {
+        headers
+    } else {
+        &without_key
     };
     let answer = server.try_send(Method::GET, path, headers, "").await;
     answer.unwrap_or_else(|error| panic!("{path}: {error}"))

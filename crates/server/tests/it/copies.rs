@@ -26,9 +26,10 @@ fn path_of(answer: &Answer) -> String {
 fn files_in(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
-        match entry.path().is_dir() {
-            true => files.extend(files_in(&entry.path())),
-            false => files.push(entry.path()),
+        if entry.path().is_dir() {
+            files.extend(files_in(&entry.path()))
+        } else {
+            files.push(entry.path())
         }
     }
     files.sort();

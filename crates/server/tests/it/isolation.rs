@@ -261,9 +261,10 @@ fn files_in(folder: &Path) -> BTreeSet<PathBuf> {
         let mut folders = vec![folder.join(name)];
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
-                match entry.path().is_dir() {
-                    true => folders.push(entry.path()),
-                    false => drop(files.insert(entry.path())),
+                if entry.path().is_dir() {
+                    folders.push(entry.path())
+                } else {
+                    drop(files.insert(entry.path()))
                 }
             }
         }

@@ -243,19 +243,16 @@ async fn a_result_that_cannot_be_stored_is_told_and_is_the_same_after_a_restart(
             .post("/optim_step", crate::caller::step(&model, 2))
             .await;
         assert_eq!(refused.status, 503, "no more is taken");
-        let server = match is_room_before_the_end {
-            true => {
-                std::fs::rename(&away, &results).unwrap();
-                server.optim_step(&model, 2).await;
-                server.restart(|_| {}).await
-            }
-            false => {
-                let data = server.stop().await;
-                std::fs::rename(&away, &results).unwrap();
-                let server = TestServer::of(fake(), data, |_| {}).await;
-                server.optim_step(&model, 2).await;
-                server
-            }
+        let server = if is_room_before_the_end {
+            std::fs::rename(&away, &results).unwrap();
+            server.optim_step(&model, 2).await;
+            server.restart(|_| {}).await
+        } else {
+            let data = server.stop().await;
+            std::fs::rename(&away, &results).unwrap();
+            let server = TestServer::of(fake(), data, |_| {}).await;
+            server.optim_step(&model, 2).await;
+            server
         };
         assert_eq!(server.loss(&pass).await, loss);
         assert_eq!(server.large_pass(&model, 1).await, pass);

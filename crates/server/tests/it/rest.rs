@@ -12,9 +12,10 @@ use crate::caller::{TestServer, address};
 fn bytes_in(folder: &Path) -> u64 {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
-        bytes += match entry.path().is_dir() {
-            true => bytes_in(&entry.path()),
-            false => entry.metadata().unwrap().len(),
+        bytes += if entry.path().is_dir() {
+            bytes_in(&entry.path())
+        } else {
+            entry.metadata().unwrap().len()
         };
     }
     bytes

@@ -58,9 +58,10 @@ fn every_promise_names_a_test_that_exists_and_runs_where_it_says() {
         for name in quoted(shown_by) {
             if name.contains('/') {
                 files += 1;
-                match root().join(name).is_file() {
-                    true => file = Some((name, read(name))),
-                    false => fault(format!("there is no {name}")),
+                if root().join(name).is_file() {
+                    file = Some((name, read(name)))
+                } else {
+                    fault(format!("there is no {name}"))
                 }
                 let is_source = name.starts_with("crates/") && name.ends_with(".rs");
                 match runs {

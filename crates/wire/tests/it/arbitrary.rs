@@ -127,9 +127,10 @@ pub(crate) fn prompt() -> impl Strategy<Value = ModelInput> {
     let pointer = pointer.prop_map(|(location, is_png, expected_tokens)| {
         Chunk::ImageAssetPointer(ImageAssetPointer {
             location,
-            format: match is_png {
-                true => ImageFormat::Png,
-                false => ImageFormat::Jpeg,
+            format: if is_png {
+                ImageFormat::Png
+            } else {
+                ImageFormat::Jpeg
             },
             expected_tokens,
         })
@@ -254,9 +255,10 @@ fn sequence() -> impl Strategy<Value = SampledSequence> {
         let logprobs = option::of(vec(any_f32(), count));
         let parts = (logprobs, option::of(topk(count.max(1))), any::<bool>());
         parts.prop_map(move |(logprobs, topk, stopped)| {
-            let reason = match stopped {
-                true => StopReason::Stop,
-                false => StopReason::Length,
+            let reason = if stopped {
+                StopReason::Stop
+            } else {
+                StopReason::Length
             };
             let mut sequence = SampledSequence::new(tokens.clone(), reason);
             sequence.logprobs = logprobs.filter(|logprobs| !logprobs.is_empty());

@@ -146,7 +146,7 @@ impl Text {
     /// Prints what has not come as single tokens.
     fn complete(mut self, output: &SampleOutput) -> anyhow::Result<Answer> {
         let sequence = output.sequences.first();
-        let sequence = sequence.ok_or_else(|| anyhow!("the server sent no answer"))?;
+        let sequence = sequence.ok_or_else(|| anyhow!("the server's response has no sample"))?;
         if !sequence.tokens.starts_with(self.stream.tokens()) {
             self.print("\n")?;
             self.stream = self.begin.clone();

@@ -110,7 +110,8 @@ async fn answer_to(ctx: &Context, speaker: &Speaker<'_>, talk: &mut Talk) -> any
         Err(error) if output::is_closed_pipe(&error) => Err(error),
         Err(error) => {
             talk.messages.pop();
-            let error = error.context("could not answer; what you said is forgotten");
+            let error = error
+                .context("could not answer; your last message was removed from the conversation");
             output::error(&error.context(output::Hint(
                 "if the conversation is too long for the model, /reset starts anew",
             )));
@@ -136,7 +137,7 @@ async fn next_line(interrupts: &Interrupts) -> anyhow::Result<Option<String>> {
     let line = tokio::select! {
         biased;
         () = interrupts.next() => None,
-        line = reading => line?.context("could not read what you say")?,
+        line = reading => line?.context("could not read your message")?,
     };
     if line.is_none() && std::io::stdin().is_terminal() {
         note("");

@@ -211,8 +211,9 @@ impl Hub {
         let kept = self.ask_how(to, files).await?;
         for file in files {
             let how = kept.files.iter().find(|kept| kept.path == file.name);
-            let how =
-                how.ok_or_else(|| anyhow!("the Hub did not say how it keeps {}", file.name))?;
+            let how = how.ok_or_else(|| {
+                anyhow!("the Hub's response has no upload mode for {}", file.name)
+            })?;
             if how.should_ignore {
                 continue;
             }
@@ -268,7 +269,8 @@ impl Hub {
             .await
             .context("could not parse the Hub's response")?;
         let found = batch.objects.into_iter().find(|object| object.oid == oid);
-        let found = found.ok_or_else(|| anyhow!("the Hub did not say where {} goes", file.name))?;
+        let found = found
+            .ok_or_else(|| anyhow!("the Hub's response has no upload link for {}", file.name))?;
         if let Some(error) = found.error {
             bail!("the Hub does not take {}: {error}", file.name);
         }

@@ -94,9 +94,10 @@ fn list(ctx: &Context) -> anyhow::Result<()> {
     let store = ModelStore::open()?;
     let mut models = vec![built_in()?];
     for model in store.all() {
-        let source = match store.is_download(&model.path) {
-            true => "pulled",
-            false => "added",
+        let source = if store.is_download(&model.path) {
+            "pulled"
+        } else {
+            "added"
         };
         models.push(entry(model, source));
     }
@@ -220,9 +221,10 @@ fn register(ctx: &Context, name: &str, path: &Path) -> anyhow::Result<()> {
         facts.architecture,
         millions(facts.parameters)
     );
-    let source = match store.is_download(&model.path) {
-        true => "pulled",
-        false => "added",
+    let source = if store.is_download(&model.path) {
+        "pulled"
+    } else {
+        "added"
     };
     ctx.done(&entry(model, source), text)
 }
@@ -274,11 +276,13 @@ fn remove(ctx: &Context, args: &RemoveArgs) -> anyhow::Result<()> {
     }
     let name = args.name.as_str();
     if name == tinkrs_nano::NAME {
-        return Err(anyhow!("`{name}` comes with this program, and stays"));
+        return Err(anyhow!(
+            "`{name}` comes with this program and cannot be removed"
+        ));
     }
     let mut store = ModelStore::open()?;
     let found = store.find(name).ok_or_else(|| {
-        anyhow!("there is no model `{name}` to forget")
+        anyhow!("there is no model `{name}`")
             .context(Hint("`tinkrs models list` shows what was added"))
     })?;
     let path = found.path.as_path();
@@ -286,9 +290,10 @@ fn remove(ctx: &Context, args: &RemoveArgs) -> anyhow::Result<()> {
         delete(&store, &found).context(Hint("without `--delete` only the name is forgotten"))?;
     }
     store.remove(name)?;
-    let text = match args.delete {
-        true => format!("deleted {}", path.display()),
-        false => format!("forgot `{name}`; {} is still there", path.display()),
+    let text = if args.delete {
+        format!("deleted {}", path.display())
+    } else {
+        format!("forgot `{name}`; {} is still there", path.display())
     };
     ctx.done(
         &Removed {

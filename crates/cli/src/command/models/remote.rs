@@ -186,7 +186,7 @@ fn needed(siblings: Vec<Sibling>) -> anyhow::Result<Vec<RemoteFile>> {
 
 fn remote(file: &Sibling) -> anyhow::Result<RemoteFile> {
     let name = file.rfilename.clone();
-    let unknown = || anyhow!("the Hub did not say what {name} is known by");
+    let unknown = || anyhow!("the Hub's response has no digest of {name}");
     let (size_bytes, digest) = match &file.lfs {
         Some(lfs) => (lfs.size, Digest::Sha256(lfs.sha256.clone())),
         None => {

@@ -328,9 +328,12 @@ fn gather(c: &mut Call<'_>) -> Result {
     let (of_index, of_x) = (strides(&listed.shape), strides(&shape));
     let cell = |(cell, index): (usize, &f64)| {
         let place = place(*index as i64, shape[axis])?;
-        let coordinates = (0..shape.len()).map(|other| match other == axis {
-            true => place * of_x[axis],
-            false => cell / of_index[other] % listed.shape[other] * of_x[other],
+        let coordinates = (0..shape.len()).map(|other| {
+            if other == axis {
+                place * of_x[axis]
+            } else {
+                cell / of_index[other] % listed.shape[other] * of_x[other]
+            }
         });
         Ok(coordinates.sum::<usize>() as u32)
     };

@@ -124,9 +124,10 @@ impl Function {
         if let (Some(start), false) = (rest_at, rest.is_empty()) {
             // `view(2, 3)` and `view((2, 3))` are the same.
             let only = rest.len() == 1 && !matches!(rest[0], Operand::Literal(_));
-            bound[start] = Some(match only {
-                true => rest.swap_remove(0),
-                false => Operand::List(rest),
+            bound[start] = Some(if only {
+                rest.swap_remove(0)
+            } else {
+                Operand::List(rest)
             });
         }
         for (name, value) in named {
@@ -372,10 +373,11 @@ impl<'a> Call<'a> {
 fn axis_of(axis: i64, rank: usize) -> Result<usize> {
     let count = rank.max(1) as i64;
     let from_start = if axis < 0 { axis + count } else { axis };
-    match (0..count).contains(&from_start) {
-        true => Ok(from_start as usize),
-        false => Err(Error::Kind(format!(
+    if (0..count).contains(&from_start) {
+        Ok(from_start as usize)
+    } else {
+        Err(Error::Kind(format!(
             "there is no dimension {axis} in a tensor of rank {rank}"
-        ))),
+        )))
     }
 }

@@ -40,17 +40,19 @@ impl Call<'_> {
     fn calculated(&mut self, function: impl Fn(f64) -> f64) -> Result {
         let x = self.scalar(0)?;
         let y = function(x);
-        match y.is_nan() && !x.is_nan() {
-            true => Err(Error::Size(format!("{x} is outside its domain"))),
-            false => Ok(Value::Number(Number::Float(y))),
+        if y.is_nan() && !x.is_nan() {
+            Err(Error::Size(format!("{x} is outside its domain")))
+        } else {
+            Ok(Value::Number(Number::Float(y)))
         }
     }
 
     fn rounded(&mut self, function: impl Fn(f64) -> f64) -> Result {
         let rounded = function(self.scalar(0)?);
-        match rounded.abs() < 2_f64.powi(53) {
-            true => Ok(Value::Number(Number::Int(rounded as i64))),
-            false => Err(Error::Size(format!("{rounded} is not a whole number"))),
+        if rounded.abs() < 2_f64.powi(53) {
+            Ok(Value::Number(Number::Int(rounded as i64)))
+        } else {
+            Err(Error::Size(format!("{rounded} is not a whole number")))
         }
     }
 }

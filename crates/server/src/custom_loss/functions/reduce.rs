@@ -244,11 +244,12 @@ fn norm(c: &mut Call<'_>, p: usize) -> Result {
     };
     if p == 1.0 || p == f64::INFINITY {
         let sizes = c.tape.unary(Unary::Abs, x)?;
-        return match p == 1.0 {
-            true => c.tape.sum_along(sizes, &axes, keep),
-            false => c.tape.extreme(sizes, &axes, keep, 1.0),
-        }
-        .map(Value::Tensor);
+        let norm = if p == 1.0 {
+            c.tape.sum_along(sizes, &axes, keep)
+        } else {
+            c.tape.extreme(sizes, &axes, keep, 1.0)
+        };
+        return norm.map(Value::Tensor);
     }
     if p != 2.0 {
         return Err(Error::Kind(format!(

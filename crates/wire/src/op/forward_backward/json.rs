@@ -135,9 +135,10 @@ pub(super) fn encode_request(request: ForwardBackwardRequest) -> Result<Vec<u8>,
         loss_fn: request.loss_fn.name().to_owned(),
         loss_fn_config: request.loss_fn.config().into_iter().map(option).collect(),
     };
-    let (forward_input, forward_backward_input) = match request.forward_only {
-        true => (Some(input), None),
-        false => (None, Some(input)),
+    let (forward_input, forward_backward_input) = if request.forward_only {
+        (Some(input), None)
+    } else {
+        (None, Some(input))
     };
     let body = Body {
         model_id: request.model_id,

@@ -133,9 +133,10 @@ fn bodies_and_results_have_the_content_types_that_we_name() {
         assert_eq!(sent, declared, "{name}");
         let is_message = ["Forward", "ForwardBackward", "Sample"];
         let kind = headers[header::REQUEST_TYPE].as_str();
-        let wanted = match kind.is_some_and(|kind| is_message.contains(&kind)) {
-            true => header::PROTOBUF,
-            false => header::JSON,
+        let wanted = if kind.is_some_and(|kind| is_message.contains(&kind)) {
+            header::PROTOBUF
+        } else {
+            header::JSON
         };
         let plain = request["without_common_headers"] == true;
         assert_eq!(

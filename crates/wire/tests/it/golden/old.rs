@@ -173,9 +173,10 @@ fn every_old_pass_is_read_as_the_request_that_a_new_client_sends() {
         }
         let request = request.unwrap_or_else(|e| panic!("{}: {e}: {e:?}", vector.name));
         let again = request.clone().encode_json().unwrap();
-        let again = match request.forward_only {
-            true => forward::decode(&again),
-            false => ForwardBackwardRequest::decode_json(&again),
+        let again = if request.forward_only {
+            forward::decode(&again)
+        } else {
+            ForwardBackwardRequest::decode_json(&again)
         };
         assert_eq!(again.unwrap(), request, "{}: written again", vector.name);
         let expected = modern_pass(&vector.json["body"], input);

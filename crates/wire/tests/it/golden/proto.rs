@@ -107,9 +107,10 @@ fn fields(message: &DynamicMessage) -> Value {
     let descriptor = message.descriptor();
     let shown = descriptor.fields().map(|field| {
         let unset = field.supports_presence() && !message.has_field(&field);
-        let value = match unset {
-            true => Value::Null,
-            false => shown(&field, &message.get_field(&field)),
+        let value = if unset {
+            Value::Null
+        } else {
+            shown(&field, &message.get_field(&field))
         };
         (field.name().to_owned(), value)
     });

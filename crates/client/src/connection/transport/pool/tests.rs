@@ -50,15 +50,12 @@ impl Connect for Piped {
         let far = TokioIo::new(far);
         let http2 = self.http2;
         self.served.lock().unwrap().spawn(async move {
-            let _ = match http2 {
-                true => {
-                    let server = server2::Builder::new(TokioExecutor::new());
-                    server.serve_connection(far, service).await
-                }
-                false => {
-                    let server = server1::Builder::new();
-                    server.serve_connection(far, service).await
-                }
+            let _ = if http2 {
+                let server = server2::Builder::new(TokioExecutor::new());
+                server.serve_connection(far, service).await
+            } else {
+                let server = server1::Builder::new();
+                server.serve_connection(far, service).await
             };
         });
         Ok(Opened {

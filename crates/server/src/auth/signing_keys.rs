@@ -13,18 +13,18 @@ use crate::store::files;
 const LENGTH: usize = 32;
 
 /// The keys to sign with, one for each purpose.
-pub(super) struct Secret {
+pub(super) struct SigningKeys {
     tokens: Key,
     links: Key,
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SigningKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Secret").finish_non_exhaustive()
+        f.debug_struct("SigningKeys").finish_non_exhaustive()
     }
 }
 
-impl Secret {
+impl SigningKeys {
     /// Reads the secret, or makes one if there is none.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let bytes = match std::fs::read(path) {
@@ -93,7 +93,7 @@ fn close_to_others(path: &Path) -> io::Result<()> {
 
     let mut permissions = std::fs::metadata(path)?.permissions();
     if permissions.mode() & 0o077 != 0 {
-        tracing::warn!(path = %path.display(), "the secret could be read by others; not any more");
+        tracing::warn!(path = %path.display(), "the secret was readable by others; its permissions are corrected");
         permissions.set_mode(0o600);
         std::fs::set_permissions(path, permissions)?;
     }
@@ -123,12 +123,12 @@ mod tests {
 
         let data = tempfile::tempdir().unwrap();
         let path = data.path().join("secret");
-        Secret::open(&path).unwrap();
+        SigningKeys::open(&path).unwrap();
         let first = std::fs::read(&path).unwrap();
         assert_eq!((first.len(), mode(&path)), (LENGTH, 0o600));
         let open = std::fs::Permissions::from_mode(0o644);
         std::fs::set_permissions(&path, open).unwrap();
-        Secret::open(&path).unwrap();
+        SigningKeys::open(&path).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), first);
         assert_eq!(mode(&path), 0o600);
     }
@@ -138,15 +138,15 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let path = data.path().join("secret");
         std::fs::write(path.with_extension("new"), "left by a crash").unwrap();
-        Secret::open(&path).unwrap();
+        SigningKeys::open(&path).unwrap();
         std::fs::write(&path, "short").unwrap();
-        let error = Secret::open(&path).unwrap_err().to_string();
+        let error = SigningKeys::open(&path).unwrap_err().to_string();
         assert!(error.contains("5 bytes"), "{error}");
     }
 
     #[test]
     fn each_purpose_has_a_key_of_its_own() {
-        let secret = Secret::new(&[1; LENGTH]);
+        let secret = SigningKeys::new(&[1; LENGTH]);
         let of = |key| sign(key, b"text").as_ref().to_vec();
         assert_ne!(of(secret.tokens()), of(secret.links()));
         assert!(!format!("{secret:?}").contains('1'));

@@ -1,6 +1,6 @@
 """Checks docs/openapi.json: it is valid OpenAPI 3.1, and what the official SDK writes and reads fits its schemas.
 
-usage: pip install openapi-spec-validator && python conformance/openapi/check.py
+The script `check` beside it installs what this imports, and runs it.
 """
 
 import json

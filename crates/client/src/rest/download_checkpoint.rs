@@ -19,7 +19,7 @@ pub struct DownloadCheckpoint {
 impl RestClient {
     /// Downloads the files of an external checkpoint into a folder.
     ///
-    /// A download that broke off goes on where it stopped when it is begun again in the same
+    /// A download that broke off continues where it stopped when it is begun again in the same
     /// folder. Checkpoints of other kinds have no files to download: save one with
     /// [`TrainingClient::save_weights_external`](crate::TrainingClient::save_weights_external).
     pub fn download_checkpoint(

@@ -64,7 +64,7 @@ impl ServiceClient {
         }
     }
 
-    /// Creates a model that goes on from a checkpoint's weights with a fresh optimizer.
+    /// Creates a model that continues from a checkpoint's weights with a fresh optimizer.
     pub fn create_training_client_from_state(
         &self,
         path: TinkerPath,
@@ -80,7 +80,7 @@ impl ServiceClient {
         }
     }
 
-    /// Creates a model that goes on exactly where a checkpoint was saved, optimizer included.
+    /// Creates a model that continues exactly where a checkpoint was saved, optimizer included.
     pub fn create_training_client_from_state_with_optimizer(
         &self,
         path: TinkerPath,

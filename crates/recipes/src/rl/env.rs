@@ -22,7 +22,7 @@ impl Turn {
         Self { reward, done: true }
     }
 
-    /// Goes on, with nothing earned yet.
+    /// Continues, with nothing earned yet.
     pub fn go_on() -> Self {
         Self::default()
     }
@@ -70,7 +70,7 @@ pub trait Problem: Send + Sync {
     fn params(&self) -> SamplingParams;
 
     /// Returns what tells it from other problems, such as the tokens of a question, so that a run
-    /// does not go on with others than it began with. By default nothing does, and only the number
+    /// does not continue with others than it began with. By default nothing does, and only the number
     /// of problems is checked.
     fn identity(&self) -> Vec<u32> {
         Vec::new()

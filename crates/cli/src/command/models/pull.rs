@@ -28,7 +28,7 @@ const SHOW_EVERY: Duration = Duration::from_millis(100);
 /// Download a model from the Hugging Face Hub
 ///
 /// Gets what a model is made of and nothing else: configuration, tokenizer, chat template and safetensors.
-/// A download that was interrupted goes on where it ended, and every file is checked against the digest
+/// A download that was interrupted continues where it ended, and every file is checked against the digest
 /// that the Hub has. The model is known by the repository's name afterwards. HF_TOKEN is used if
 /// it is set, HF_ENDPOINT names another Hub.
 #[derive(Debug, clap::Args)]
@@ -141,7 +141,7 @@ async fn download(
             ),
             _ => (
                 format!("could not download {name}"),
-                "the same command goes on from where this one ended",
+                "the same command continues from where this one ended",
             ),
         };
         anyhow::Error::new(error).context(what).context(Hint(hint))

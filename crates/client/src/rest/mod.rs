@@ -18,10 +18,8 @@ pub use pages::Pages;
 pub use sessions::ListSessions;
 pub use training_runs::ListTrainingRuns;
 
-pub use tinkrs_types::rest::{
-    Checkpoint, CheckpointPage, Cursor, ExternalWeightsUrls, ImportedWeights, SamplerInfo,
-    TrainingRun, TrainingRunPage, WeightsInfo,
-};
+// All of it is public, and `docs/api` shows in a commit when there is more.
+pub use tinkrs_types::rest::*;
 pub use tinkrs_types::session::{
     AccessScope, FailureCategory, FailureReason, SearchCursor, SearchOwner, SessionInfo,
     SessionSearch, SessionSearchPage, SessionStatus, SessionSummary, StatusQuery,

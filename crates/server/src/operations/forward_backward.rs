@@ -40,33 +40,13 @@ impl Prepare for ForwardBackwardRequest {
             LossFn::Custom { loss_id } => {
                 Objective::Custom(model.server.loss(model.owner, &loss_id)?)
             }
-            loss if is_built_in(&loss) => Objective::BuiltIn(loss),
-            other => {
-                return Err(InvalidInput::new(
-                    "loss_fn",
-                    other.name(),
-                    "cross_entropy, importance_sampling, ppo, cispo, dro, gspo or custom",
-                )
-                .into());
-            }
+            // A backend refuses those that it does not have.
+            built_in => Objective::BuiltIn(built_in),
         };
         Ok(Operation::Pass(PassRequest {
             data: self.data,
             objective,
             backward: !self.forward_only,
         }))
-    }
-}
-
-fn is_built_in(loss: &LossFn) -> bool {
-    match loss {
-        LossFn::CrossEntropy
-        | LossFn::ImportanceSampling
-        | LossFn::Ppo(_)
-        | LossFn::Cispo(_)
-        | LossFn::Dro { .. }
-        | LossFn::Gspo(_) => true,
-        LossFn::StableReinforce { .. } | LossFn::Custom { .. } | LossFn::Other { .. } => false,
-        _ => false,
     }
 }

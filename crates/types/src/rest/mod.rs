@@ -5,9 +5,7 @@ mod cursor;
 mod sampler;
 mod training_run;
 
-pub use checkpoint::{
-    Checkpoint, CheckpointPage, CopiedWeights, ExternalWeightsUrls, ImportedWeights, WeightsInfo,
-};
-pub use cursor::Cursor;
-pub use sampler::SamplerInfo;
-pub use training_run::{TrainingRun, TrainingRunPage};
+pub use checkpoint::*;
+pub use cursor::*;
+pub use sampler::*;
+pub use training_run::*;

@@ -9,13 +9,11 @@ mod output;
 mod provenance;
 mod saved;
 
-pub use datum::{Datum, LossInputs};
-pub use lora::LoraConfig;
-pub use loss::{ClipBounds, LossConfig, LossConfigValue, LossFn};
-pub use model::{ModelData, ModelInfo};
-pub use optimizer::{
-    AdamParams, DimuonParams, OpenObject, OptimStepOutput, OptimizerConfig, OptimizerParams,
-};
-pub use output::{BatchedTensor, ForwardBackwardOutput, Metrics, OutputRecord};
-pub use provenance::{Provenance, ProvenanceSpan, SpanSource};
-pub use saved::ExternalSave;
+pub use datum::*;
+pub use lora::*;
+pub use loss::*;
+pub use model::*;
+pub use optimizer::*;
+pub use output::*;
+pub use provenance::*;
+pub use saved::*;

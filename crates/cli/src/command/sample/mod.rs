@@ -41,7 +41,7 @@ pub(crate) struct Args {
 
     /// How many answers to each prompt
     #[arg(short, long, value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u32).range(1..=4096))]
+        value_parser = clap::value_parser!(u32).range(1..))]
     num_samples: u32,
 
     /// Let the model continue the prompt as plain text instead of answering it

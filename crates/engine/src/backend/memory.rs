@@ -4,6 +4,8 @@ use tinkrs_backend::Need;
 use tinkrs_types::LoraConfig;
 
 use crate::kernels::LANES;
+use crate::model::attention::Attention;
+use crate::model::feed_forward::FeedForward;
 use crate::optim::MOST_KEPT;
 use crate::train::batch;
 use crate::weights::{Dtype, tensor_shapes};
@@ -95,7 +97,6 @@ fn inner_bytes(model: &Model, lora: &LoraConfig) -> usize {
 
 /// What a block uses for a token and forgets, in both directions, and the stream between the blocks.
 fn scratch_bytes(config: &ModelConfig) -> usize {
-    let (query, kv) = (config.query_width(), config.kv_width());
-    let row = 5 * config.hidden + 2 * (query + 2 * kv) + query + 2 * config.ffn;
-    row * FLOAT
+    let parts = Attention::buffer_numbers(config) + FeedForward::buffer_numbers(config);
+    (5 * config.hidden + parts) * FLOAT
 }

@@ -48,6 +48,11 @@ impl Attention {
         FullAttention::declare(config, tensors);
     }
 
+    /// Counts the numbers in the buffers of a row, in both directions.
+    pub(crate) fn buffer_numbers(config: &ModelConfig) -> usize {
+        FullAttention::buffer_numbers(config)
+    }
+
     pub(crate) fn load(config: &ModelConfig, reader: &LayerReader<'_>) -> Result<Self, Error> {
         Ok(Self::Full(FullAttention::load(config, reader)?))
     }

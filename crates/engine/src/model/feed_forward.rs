@@ -39,6 +39,11 @@ impl FeedForward {
         Mlp::declare(config, tensors);
     }
 
+    /// Counts the numbers in the buffers of a row, in both directions.
+    pub(crate) fn buffer_numbers(config: &ModelConfig) -> usize {
+        Mlp::buffer_numbers(config)
+    }
+
     /// Names the matrix whose stored precision stands for that of the whole model.
     pub(crate) fn precision_probe() -> Names {
         mlp::UP

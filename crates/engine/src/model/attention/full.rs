@@ -85,6 +85,12 @@ thread_local! {
 }
 
 impl FullAttention {
+    /// Counts the numbers in the buffers of a row, in both directions.
+    pub(crate) fn buffer_numbers(config: &ModelConfig) -> usize {
+        let (query, kv) = (config.query_width(), config.kv_width());
+        2 * (query + 2 * kv) + query
+    }
+
     pub(crate) fn declare(config: &ModelConfig, tensors: &mut LayerTensors<'_>) {
         let (hidden, query, kv) = (config.hidden, config.query_width(), config.kv_width());
         let linear = |names, outputs, inputs| LinearSpec {

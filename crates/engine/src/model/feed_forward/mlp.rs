@@ -47,6 +47,11 @@ pub(crate) struct MlpBuffers {
 }
 
 impl Mlp {
+    /// Counts the numbers in the buffers of a row, in both directions.
+    pub(crate) fn buffer_numbers(config: &ModelConfig) -> usize {
+        2 * config.ffn
+    }
+
     pub(crate) fn declare(config: &ModelConfig, tensors: &mut LayerTensors<'_>) {
         let (hidden, width) = (config.hidden, config.ffn);
         for (names, outputs, inputs) in [

@@ -1,4 +1,4 @@
-//! Trains and samples with a server, whoever wrote it, and says whether everything came out right.
+//! Trains and samples with any server of the API, and says whether everything came out right.
 //!
 //! ```text
 //! interop MODEL [STEPS]

@@ -52,7 +52,7 @@ fn peak_rss_mib() -> Result<f64> {
 
 /// Takes a round to warm up and says that it is ready, then takes one for each line of the input and
 /// prints what it took. A round returns how many tokens it sampled.
-#[expect(clippy::print_stdout, reason = "whoever asks for rounds waits for it")]
+#[expect(clippy::print_stdout, reason = "the measurement prints its rounds")]
 pub(crate) async fn rounds(
     mode: &str,
     n: usize,

@@ -5,7 +5,7 @@
 //! what it gives.
 //!
 //! Operators cannot return a `Result` and still read like arithmetic, so a tape remembers its
-//! first [`ExpressionError`] and every later operation passes the failure on. Whoever evaluates
+//! first [`ExpressionError`] and every later operation passes the failure on. The caller that evaluates
 //! the expression asks the tape for it.
 
 use super::compute::{compute, rank, shape};

@@ -1,4 +1,4 @@
-//! Telling the server about samples that nobody waits for.
+//! Cancelling samples on the server whose `Pending` was dropped.
 
 use crate::connection::Connection;
 use crate::connection::call::Call;

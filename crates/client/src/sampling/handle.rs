@@ -1,7 +1,7 @@
 //! Passing a sampler to another process.
 //!
 //! The form is the official client's, so that handles pass between Rust and Python: URL-safe
-//! base64 of compact JSON. It never contains the credential; whoever takes it up brings one.
+//! base64 of compact JSON. It never contains the credential; the process that takes it up brings its own.
 
 use super::client::SamplingClient;
 use crate::Error;

@@ -89,7 +89,7 @@ pub(crate) enum PollKind {
     RetryWithBackoff,
     /// Polled again a few times.
     RetryIfBudget,
-    /// Left to whoever can repeat the whole request.
+    /// Left to the layer that can repeat the whole request.
     RetryableException,
     /// Given up.
     Fatal,

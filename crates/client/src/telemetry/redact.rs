@@ -1,7 +1,7 @@
 //! Taking credentials out of reports.
 //!
 //! Two nets, one behind the other. Of headers, only those that are known to be harmless keep
-//! their values: users send headers of their own, and nobody knows which of them are secret. And
+//! their values: users send headers of their own, and any of them may be secret. And
 //! whatever looks like a key or a token is taken out of every text.
 
 use http::header::HeaderMap;

@@ -191,7 +191,7 @@ impl Shared {
     /// Leaves the open phase, once, and wakes the task.
     fn leave(&self, phase: Phase) {
         let mut state = self.state();
-        // Whoever closes cares for the events; dropping the handle meanwhile changes nothing.
+        // The caller of `close` waits for the events; dropping the handle meanwhile changes nothing.
         if state.phase == Phase::Open {
             state.phase = phase;
         }

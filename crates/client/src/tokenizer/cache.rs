@@ -1,6 +1,6 @@
 //! Values that are costly to make, made once and shared.
 //!
-//! Each key has a slot with a lock of its own: whoever comes first makes the value while others
+//! Each key has a slot with a lock of its own: the first caller makes the value while others
 //! who want the same one wait, and those who want another one do not. A failure is not kept, so
 //! the next one tries again.
 
@@ -23,7 +23,7 @@ impl<K: PartialEq, V> Cache<K, V> {
         }
     }
 
-    /// Returns the value of `key`, making it if nobody has.
+    /// Returns the value of `key`, making it if there is none.
     pub(super) fn get_or_make<E>(
         &self,
         key: K,

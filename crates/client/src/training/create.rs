@@ -228,7 +228,7 @@ impl CreateTrainingClientFromState {
         Ok(client)
     }
 
-    /// Asks about the checkpoint as whoever may read it.
+    /// Asks about the checkpoint with the credential that may read it.
     async fn weights_info(&self) -> Result<WeightsInfo, Error> {
         let service = match &self.weights_access_token {
             None => self.service.clone(),

@@ -198,7 +198,7 @@ impl Settings {
     }
 }
 
-/// The members of the file that nobody has looked at.
+/// The members of the file that have not been read yet.
 struct Members(Map<String, Value>);
 
 impl Members {
@@ -224,7 +224,7 @@ impl Members {
         let Some((option, value)) = others.find(|(name, _)| !is_harmless(name)) else {
             return Ok(());
         };
-        // What nobody here has heard of may change the arithmetic too.
+        // An unknown setting may change the arithmetic, too.
         let known = REFUSED.iter().find(|(refused, _)| refused == option);
         let supported = known.map_or("plain LoRA, without this option", |(_, what)| what);
         Err(Error::unsupported(option, short(value), supported))

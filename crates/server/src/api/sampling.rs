@@ -420,7 +420,7 @@ impl Claimed for ClaimedSample {
     }
 }
 
-/// Sequence ids are made of the request's: whoever repeats the request gets the same ones.
+/// Sequence ids are made of the request's: a repeated request gets the same ones.
 fn promise(request_id: RequestId, count: u32) -> Promise {
     let sequence = |index| SequenceId::new(format!("{request_id}-{index}"));
     Promise {

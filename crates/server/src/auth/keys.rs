@@ -154,7 +154,7 @@ impl Keys {
 
 /// Compares two hashes in a time that does not depend on where they differ.
 ///
-/// Hand-made because it is one line: what is compared are hashes, whose bytes nobody can choose one
+/// Hand-made because it is one line: what is compared are hashes, whose bytes cannot be chosen one
 /// by one, so this is a second wall and not the first.
 fn same(left: &[u8], right: &[u8]) -> bool {
     let differences = left.iter().zip(right).map(|(left, right)| left ^ right);

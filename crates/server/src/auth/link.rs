@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use jiff::Timestamp;
 use ring::hmac::{self, Key};
 
-/// Why a link does not work. The text is for whoever follows it.
+/// Why a link does not work. The text is shown to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadLink {
     /// It is not one of ours, or not for this path.

@@ -46,7 +46,7 @@ pub(crate) enum AuthError {
     },
 }
 
-/// Why a credential is not taken. The text is for whoever sent it.
+/// Why a credential is not taken. The text is shown to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Denied {
     /// It is neither a key nor a token.
@@ -123,7 +123,7 @@ impl Auth {
     ///
     /// # Errors
     ///
-    /// When it is nobody's.
+    /// When it has no owner.
     pub(crate) fn admit(&self, credential: &[u8], now: Timestamp) -> Result<Owner, Denied> {
         let owner = if keys::is_key(credential) {
             self.keys.owner(credential).ok_or(Denied::Unknown)

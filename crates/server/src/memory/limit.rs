@@ -1,4 +1,4 @@
-//! How much memory a server uses if nobody says: a share of what the machine, its control group or its
+//! How much memory a server uses by default: a share of what the machine, its control group or its
 //! address-space limit allows, whichever is least.
 //!
 //! The rest is for what the budget does not count: other programs, the page cache that the data folder lives

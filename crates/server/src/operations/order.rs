@@ -2,7 +2,7 @@
 //!
 //! Clients send the chunks of one pass at the same time, the first one last, so operations arrive
 //! in any order. [`Order`] holds those that came early and releases them when the missing ones
-//! arrive. It knows nothing of time: whoever owns it decides when to give up on a gap.
+//! arrive. It knows nothing of time: its owner decides when to give up on a gap.
 //!
 //! Invariant: operations leave in strictly rising order, each at most once.
 

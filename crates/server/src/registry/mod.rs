@@ -1,9 +1,9 @@
 //! What the server knows of sessions, models and samplers.
 //!
-//! Everything has an owner; whoever asks for another owner's things is told that they do not exist.
+//! Everything has an owner; another owner's things do not exist for a caller.
 //!
 //! In memory is what is in use. Finished sessions and closed models leave it after a while
-//! ([`Server::evict`](crate::Server)); whoever asks for one of them has it read from the store again,
+//! ([`Server::evict`](crate::Server)); a request for one of them reads it from the store again,
 //! so the answer is the same. Lists put both together.
 
 mod recent_requests;
@@ -167,7 +167,7 @@ impl Registry {
             .for_each(later);
     }
 
-    /// Whether there is or was such a session, whoever owns it.
+    /// Whether there is or was such a session, of any owner.
     pub(crate) fn has_session(&mut self, id: &SessionId) -> Result<bool, ApiError> {
         self.recall_session(id)?;
         Ok(self.sessions.contains_key(id))

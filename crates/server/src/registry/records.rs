@@ -25,7 +25,7 @@ pub(crate) struct SessionRecord {
 }
 
 impl SessionRecord {
-    /// Describes a session that nobody works in: it holds a checkpoint that came another way.
+    /// Describes a session without a client: it holds a checkpoint that came another way.
     pub(crate) fn holding(id: SessionId, owner: Owner, display_name: String) -> Self {
         Self {
             id,
@@ -132,7 +132,7 @@ pub(crate) struct SamplerRecord {
 }
 
 impl SamplerRecord {
-    /// Returns the folder of an adapter that nobody else uses.
+    /// Returns the folder of an adapter that nothing else uses.
     pub(crate) fn own_folder(&self) -> Option<&PathBuf> {
         match self.path {
             None => self.adapter.as_ref(),

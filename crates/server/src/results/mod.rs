@@ -302,7 +302,7 @@ impl Results {
         self.drop_all(&mut table, over);
     }
 
-    /// Drops results that were fetched a while ago, and those that nobody came for.
+    /// Drops results that were fetched a while ago, and those that were never fetched.
     pub(crate) fn expire(&self, fetched: Duration, unfetched: Duration) {
         self.drop_where(|_, entry| {
             let (since, was_fetched) = *lock(&entry.since);

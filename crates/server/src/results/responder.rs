@@ -1,4 +1,4 @@
-//! Bringing a result to whoever waits for it.
+//! Delivering a result to the polls that wait for it.
 
 use std::sync::Arc;
 

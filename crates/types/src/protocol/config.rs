@@ -79,7 +79,7 @@ impl Default for ClientConfig {
 pub struct DynamicConfig {
     /// How often to read them.
     pub refresh_interval_sec: u64,
-    /// Cancels samples that nobody waits for.
+    /// Cancels samples whose result is no longer wanted.
     pub sample_cancel_enabled: bool,
     /// The most cancels at the same time.
     pub sample_cancel_max_batch_size: usize,

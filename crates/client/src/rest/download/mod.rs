@@ -149,7 +149,7 @@ where
         options: options.clone(),
         waiting: Mutex::new(names.iter().cloned().collect()),
     });
-    // Dropping the set ends its tasks: after a failure, and when nobody waits any more.
+    // Dropping the set ends its tasks: after a failure, and when the future is dropped.
     let mut tasks = JoinSet::new();
     for _ in 0..workers {
         tasks.spawn(work(Arc::clone(&shared)));

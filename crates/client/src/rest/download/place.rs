@@ -3,7 +3,7 @@
 //! Names come from a server, so they are not trusted. [`check_name`] takes only
 //! plain relative paths that mean the same on every system, and [`Place::prepare`] follows no
 //! link on the way from the folder to the file. What another program does in the folder at the
-//! same moment is not guarded against: whoever can write there needs no tricks.
+//! same moment is not guarded against: a program that can write there needs no tricks.
 
 use super::error::{DownloadError, file_error};
 use std::fs;

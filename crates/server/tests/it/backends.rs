@@ -258,4 +258,18 @@ async fn an_optimizer_that_only_the_backend_knows_is_chosen_used_saved_and_recov
         let info = server.ok("/get_info", json!({"model_id": model})).await;
         assert_eq!(info["optimizer_config"], *expected);
     }
+
+    // The last one has another optimizer: it can load the weights, and not what `sgd` gathered.
+    let load = |seq_id: i64, optimizer: bool| {
+        let model = format!("{session}:train:2");
+        json!({"model_id": model, "seq_id": seq_id, "path": path, "optimizer": optimizer})
+    };
+    let id = server.promise("/load_weights", load(1, true)).await;
+    let error = server.user_error(&id).await;
+    assert!(
+        error.contains("with sgd") && error.contains("with adamw"),
+        "{error}"
+    );
+    let id = server.promise("/load_weights", load(2, false)).await;
+    assert_eq!(server.result(&id).await["path"], path);
 }

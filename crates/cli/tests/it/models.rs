@@ -339,7 +339,7 @@ async fn a_pull_that_gave_up_is_taken_up_by_the_next_one() {
     let pull = ["models", "pull", "tinkrs-test/nano"];
     let failed = user.run(&pull).await.failed(1);
     assert!(
-        failed.contains("hint: the same command goes on"),
+        failed.contains("hint: the same command continues"),
         "{failed}"
     );
     {

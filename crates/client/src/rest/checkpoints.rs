@@ -6,11 +6,14 @@ use crate::training::BoxFuture;
 use crate::{Error, ttl};
 use std::future::IntoFuture;
 use std::time::Duration;
-use tinkrs_types::rest::{Checkpoint, CheckpointPage, ExternalWeightsUrls, WeightsInfo};
 use tinkrs_types::{CheckpointKind, ModelId, TinkerPath};
 use tinkrs_wire::endpoint;
 use tinkrs_wire::op::set_checkpoint_ttl::SetCheckpointTtlRequest;
 use tinkrs_wire::op::weights_info::WeightsInfoRequest;
+
+pub use tinkrs_types::rest::{
+    Checkpoint, CheckpointPage, Cursor, ExternalWeightsUrls, WeightsInfo,
+};
 
 const PAGE: u64 = 100;
 

@@ -3,9 +3,10 @@ use crate::{Error, ServiceClient};
 use http::header::HeaderValue;
 use serde::de::DeserializeOwned;
 use tinkrs_types::SamplingSessionId;
-use tinkrs_types::rest::SamplerInfo;
 use tinkrs_types::service::WhoAmI;
 use tinkrs_wire::{SDK_VERSION, endpoint, header};
+
+pub use tinkrs_types::rest::SamplerInfo;
 
 /// Reads and manages training runs, checkpoints and sessions. It starts no session.
 ///

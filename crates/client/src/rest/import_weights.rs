@@ -2,8 +2,9 @@ use super::client::RestClient;
 use crate::Error;
 use crate::connection::call::{Call, Payload};
 use std::time::Duration;
-use tinkrs_types::rest::ImportedWeights;
 use tinkrs_wire::endpoint;
+
+pub use tinkrs_types::rest::ImportedWeights;
 
 /// How long a server may take to read an adapter.
 const TIMEOUT: Duration = Duration::from_secs(600);

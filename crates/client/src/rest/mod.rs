@@ -10,17 +10,11 @@ mod pages;
 mod sessions;
 mod training_runs;
 
-pub use checkpoints::ListUserCheckpoints;
-pub use client::RestClient;
-pub use copy_weights::CopyWeights;
-pub use download_checkpoint::DownloadCheckpoint;
-pub use pages::Pages;
-pub use sessions::ListSessions;
-pub use training_runs::ListTrainingRuns;
-
-// All of it is public, and `docs/api` shows in a commit when there is more.
-pub use tinkrs_types::rest::*;
-pub use tinkrs_types::session::{
-    AccessScope, FailureCategory, FailureReason, SearchCursor, SearchOwner, SessionInfo,
-    SessionSearch, SessionSearchPage, SessionStatus, SessionSummary, StatusQuery,
-};
+pub use checkpoints::*;
+pub use client::*;
+pub use copy_weights::*;
+pub use download_checkpoint::*;
+pub use import_weights::*;
+pub use pages::*;
+pub use sessions::*;
+pub use training_runs::*;

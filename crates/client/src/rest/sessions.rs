@@ -6,14 +6,16 @@ use crate::connection::call::Call;
 use crate::training::BoxFuture;
 use std::future::IntoFuture;
 use std::time::Duration;
-use tinkrs_types::session::{
-    AccessScope, SessionInfo, SessionSearch, SessionSearchPage, SessionSummary, TraceExport,
-    TraceStatus,
-};
+use tinkrs_types::session::{TraceExport, TraceStatus};
 use tinkrs_types::{InvalidInput, ProjectId, SessionId};
 use tinkrs_wire::endpoint;
 use tinkrs_wire::op::assign_session_project::AssignSessionProjectRequest;
 use tinkrs_wire::op::list_sessions::ListSessionsResponse;
+
+pub use tinkrs_types::session::{
+    AccessScope, FailureCategory, FailureReason, SearchCursor, SearchOwner, SessionInfo,
+    SessionSearch, SessionSearchPage, SessionStatus, SessionSummary, StatusQuery,
+};
 
 const PAGE: u64 = 100;
 const TRACE_POLL: Duration = Duration::from_secs(5);

@@ -5,10 +5,11 @@ use crate::connection::call::Call;
 use crate::training::BoxFuture;
 use std::borrow::Cow;
 use std::future::IntoFuture;
-use tinkrs_types::rest::{TrainingRun, TrainingRunPage};
 use tinkrs_types::session::AccessScope;
 use tinkrs_types::{ModelId, TinkerPath};
 use tinkrs_wire::endpoint;
+
+pub use tinkrs_types::rest::{TrainingRun, TrainingRunPage};
 
 const PAGE: u64 = 100;
 

@@ -25,8 +25,12 @@ pub use create_custom_loss::CustomLossHandle;
 pub use custom_loss::CustomLoss;
 pub use request::{BoxFuture, Request};
 
-// All of it is public, and `docs/api` shows in a commit when there is more.
-pub use tinkrs_types::training::*;
+pub use tinkrs_types::training::{
+    AdamParams, BatchedTensor, ClipBounds, Datum, DimuonParams, ExternalSave,
+    ForwardBackwardOutput, LoraConfig, LossConfig, LossConfigValue, LossFn, LossInputs, Metrics,
+    ModelData, ModelInfo, OpenObject, OptimStepOutput, OptimizerConfig, OptimizerParams,
+    OutputRecord, Provenance, ProvenanceSpan, SpanSource,
+};
 
 /// What a training client can be asked to do, each made by the method of the same name.
 pub mod operation {

@@ -262,9 +262,9 @@ fn files_in(folder: &Path) -> BTreeSet<PathBuf> {
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
                 if entry.path().is_dir() {
-                    folders.push(entry.path())
+                    folders.push(entry.path());
                 } else {
-                    drop(files.insert(entry.path()))
+                    files.insert(entry.path());
                 }
             }
         }

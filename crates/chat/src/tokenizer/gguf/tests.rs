@@ -127,7 +127,7 @@ fn a_byte_level_tokenizer_is_the_same_inside_a_gguf_file() {
     let theirs = Tokenizer::from_path(nano()).unwrap();
     let ours = Tokenizer::from_path(&path).unwrap();
     assert_same("nano", &theirs, &ours, &TEXTS);
-    let readme = include_str!("../../../../../README.md");
+    let readme = include_str!("../../../README.md");
     assert_same("nano", &theirs, &ours, &[readme]);
 }
 
@@ -194,7 +194,7 @@ fn real_tokenizers_are_the_same_inside_gguf_files() {
         ("qwen3-tokenizer", Some("qwen2")),
         ("stories15M", None),
     ];
-    let readme = include_str!("../../../../../README.md");
+    let readme = include_str!("../../../README.md");
     let source = include_str!("tests.rs");
     for (name, pre) in kinds {
         if !models.join(name).exists() {

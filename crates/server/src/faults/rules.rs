@@ -32,15 +32,26 @@ struct Document {
 #[serde(deny_unknown_fields)]
 struct Written {
     endpoint: String,
+    #[serde(default, deserialize_with = "given")]
     method: Option<MethodName>,
     fault: Fault,
+    #[serde(default, deserialize_with = "given")]
     probability: Option<f64>,
+    #[serde(default, deserialize_with = "given")]
     every: Option<NonZeroU64>,
+    #[serde(default, deserialize_with = "given")]
     first: Option<u64>,
+    #[serde(default, deserialize_with = "given")]
     delay_ms: Option<u64>,
+    #[serde(default, deserialize_with = "given")]
     retry_after: Option<f64>,
     #[serde(default)]
     after: bool,
+}
+
+/// Reads a member that is there: a null is none of its values.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
 }
 
 #[derive(Deserialize)]
@@ -433,6 +444,7 @@ mod tests {
             (rule(json!({"fault": "explode"})), "rules[1].fault"),
             (rule(json!({"fault": null})), "rules[1].fault"),
             (rule(json!({"fault": "delay"})), "rules[1].delay_ms"),
+            (rule(json!({"probability": null})), "rules[1].probability"),
             (rule(json!({"method": "get"})), "rules[1].method"),
             (rule(json!({"probability": 1.5})), "rules[1].probability"),
             (rule(json!({"every": 0})), "rules[1].every"),

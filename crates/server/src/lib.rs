@@ -52,6 +52,7 @@ mod operations;
 mod places;
 mod registry;
 mod results;
+mod under_way;
 mod unnamed;
 mod uploaded_losses;
 

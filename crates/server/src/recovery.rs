@@ -26,6 +26,8 @@ use crate::worker::{Command, Operation, TrainJob};
 impl Server {
     pub(crate) fn recover(&self, loaded: Loaded) {
         let half_freed = half_freed(&loaded);
+        let known = loaded.requests.iter().map(|request| &request.id);
+        self.shared().under_way.keep_only(&known.collect());
         let mut registry = self.registry();
         for record in loaded.sessions {
             registry
@@ -104,6 +106,7 @@ impl Server {
             });
         }
         requests.sort_by_key(|request| request.seq_id);
+        let mut given_up = None;
         for request in requests {
             let seq_id = request.seq_id.unwrap_or_default();
             let kind = OperationKind::from_name(&request.kind);
@@ -125,9 +128,21 @@ impl Server {
                 ));
                 continue;
             }
+            let poison = self.shared().under_way.poison(&request.id, ended);
             let operation = match (&base, kind) {
                 _ if ended && !repeats => None,
                 (None, _) => None,
+                _ if given_up.is_some() && ended => None,
+                _ if given_up.is_some() || poison.is_some() => {
+                    let why = poison.or_else(|| given_up.clone()).unwrap_or_default();
+                    tracing::error!(request.id = %request.id, why, "an operation is not tried again");
+                    if ended {
+                        let why = format!("it could not be restored: {why}");
+                        self.give_up_run(&id, &why);
+                        given_up = Some(why);
+                    }
+                    Some(Err(ApiError::bad_request(why)))
+                }
                 (_, None) => Some(Err(ApiError::bad_request("an unknown kind of request"))),
                 (Some(_), Some(kind)) => Some(self.operation_of(&request, kind, owner, &id)),
             };
@@ -139,6 +154,7 @@ impl Server {
             let job = match operation {
                 None => None,
                 Some(Ok(operation)) => Some(TrainJob {
+                    request: request.id.clone(),
                     model_id: id.clone(),
                     owner,
                     session: session.clone(),

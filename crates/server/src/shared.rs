@@ -21,6 +21,7 @@ use crate::results::Results;
 use crate::settings::Settings;
 use crate::store::Store;
 use crate::token_watch::TokenStreams;
+use crate::under_way::UnderWay;
 use crate::uploaded_losses::UploadedLoss;
 
 /// How many adapters are imported at the same time: each may take its archive's room on the disk.
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) losses: Mutex<HashMap<LossId, UploadedLoss>>,
     pub(crate) metrics: Metrics,
     pub(crate) memory: Budget,
+    pub(crate) under_way: UnderWay,
     /// How many more adapters may be imported at the same time.
     pub(crate) imports: Arc<Semaphore>,
     pub(crate) token_streams: TokenStreams,
@@ -51,6 +53,7 @@ impl Shared {
     pub(crate) fn new(
         settings: Settings,
         memory: Budget,
+        under_way: UnderWay,
         auth: Auth,
         faults: Faults,
         store: Arc<Store>,
@@ -69,6 +72,7 @@ impl Shared {
             losses: Mutex::default(),
             metrics: Metrics::default(),
             memory,
+            under_way,
             imports: Arc::new(Semaphore::new(IMPORTS)),
             token_streams: TokenStreams::default(),
             registry: Mutex::new(registry),

@@ -21,6 +21,7 @@ use crate::results::Results;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::store::{OpenError, Store};
+use crate::under_way::UnderWay;
 use crate::worker::{self, Command};
 
 /// A model that clients can train and sample.
@@ -158,6 +159,8 @@ impl Server {
             OpenError::Io(source) => data_error(&settings, source),
             source => data_error(&settings, source),
         })?;
+        let under_way =
+            UnderWay::open(&settings.data).map_err(|source| data_error(&settings, source))?;
         let auth = Auth::open(
             &settings.data,
             settings.key_file.as_deref(),
@@ -176,6 +179,7 @@ impl Server {
         let shared = Shared::new(
             settings,
             Budget::new(plan),
+            under_way,
             auth,
             faults,
             store,
@@ -186,7 +190,7 @@ impl Server {
         let shared = Arc::new(shared);
         let mut bases = BTreeMap::new();
         let mut workers = Vec::new();
-        for base in models {
+        for (number, base) in models.into_iter().enumerate() {
             let BaseModel {
                 name,
                 backend,
@@ -194,7 +198,12 @@ impl Server {
                 tokenizer,
             } = base;
             let threads_backend = Arc::clone(&backend);
-            let worker = worker::spawn(&name, threads_backend, tokenizer, Arc::clone(&shared));
+            let worker = worker::spawn(
+                (number, &name),
+                threads_backend,
+                tokenizer,
+                Arc::clone(&shared),
+            );
             let (commands, worker) = worker.map_err(StartError::Thread)?;
             workers.push(worker);
             let base = Arc::new(Base {

@@ -48,6 +48,7 @@ pub struct FakeBackend {
     before_slice: Arc<dyn Fn() + Send + Sync>,
     rank_bytes: u64,
     token_bytes: u64,
+    deadly_token: Option<u32>,
     counts: Arc<Counts>,
 }
 
@@ -66,6 +67,7 @@ impl FakeBackend {
             before_slice: Arc::new(|| {}),
             rank_bytes: 4,
             token_bytes: 4,
+            deadly_token: None,
             counts: Arc::default(),
         }
     }
@@ -92,6 +94,22 @@ impl FakeBackend {
     pub fn needs_memory(mut self, for_a_rank: u64, for_a_token: u64) -> Self {
         (self.rank_bytes, self.token_bytes) = (for_a_rank, for_a_token);
         self
+    }
+
+    /// Aborts the process when a pass or a sample comes to this token, as a kernel without memory would.
+    #[must_use]
+    pub fn dies_at(mut self, token: u32) -> Self {
+        self.deadly_token = Some(token);
+        self
+    }
+
+    fn meet(&self, tokens: &[u32]) {
+        if self
+            .deadly_token
+            .is_some_and(|token| tokens.contains(&token))
+        {
+            std::process::abort();
+        }
     }
 
     /// Returns how many passes have ended well.
@@ -198,7 +216,7 @@ impl Backend for FakeBackend {
     }
 
     fn sampler(&self, options: SamplerOptions) -> Box<dyn Sampler> {
-        Box::new(sampler::FakeSampler::new(options))
+        Box::new(sampler::FakeSampler::new(self.clone(), options))
     }
 }
 

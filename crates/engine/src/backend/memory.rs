@@ -24,8 +24,9 @@ pub(super) fn bytes(model: &Model, need: &Need) -> u64 {
         }
         Need::Copies { lora } => {
             // Taking a run up copies its gradients and optimizer out of the state that was read; a step
-            // packs the new weights beside the old ones.
-            (1 + MOST_KEPT) * parameters(model, lora) * FLOAT + packed_bytes(model, lora)
+            // without gradients makes some, and packs the new weights beside the old ones.
+            let weights = parameters(model, lora) * FLOAT;
+            ((1 + MOST_KEPT) * weights).max(weights + packed_bytes(model, lora))
         }
         // The weights are shared until the run's next step, which copies them.
         Need::State { lora } => (2 + MOST_KEPT) * parameters(model, lora) * FLOAT,

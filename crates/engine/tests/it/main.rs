@@ -9,6 +9,7 @@
 mod adamw;
 mod forward;
 mod gguf;
+mod memory;
 mod numerics;
 mod real_models;
 mod reference;

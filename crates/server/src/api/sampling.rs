@@ -244,6 +244,7 @@ impl Server {
             session: weights.session,
             adapter: adapter.map(|folder| self.shared().checkpoints.folder(folder)),
             request,
+            is_suspect: self.shared().under_way.is_suspect(responder.id()),
             responder,
             place,
             tokens,
@@ -259,6 +260,14 @@ impl Server {
         responder: Responder,
     ) {
         let weights = self.weights_for(&mut self.registry(), owner, &request);
+        if let Ok(weights) = &weights {
+            let under_way = &self.shared().under_way;
+            under_way.suspect_sample(&weights.base.name, responder.id());
+            if let Some(why) = under_way.poison(responder.id(), false) {
+                responder.finish(OperationResult::server_error(why));
+                return;
+            }
+        }
         let request = weights.and_then(|weights| Ok((weights, read_request(request, seed)?)));
         match request {
             Ok((weights, request)) => {

@@ -51,16 +51,16 @@ impl Plan {
         let Some(rest) = limit.checked_sub(fixed) else {
             return Err(WeightsDoNotFit { weights, limit });
         };
-        let (sampling, results) = (SAMPLING.min(rest / 4), RESULTS.min(rest / 16));
+        let (sampling, results) = (SAMPLING.min(rest / 8), RESULTS.min(rest / 16));
         let uploads = UPLOADS.min(rest / 8);
         Ok(Self {
             limit,
             weights,
             program: PROGRAM,
             sampling,
-            // A run needs more than three times what sampling from it needs, so what can be trained can
-            // be sampled from.
-            adapters: (rest - sampling - results - uploads) / 4,
+            // To load an adapter takes four ninths of what a run and its copies take, so what can be trained
+            // can be sampled from.
+            adapters: (rest - sampling - results - uploads) / 13 * 4,
             models: models as u64,
             results,
             uploads,
@@ -115,7 +115,7 @@ mod tests {
                 let fixed: u64 = plan.fixed().iter().map(|(_, bytes)| bytes).sum();
                 let training = plan.part_of(MemoryKind::Runs);
                 assert_eq!(fixed + plan.uploads + training, limit);
-                assert!(training >= (limit - weights - PROGRAM) / 3);
+                assert!(training >= (limit - weights - PROGRAM) / 11 * 5);
             }
         }
     }

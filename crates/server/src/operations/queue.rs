@@ -203,6 +203,7 @@ impl Claimed for ClaimedOperation {
                     self.responder.waits(Some(reason));
                 }
                 Some(TrainJob {
+                    request: self.responder.id().clone(),
                     model_id: self.model_id,
                     owner,
                     session: run.record.session.clone(),

@@ -32,6 +32,11 @@ use crate::lock::lock;
 use crate::store::{Change, Store};
 use completion_feed::{CompletionFeed, CompletionFeeds};
 
+/// How many results of an owner are kept at most. The oldest go first, fetched or not.
+const KEPT_RESULTS: usize = 100_000;
+/// How many bytes they have at most.
+const KEPT_BYTES: u64 = 8 << 30;
+
 /// Where a request is on its way.
 #[derive(Clone, Debug)]
 enum State {
@@ -312,6 +317,45 @@ impl Results {
             };
             since.elapsed() >= kept && matches!(*entry.state.borrow(), State::Done { .. })
         });
+        self.drop_beyond(KEPT_RESULTS, KEPT_BYTES);
+    }
+
+    /// Drops the oldest results of owners who have too many of them.
+    fn drop_beyond(&self, most: usize, most_bytes: u64) {
+        let mut table = lock(&self.table);
+        let mut by_owner = HashMap::<Owner, (usize, u64)>::new();
+        let size_of = |entry: &Entry| match *entry.state.borrow() {
+            State::Done { size, .. } => Some(size),
+            State::Pending => None,
+        };
+        for entry in table.entries.values() {
+            if let Some(size) = size_of(entry) {
+                let (count, bytes) = by_owner.entry(entry.owner).or_default();
+                (*count, *bytes) = (*count + 1, *bytes + size);
+            }
+        }
+        by_owner.retain(|_, (count, bytes)| *count > most || *bytes > most_bytes);
+        let mut over = Vec::new();
+        for (owner, (mut count, mut bytes)) in by_owner {
+            let own = table
+                .entries
+                .iter()
+                .filter(|(_, entry)| entry.owner == owner);
+            let done = own.filter_map(|(id, entry)| {
+                let since = lock(&entry.since).0;
+                Some((since, id.clone(), size_of(entry)?))
+            });
+            let mut done: Vec<_> = done.collect();
+            done.sort();
+            for (_, id, size) in done {
+                if count <= most && bytes <= most_bytes {
+                    break;
+                }
+                (count, bytes) = (count - 1, bytes - size);
+                over.push(id);
+            }
+        }
+        self.drop_all(&mut table, over);
     }
 
     fn drop_where(&self, is_over: impl Fn(&RequestId, &Entry) -> bool) {
@@ -358,5 +402,36 @@ impl Results {
         entries
             .filter(|entry| matches!(*entry.state.borrow(), State::Pending))
             .count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_with_too_many_results_loses_the_oldest() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(folder.path()).unwrap();
+        let results = Results::new(Arc::new(store), 1, 1 << 20);
+        let (flood, other) = (Owner::of_key(b"flood"), Owner::of_key(b"other"));
+        let done = |owner| {
+            let responder = results.promise(owner, None);
+            let id = responder.id().clone();
+            responder.show_stored(OperationResult::user_error("ten bytes"));
+            id
+        };
+        let kept = done(other);
+        let ids: Vec<_> = (0..5).map(|_| done(flood)).collect();
+        let pending = results.promise(flood, None);
+        let is_there = |id: &RequestId| lock(&results.table).entries.contains_key(id);
+        results.drop_beyond(5, u64::MAX);
+        assert!(ids.iter().all(is_there));
+        results.drop_beyond(3, u64::MAX);
+        let left: Vec<_> = ids.iter().map(is_there).collect();
+        assert_eq!(left, [false, false, true, true, true]);
+        results.drop_beyond(usize::MAX, 0);
+        assert!(!ids.iter().any(is_there) && !is_there(&kept));
+        assert!(is_there(pending.id()), "what has not ended stays");
     }
 }

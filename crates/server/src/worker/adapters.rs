@@ -1,7 +1,7 @@
 //! Adapters in memory, for sampling.
 //!
-//! Every adapter that is sampled from lies in a folder; the ones used last are kept in memory too, within a
-//! number of bytes. A training loop makes a new one at every step, so the oldest have to go. One that
+//! Every adapter that is sampled from lies in a folder; the ones used last are kept in memory too, a few of
+//! them and within a number of bytes. A training loop makes a new one at every step, so the oldest have to go. One that
 //! samples are drawn with keeps its memory until they end.
 
 use std::collections::HashMap;
@@ -12,6 +12,9 @@ use tinkrs_backend::{Adapter, AdapterId, Backend, Error, Need, Sampler};
 use tinkrs_types::LoraConfig;
 
 use crate::memory::Size;
+
+/// How many adapters that no sample is drawn with stay in memory.
+const UNUSED: usize = 32;
 
 /// The adapters that a sampler has.
 pub(super) struct Adapters {
@@ -99,7 +102,7 @@ impl Adapters {
         let lora = LoraConfig::new(u32::try_from(rank).unwrap_or(u32::MAX));
         let bytes = backend.memory(&Need::Adapter { lora });
         // What is read from the files is there beside it for a moment.
-        let needed = bytes.saturating_add(bytes / 2);
+        let needed = bytes.saturating_mul(2);
         if needed > self.capacity {
             let capacity = self.capacity;
             return Err(NotLoaded::TooLarge { needed, capacity });
@@ -153,10 +156,10 @@ impl Adapters {
             let known = self.known.values().map(|known| known.memory.bytes());
             let leaving = self.leaving.iter().map(InMemory::bytes);
             let used: u64 = known.chain(leaving).sum();
-            if used.saturating_add(bytes) <= self.capacity {
+            let unused = self.known.iter().filter(|(_, one)| !one.memory.is_used());
+            if used.saturating_add(bytes) <= self.capacity && unused.clone().count() < UNUSED {
                 return true;
             }
-            let unused = self.known.iter().filter(|(_, one)| !one.memory.is_used());
             let oldest = unused.min_by_key(|(_, known)| known.last_used);
             let Some(folder) = oldest.map(|(folder, _)| folder.clone()) else {
                 return false;
@@ -183,7 +186,7 @@ mod tests {
     use tinkrs_testkit::FakeBackend;
     use tinkrs_types::training::OptimizerConfig;
 
-    /// Adapters of rank 1 that need 100 bytes each, and 50 more while they are loaded.
+    /// Adapters of rank 1 that need 100 bytes each, and as much again while they are loaded.
     fn saved(backend: &FakeBackend, root: &Path, name: &str) -> PathBuf {
         let folder = root.join(name);
         std::fs::create_dir(&folder).unwrap();
@@ -203,7 +206,7 @@ mod tests {
         let folders: Vec<_> = (0..4)
             .map(|number| saved(&backend, root.path(), &number.to_string()))
             .collect();
-        let mut adapters = Adapters::new(340);
+        let mut adapters = Adapters::new(390);
         let mut find = |adapters: &mut Adapters, number: usize| {
             adapters.find(&folders[number], &backend, sampler)
         };
@@ -217,10 +220,10 @@ mod tests {
         assert!(matches!(find(&mut adapters, 3), Err(NotLoaded::Wait)));
         drop((in_use, also));
         find(&mut adapters, 3).unwrap();
-        let mut small = Adapters::new(149);
+        let mut small = Adapters::new(199);
         let error = find(&mut small, 0).unwrap_err().to_string();
         assert!(
-            error.contains("needs 150 B, and there are 149 B"),
+            error.contains("needs 200 B, and there are 199 B"),
             "{error}"
         );
     }

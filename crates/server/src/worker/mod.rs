@@ -24,8 +24,8 @@ mod turns;
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -36,10 +36,12 @@ use tinkrs_types::{ModelId, RequestId, SessionId};
 
 use crate::auth::Owner;
 use crate::error::chain;
+use crate::lock::lock;
 use crate::places::QueuePlace;
 use crate::results::{OperationResult, Responder};
 use crate::shared::Shared;
 use crate::token_watch::TokenSender;
+use crate::under_way::Mark;
 pub(crate) use execute::STATE_FILE;
 pub(crate) use operation::Operation;
 use turns::{Turns, Wish};
@@ -72,6 +74,7 @@ pub(crate) enum Command {
 /// An operation of a training run, with its place in the queue.
 #[derive(Debug)]
 pub(crate) struct TrainJob {
+    pub(crate) request: RequestId,
     pub(crate) model_id: ModelId,
     pub(crate) owner: Owner,
     pub(crate) session: SessionId,
@@ -97,19 +100,30 @@ pub(crate) struct SampleJob {
     pub(crate) place: Option<QueuePlace>,
     /// Where the tokens go as they are drawn, for those who watch the request.
     pub(crate) tokens: TokenSender,
+    /// Whether the server may have died of it, so that it is drawn alone.
+    pub(crate) is_suspect: bool,
 }
 
 /// Starts the thread of a model. It ends when the sender is dropped.
 pub(crate) fn spawn(
-    name: &str,
+    (number, name): (usize, &str),
     backend: Arc<dyn Backend>,
     tokenizer: Option<Arc<Tokenizer>>,
     shared: Arc<Shared>,
 ) -> std::io::Result<(Sender<Command>, JoinHandle<()>)> {
     let (sender, commands) = channel();
+    let mark = Arc::new(Mutex::new(shared.under_way.mark(number)?));
+    let sampling = sampling::Sampling::new(
+        name,
+        Arc::clone(&backend),
+        tokenizer,
+        &shared,
+        Arc::clone(&mark),
+    );
     let mut worker = Worker {
-        sampling: sampling::Sampling::new(name, Arc::clone(&backend), tokenizer, &shared),
-        training: training::Training::new(name, backend, shared)?,
+        sampling,
+        training: training::Training::new(name, backend, shared, Arc::clone(&mark))?,
+        mark,
         lines: HashMap::new(),
         owners: Turns::new([]),
         kinds: Turns::new([Work::Training, Work::Sampling]),
@@ -128,6 +142,7 @@ enum Work {
 }
 
 struct Worker {
+    mark: Arc<Mutex<Mark>>,
     training: training::Training,
     sampling: sampling::Sampling,
     /// For each owner in `owners`, what is done in the order of arrival: training, and forgetting what was
@@ -153,6 +168,7 @@ impl Worker {
         loop {
             let idle = self.owners.is_empty() && self.sampling.is_idle();
             if idle {
+                lock(&self.mark).nothing();
                 let Ok(command) = commands.recv() else {
                     return;
                 };
@@ -186,7 +202,10 @@ impl Worker {
             Command::Sample(job) => self.sampling.take(job),
             Command::Cancel { owner, id } => self.sampling.cancel(owner, &id),
             Command::ForgetAdapters(folders) => self.sampling.forget(&folders),
-            Command::FreeIdle => self.training.runs.free_idle(),
+            Command::FreeIdle => {
+                let is_busy = !(self.owners.is_empty() && self.sampling.is_idle());
+                self.training.runs.free_idle(is_busy);
+            }
             Command::Train(TrainJob { owner, .. })
             | Command::Restore { owner, .. }
             | Command::Forget { owner, .. } => {

@@ -30,8 +30,9 @@ use crate::store::Change;
 const IN_USE: Duration = Duration::from_secs(60);
 /// How long an operation waits for memory that other base models use.
 const WAIT: Duration = Duration::from_secs(3);
-/// How long idle runs are written before other work has its turn.
-const ROUND: Duration = Duration::from_millis(50);
+/// How long idle runs are written at a time while there is other work, and while there is none.
+const ROUND_BESIDE_WORK: Duration = Duration::from_millis(50);
+const ROUND: Duration = Duration::from_millis(500);
 
 /// The training runs of a base model.
 pub(super) struct Runs {
@@ -416,10 +417,11 @@ impl Runs {
     }
 
     /// Lets runs leave that have had nothing to do for long, and more if somebody waits for memory.
-    pub(super) fn free_idle(&mut self) {
+    pub(super) fn free_idle(&mut self, is_busy: bool) {
         let start = Instant::now();
+        let round = if is_busy { ROUND_BESIDE_WORK } else { ROUND };
         let keep = self.shared.settings.keep_idle_runs;
-        while start.elapsed() < ROUND {
+        while start.elapsed() < round {
             let waits = self.shared.memory.is_waited_for();
             let idle = if waits { Duration::ZERO } else { keep };
             let freed = (waits && self.trim()) || self.evict_oldest(idle, None);

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use tinkrs_backend::{
@@ -21,12 +21,14 @@ use super::feed::Feed;
 use super::training::NewAdapter;
 use super::{SampleJob, failure};
 use crate::auth::Owner;
+use crate::lock::lock;
 use crate::metrics::Metrics;
 use crate::places::QueuePlace;
 use crate::results::{OperationResult, Responder};
 use crate::shared::Shared;
 use crate::store::{Ending, Usage, UsageKind, files};
 use crate::token_watch::TokenSender;
+use crate::under_way::Mark;
 
 /// The sampler of one base model, and who waits for what.
 pub(super) struct Sampling {
@@ -41,6 +43,12 @@ pub(super) struct Sampling {
     feed: Feed<SampleJob>,
     /// Those who wait for a request that the sampler has.
     waiting: HashMap<Ticket, Waiting>,
+    /// Requests that the server may have died of. Each is drawn alone, before all others.
+    suspects: VecDeque<SampleJob>,
+    /// The one of them that is being drawn.
+    alone: Option<RequestId>,
+    mark: Arc<Mutex<Mark>>,
+    shared: Arc<Shared>,
     /// Requests whose adapters have no room yet, in the order of arrival.
     delayed: VecDeque<SampleJob>,
 }
@@ -83,7 +91,8 @@ impl Sampling {
         base_model: &str,
         backend: Arc<dyn Backend>,
         tokenizer: Option<Arc<Tokenizer>>,
-        shared: &Shared,
+        shared: &Arc<Shared>,
+        mark: Arc<Mutex<Mark>>,
     ) -> Self {
         // The server's queue is the one that can be full; this one must never be.
         let options = SamplerOptions {
@@ -104,12 +113,20 @@ impl Sampling {
             adapter_bytes: shared.memory.plan().adapters_of_a_model(),
             feed: Feed::new(),
             waiting: HashMap::new(),
+            suspects: VecDeque::new(),
+            alone: None,
+            mark,
+            shared: Arc::clone(shared),
             delayed: VecDeque::new(),
         }
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.sampler.is_idle() && self.feed.is_empty() && self.delayed.is_empty()
+        self.sampler.is_idle()
+            && self.feed.is_empty()
+            && self.delayed.is_empty()
+            && self.suspects.is_empty()
+            && self.alone.is_none()
     }
 
     /// Takes a request, which waits until the sampler has use for it.
@@ -119,8 +136,16 @@ impl Sampling {
     }
 
     /// Hands a request to the sampler. One whose adapter has no room waits until samples of others have
-    /// ended.
+    /// ended, and so do all others while one is drawn that the server may have died of.
     fn submit(&mut self, job: SampleJob) {
+        if job.is_suspect {
+            self.suspects.push_back(job);
+            return;
+        }
+        if self.alone.is_some() || !self.suspects.is_empty() {
+            self.delayed.push_back(job);
+            return;
+        }
         if let Err(job) = self.try_submit(job) {
             self.delayed.push_back(*job);
         }
@@ -258,7 +283,39 @@ impl Sampling {
         while let Some(job) = self.feed.pop() {
             self.submit(job);
         }
-        self.submit_delayed();
+        if self.sampler.is_idle() {
+            self.draw_next_alone();
+        }
+        match &self.alone {
+            // If the server dies now, it is of this one.
+            Some(id) => lock(&self.mark).operation(id),
+            None => {
+                if self.suspects.is_empty() {
+                    self.submit_delayed();
+                }
+                lock(&self.mark).samples(&self.base_model);
+            }
+        }
+        self.advance();
+    }
+
+    /// Takes the next request that the server may have died of, when the one before has ended.
+    fn draw_next_alone(&mut self) {
+        if let Some(id) = self.alone.take() {
+            self.shared.under_way.ended(&id);
+        }
+        let Some(job) = self.suspects.pop_front() else {
+            return;
+        };
+        let id = job.responder.id().clone();
+        lock(&self.mark).operation(&id);
+        match self.try_submit(job) {
+            Ok(()) => self.alone = Some(id),
+            Err(job) => self.suspects.push_front(*job),
+        }
+    }
+
+    fn advance(&mut self) {
         let Ok(events) = catch_unwind(AssertUnwindSafe(|| self.sampler.step())) else {
             tracing::error!("sampling panicked; the samples under way are lost");
             self.sampler = self.backend.sampler(self.options.clone());

@@ -11,24 +11,26 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tinkrs_backend::{Adapter, Backend, Pass};
-use tinkrs_types::{LoraConfig, ModelId, SessionId};
+use tinkrs_types::{LoraConfig, ModelId, RequestId, SessionId};
 
 use super::TrainJob;
 use super::operation::Operation;
 use super::operation_error::OperationError;
 use super::runs::{Purpose, Runs};
 use crate::auth::Owner;
+use crate::lock::lock;
 use crate::places::QueuePlace;
 use crate::registry::Sampler;
 use crate::registry::records::{SamplerRecord, SavedCheckpoint};
 use crate::results::{OperationResult, Responder};
 use crate::shared::Shared;
 use crate::store::{Change, Ending, Usage, UsageKind, files};
+use crate::under_way::Mark;
 
 /// How many passes may be under way: each holds its gradients.
 const PASSES: usize = 16;
@@ -52,6 +54,7 @@ impl NewAdapter {
 
 /// An operation under way, without what it does.
 pub(super) struct Job {
+    request: RequestId,
     pub(super) model_id: ModelId,
     pub(super) owner: Owner,
     pub(super) session: SessionId,
@@ -128,6 +131,7 @@ pub(super) struct Training {
     pub(super) base_model: String,
     pub(super) shared: Arc<Shared>,
     pub(super) runs: Runs,
+    mark: Arc<Mutex<Mark>>,
     /// The passes that have more slices: one of an owner, which is of one of its runs.
     passes: HashMap<Owner, (Job, Box<dyn Pass>)>,
 }
@@ -137,10 +141,12 @@ impl Training {
         base_model: &str,
         backend: Arc<dyn Backend>,
         shared: Arc<Shared>,
+        mark: Arc<Mutex<Mark>>,
     ) -> std::io::Result<Self> {
         Ok(Self {
             base_model: base_model.to_owned(),
             runs: Runs::new(backend, Arc::clone(&shared))?,
+            mark,
             shared,
             passes: HashMap::new(),
         })
@@ -168,6 +174,7 @@ impl Training {
     /// adapter that it saved for sampling.
     pub(super) fn begin(&mut self, job: TrainJob) -> Option<NewAdapter> {
         let TrainJob {
+            request,
             model_id,
             owner,
             session,
@@ -177,6 +184,7 @@ impl Training {
             place,
         } = job;
         let job = Job {
+            request,
             model_id,
             owner,
             session,
@@ -205,6 +213,7 @@ impl Training {
         compute: impl FnOnce(&mut Self, &Job) -> Result<Turn, OperationError>,
     ) -> Option<NewAdapter> {
         let start = Instant::now();
+        lock(&self.mark).operation(&job.request);
         let result = catch_unwind(AssertUnwindSafe(|| compute(self, &job)));
         let done = match result {
             Ok(Ok(Turn::Continue(pass))) => {
@@ -272,6 +281,7 @@ impl Training {
                 .also
                 .extend(self.runs.closed(&job.model_id, "it was unloaded", false));
         }
+        self.shared.under_way.ended(&job.request);
         // The queue has room as soon as its client can know.
         drop(job.place);
         if let Some(responder) = job.responder {

@@ -15,14 +15,16 @@ const MIB: u64 = 1 << 20;
 const FIXED: u64 = 48 * MIB + 384;
 
 /// A run of rank 4 needs 8 MiB, and 4 MiB while it is copied; a token of a slice 1 MiB.
-async fn server(memory: u64) -> TestServer {
+async fn server(training: u64) -> TestServer {
     let backend = FakeBackend::new().needs_memory(2 * MIB, MIB);
     let data = Arc::new(tempfile::tempdir().unwrap());
-    TestServer::of(base(backend), data, with_memory(memory)).await
+    TestServer::of(base(backend), data, with_training(training)).await
 }
 
-/// Of `memory` beside what is fixed, 27 of 64 parts are for training.
-fn with_memory(memory: u64) -> impl FnOnce(&mut Settings) {
+/// Gives a server this much memory for training. Of what is not fixed, an eighth is for sampling, an eighth for
+/// uploads, a sixteenth for results, and four thirteenths of the rest for adapters.
+fn with_training(training: u64) -> impl FnOnce(&mut Settings) {
+    let memory = (training * 13).div_ceil(9) * 16 / 11;
     move |settings| settings.memory = Some(FIXED + memory)
 }
 
@@ -71,7 +73,7 @@ async fn accounted(server: &TestServer, kind: &str) -> u64 {
 #[tokio::test]
 async fn a_model_that_does_not_fit_is_refused_with_the_numbers_and_the_others_go_on() {
     let losses = undisturbed().await;
-    let server = server(64 * MIB).await;
+    let server = server(27 * MIB).await;
     let first = server.model().await;
     let second = server.model().await;
     let refused = create(&server, 4).await;
@@ -90,7 +92,7 @@ async fn a_model_that_does_not_fit_is_refused_with_the_numbers_and_the_others_go
         assert_eq!(train(&server, model, 1).await, losses[0]);
     }
     // What failed is not tried again, and all else goes on.
-    let server = server.restart(with_memory(64 * MIB)).await;
+    let server = server.restart(with_training(27 * MIB)).await;
     for model in [&first, &second] {
         assert_eq!(train(&server, model, 3).await, losses[1]);
     }
@@ -108,13 +110,13 @@ async fn a_model_that_does_not_fit_is_refused_with_the_numbers_and_the_others_go
 #[tokio::test]
 async fn more_runs_than_fit_take_turns_with_the_same_bits() {
     let losses = undisturbed().await;
-    let server = server(64 * MIB).await;
+    let server = server(27 * MIB).await;
     let models = [server.model().await, server.model().await];
     for model in &models {
         assert_eq!(train(&server, model, 1).await, losses[0]);
     }
-    // 16.9 MiB for training: one run at a time.
-    let server = server.restart(with_memory(40 * MIB)).await;
+    // One run at a time.
+    let server = server.restart(with_training(17 * MIB)).await;
     for step in 1..5 {
         for model in &models {
             assert_eq!(
@@ -129,23 +131,23 @@ async fn more_runs_than_fit_take_turns_with_the_same_bits() {
 #[tokio::test]
 async fn a_run_that_does_not_fit_after_a_restart_waits_for_a_server_with_more_memory() {
     let losses = undisturbed().await;
-    let server = server(64 * MIB).await;
+    let server = server(27 * MIB).await;
     let model = server.model().await;
     assert_eq!(train(&server, &model, 1).await, losses[0]);
-    // 8.4 MiB for training: the run has no room beside its copies.
-    let server = server.restart(with_memory(20 * MIB)).await;
+    // The run has no room beside its copies.
+    let server = server.restart(with_training(9 * MIB)).await;
     let pass = server.forward_backward(&model, 3).await;
     let failed = server.result(&pass).await;
     let error = failed["error"].as_str().expect("a message");
     assert!(error.contains("not enough memory: 12.0 MiB"), "{error}");
-    let server = server.restart(with_memory(64 * MIB)).await;
+    let server = server.restart(with_training(27 * MIB)).await;
     assert_eq!(train(&server, &model, 4).await, losses[1]);
 }
 
 #[tokio::test]
 async fn a_pass_that_does_not_fit_is_refused_and_harms_nothing() {
     let losses = undisturbed().await;
-    let server = server(64 * MIB).await;
+    let server = server(27 * MIB).await;
     let model = server.model().await;
     let mut long = pass(&model, 1);
     let length = 60;

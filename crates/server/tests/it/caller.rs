@@ -377,7 +377,7 @@ pub(crate) fn address(path: &str) -> String {
 }
 
 /// Sends a request on a connection of its own.
-async fn try_send(
+pub(crate) async fn try_send(
     address: SocketAddr,
     method: Method,
     path: &str,

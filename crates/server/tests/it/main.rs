@@ -2,6 +2,7 @@
 
 mod caller;
 mod endpoints;
+mod soak;
 mod socket;
 mod way;
 
@@ -21,6 +22,7 @@ mod load;
 mod losses;
 mod memory;
 mod mutations;
+mod poison;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod power;
 mod queue;

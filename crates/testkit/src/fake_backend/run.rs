@@ -228,6 +228,7 @@ impl Pass for FakePass {
                 return Ok(PassProgress::Continue);
             }
             tokens += length;
+            self.backend.meet(&self.examples[self.next].tokens);
             self.compute(self.next)?;
             self.next += 1;
         }

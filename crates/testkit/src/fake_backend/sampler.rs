@@ -10,9 +10,10 @@ use tinkrs_backend::{
 use tinkrs_types::sampling::{SampledSequence, Stop, StopReason, TopkLogprobs};
 use tinkrs_types::{InvalidInput, SampleOutput};
 
-use super::{CONTEXT, END_OF_TEXT, VOCABULARY, logprobs};
+use super::{CONTEXT, END_OF_TEXT, FakeBackend, VOCABULARY, logprobs};
 
 pub(super) struct FakeSampler {
+    backend: FakeBackend,
     options: SamplerOptions,
     adapters: HashMap<AdapterId, Arc<Vec<f32>>>,
     requests: BTreeMap<Ticket, Active>,
@@ -35,8 +36,9 @@ struct Sample {
 }
 
 impl FakeSampler {
-    pub(super) fn new(options: SamplerOptions) -> Self {
+    pub(super) fn new(backend: FakeBackend, options: SamplerOptions) -> Self {
         Self {
+            backend,
             options,
             adapters: HashMap::new(),
             requests: BTreeMap::new(),
@@ -123,6 +125,7 @@ impl Sampler for FakeSampler {
     fn step(&mut self) -> Vec<SampleEvent> {
         let mut events = Vec::new();
         for (&ticket, active) in &mut self.requests {
+            self.backend.meet(&active.request.prompt);
             for index in 0..active.samples.len() {
                 if active.samples[index].ended.is_none() {
                     let (token, logprob) = active.draw(index, &self.options);

@@ -1,0 +1,205 @@
+//! A long run stays small: memory, disk, open files and the time of a step stay where they were.
+//!
+//! Two loops of reinforcement learning on a real model, with weights for sampling at every step, beside runs
+//! that are created, trained once and left alone, and results that nobody fetches. Everything that is kept for a
+//! while is kept for a few seconds, so that it comes and goes many times. `TINKRS_SOAK_SECONDS` says for how
+//! long: five minutes in CI, an hour by hand. Without it, a few steps show that the loops work, and nothing is
+//! measured: other tests share the process.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tinkrs_server::Settings;
+
+use crate::caller::{TestServer, base, pass, step, tiny_llama};
+use crate::way::Way;
+
+/// How many parts the time is divided into. The first is for filling what is meant to be filled.
+const PARTS: usize = 5;
+/// How much larger the last part may be than the second.
+const GROWTH: f64 = 1.5;
+
+/// What is measured at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    memory_mib: f64,
+    disk_mib: f64,
+    open_files: f64,
+}
+
+fn sizes(data: &Path) -> Sizes {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let memory = memory.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+    let files = std::fs::read_dir("/proc/self/fd");
+    Sizes {
+        memory_mib: memory.unwrap_or(0.0) / 1024.0,
+        disk_mib: bytes_in(data) as f64 / f64::from(1 << 20),
+        open_files: files.map_or(0.0, |files| files.count() as f64),
+    }
+}
+
+/// Counts the bytes below a folder. What goes meanwhile is not counted.
+fn bytes_in(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let bytes = entries.map(|entry| match entry.metadata() {
+        Ok(about) if about.is_dir() => bytes_in(&entry.path()),
+        Ok(about) => about.len(),
+        Err(_) => 0,
+    });
+    bytes.sum()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+async fn new_model(server: &impl Way) -> (String, String) {
+    let body = json!({"tags": [], "sdk_version": "0.36.0"});
+    let session = server.ok("/create_session", &body).await["session_id"].clone();
+    let create = json!({
+        "session_id": session, "model_seq_id": 0, "base_model": "tiny",
+        "lora_config": {"rank": 8, "seed": 1},
+    });
+    let created = server.ok("/create_model", &create).await;
+    let model = server.result(&created).await["model_id"].clone();
+    let text = |value: serde_json::Value| value.as_str().expect("an id").to_owned();
+    (text(session), text(model))
+}
+
+/// Trains and samples in turns, and returns when each step began and how long it took.
+async fn reinforce(server: &impl Way, is_over: impl Fn(usize) -> bool) -> Vec<(Instant, f64)> {
+    let (_, model) = new_model(server).await;
+    let mut times = Vec::new();
+    while !is_over(times.len()) {
+        let start = Instant::now();
+        let seq_id = 3 * times.len() as i64;
+        let save = json!({
+            "model_id": model, "seq_id": seq_id + 1, "sampling_session_seq_id": times.len(),
+        });
+        let saved = server.ok("/save_weights_for_sampler", &save).await;
+        let sampler = server.result(&saved).await["sampling_session_id"].clone();
+        let sample = json!({
+            "sampling_session_id": sampler, "seq_id": 0, "num_samples": 4,
+            "prompt": {"chunks": [{"tokens": [1, 5, 9]}]},
+            "sampling_params": {"max_tokens": 8, "seed": 1, "stop": []},
+        });
+        let sampled = server.ok("/asample", &sample).await;
+        server.result(&sampled).await;
+        let passed = server
+            .ok("/forward_backward", &pass(&model, seq_id + 2))
+            .await;
+        let stepped = server.ok("/optim_step", &step(&model, seq_id + 3)).await;
+        server.result(&passed).await;
+        server.result(&stepped).await;
+        times.push((start, start.elapsed().as_secs_f64()));
+    }
+    times
+}
+
+/// Creates runs that are left alone after a pass that nobody fetches the result of, ten at a time.
+async fn leave_alone(server: &impl Way, is_over: impl Fn(usize) -> bool) {
+    let mut sessions = std::collections::VecDeque::new();
+    for number in 0.. {
+        if is_over(number) {
+            return;
+        }
+        let (session, model) = new_model(server).await;
+        server.ok("/forward_backward", &pass(&model, 1)).await;
+        sessions.push_back(session);
+        if sessions.len() > 10 {
+            let finish = json!({"reason": {"type": "success"}, "detail": null});
+            let session = sessions.pop_front().expect("more than ten");
+            server
+                .ok(&format!("/sessions/{session}/finish"), &finish)
+                .await;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(
+    clippy::print_stdout,
+    reason = "what was measured is for whoever asked for it"
+)]
+async fn memory_disk_files_and_the_time_of_a_step_stay_where_they_were() {
+    let seconds = std::env::var("TINKRS_SOAK_SECONDS").ok();
+    let seconds: Option<u64> =
+        seconds.map(|text| text.parse().expect("TINKRS_SOAK_SECONDS: a number"));
+    let data = Arc::new(tempfile::tempdir().unwrap());
+    let soon = |settings: &mut Settings| {
+        let soon = Duration::from_secs(5);
+        settings.keep_fetched = soon;
+        settings.keep_unfetched = soon;
+        settings.keep_idle_runs = soon;
+        settings.keep_unnamed = soon;
+    };
+    let server = TestServer::of(base(tiny_llama()), Arc::clone(&data), soon).await;
+    let start = Instant::now();
+    let end = start + Duration::from_secs(seconds.unwrap_or(0));
+    let is_over = move |steps: usize| steps >= 5 && Instant::now() >= end;
+    let measure = async {
+        let mut measured = Vec::new();
+        while Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            measured.push((Instant::now(), sizes(data.path())));
+        }
+        measured
+    };
+    let (one, other, idle) = (server.local(), server.local(), server.local());
+    let (one, other, (), measured) = tokio::join!(
+        reinforce(&one, is_over),
+        reinforce(&other, is_over),
+        leave_alone(&idle, is_over),
+        measure
+    );
+    assert!(one.len() >= 5 && other.len() >= 5);
+    if seconds.is_none() {
+        return;
+    }
+    let length = (end - start).as_secs_f64() / PARTS as f64;
+    let part_of = |time: Instant| ((time - start).as_secs_f64() / length) as usize;
+    let of = |part: usize, read: fn(&Sizes) -> f64| {
+        let there = measured.iter().filter(|(time, _)| part_of(*time) == part);
+        median(there.map(|(_, sizes)| read(sizes)).collect())
+    };
+    let time_of = |part: usize| {
+        let steps = one.iter().chain(&other);
+        let steps = steps.filter(|(time, _)| part_of(*time) == part);
+        median(steps.map(|(_, seconds)| seconds * 1000.0).collect())
+    };
+    // What may be added to the second part before it is multiplied: small numbers vary more.
+    type Measure<'a> = (&'a str, f64, Box<dyn Fn(usize) -> f64 + 'a>);
+    let measures: [Measure<'_>; 4] = [
+        (
+            "MiB of memory",
+            16.0,
+            Box::new(|part| of(part, |s| s.memory_mib)),
+        ),
+        (
+            "MiB on disk",
+            4.0,
+            Box::new(|part| of(part, |s| s.disk_mib)),
+        ),
+        (
+            "open files",
+            4.0,
+            Box::new(|part| of(part, |s| s.open_files)),
+        ),
+        ("milliseconds a step", 0.0, Box::new(time_of)),
+    ];
+    let mut grown = Vec::new();
+    for (name, slack, measure) in measures {
+        let parts: Vec<f64> = (0..PARTS).map(&measure).collect();
+        println!("{name}: {parts:.2?}");
+        if parts[PARTS - 1] > (parts[1] + slack) * GROWTH {
+            grown.push(format!("{name}: {parts:.2?}"));
+        }
+    }
+    println!("{} steps", one.len() + other.len());
+    assert!(grown.is_empty(), "{grown:#?}");
+}

@@ -145,9 +145,9 @@ fn sample_table(samples: &[SampleRecord]) -> Markup {
     };
     html! {
         @if !prompts.is_empty() {
-            h2 { "Samples" }
+            h2 { "What it says" }
             table {
-                tr { th { "prompt" } th { "before" } th { "after" } }
+                tr { th { "asked" } th { "before" } th { "after" } }
                 @for prompt in prompts { (row(prompt)) }
             }
         }

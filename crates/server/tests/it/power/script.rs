@@ -214,6 +214,46 @@ impl<'a> Script<'a> {
         self.fetch("unloaded", &unloaded).await;
     }
 
+    /// Ends a session that has a model and a sampler. It is there with both, or has ended.
+    async fn finish_another(&mut self) {
+        let session = match self.told.0.get("finished session id") {
+            Some(session) => session.as_str().unwrap().to_owned(),
+            None => self.server.session().await,
+        };
+        self.hear("finished session id", session.clone().into());
+        let is_open = async |server: &TestServer| {
+            let body = json!({"session_id": session});
+            server.post("/session_heartbeat", body).await.status == 200
+        };
+        if is_open(&self.server).await {
+            assert!(!self.was_told("finished"), "the session has ended");
+            let body = json!({
+                "session_id": session, "model_seq_id": 0, "base_model": "tiny",
+                "lora_config": {"rank": 4, "seed": 1},
+            });
+            let model = self.server.promise("/create_model", body).await;
+            let model = self.server.result(&model).await["model_id"].clone();
+            let body = json!({"model_id": model, "seq_id": 1, "sampling_session_seq_id": 0});
+            let saved = self.server.promise("/save_weights_for_sampler", body).await;
+            let sampler = self.server.result(&saved).await["sampling_session_id"].clone();
+            self.hear("finished sampler id", sampler.clone());
+            // Another one each time, so that the weights are needed.
+            let seq_id = fastrand::u32(..);
+            let body = json!({
+                "sampling_session_id": sampler, "seq_id": seq_id, "num_samples": 1,
+                "prompt": {"chunks": [{"tokens": [1, 5]}]}, "sampling_params": {"max_tokens": 2},
+            });
+            let sample = self.server.promise("/asample", body).await;
+            let sample = self.server.result(&sample).await;
+            assert!(sample["sequences"].is_array(), "{sample}");
+            let body = json!({"reason": {"type": "success"}});
+            let path = format!("/sessions/{session}/finish");
+            self.server.ok(&path, body).await;
+        }
+        self.hear("finished", true.into());
+        assert!(!is_open(&self.server).await, "the session has ended");
+    }
+
     async fn revoke_a_key(&mut self) {
         let other = self.server.owner("tml-another");
         if !self.was_told("revoked") {
@@ -261,6 +301,7 @@ impl<'a> Script<'a> {
         self.delete(&other).await;
         self.revoke_a_key().await;
         self.unload_another().await;
+        self.finish_another().await;
         let body = json!({"path": first, "optimizer": true});
         self.done("/load_weights", body).await;
         self.train(Size::Small).await;

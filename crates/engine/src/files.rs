@@ -23,10 +23,20 @@ pub(crate) fn replace_with(
     temporary.push(".partial");
     let temporary = Path::new(&temporary);
 
-    let mut file = File::create(temporary).map_err(Error::io("create", temporary))?;
-    write(&mut file).map_err(Error::io("write", temporary))?;
-    file.sync_all().map_err(Error::io("sync", temporary))?;
-    fs::rename(temporary, path).map_err(Error::io("rename the finished file to", path))?;
+    let replaced = File::create(temporary)
+        .map_err(Error::io("create", temporary))
+        .and_then(|mut file| {
+            write(&mut file).map_err(Error::io("write", temporary))?;
+            file.sync_all().map_err(Error::io("sync", temporary))
+        })
+        .and_then(|()| {
+            fs::rename(temporary, path).map_err(Error::io("rename the finished file to", path))
+        });
+    if replaced.is_err() {
+        // A full disk has no room for half a file.
+        let _ = fs::remove_file(temporary);
+        return replaced;
+    }
     // The new name itself is durable only once its folder is; Windows cannot open folders.
     if cfg!(unix) {
         let folder = folder.unwrap_or(Path::new("."));
@@ -49,6 +59,20 @@ mod tests {
             replace(&path, contents.as_bytes()).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), contents);
         }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_the_old_file_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("adapter.bin");
+        replace(&path, b"old").unwrap();
+        let full = |file: &mut File| {
+            file.write_all(b"ne")?;
+            Err(io::ErrorKind::StorageFull.into())
+        };
+        assert!(replace_with(&path, full).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 

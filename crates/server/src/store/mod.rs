@@ -96,6 +96,7 @@ impl Store {
         let loaded = load::load(&connection).map_err(database)?;
         load::remove_orphans(&files, &loaded);
         let reader = Connection::open(files.database()).map_err(database)?;
+        schema::sync_commits(&reader).map_err(database)?;
 
         let (messages, inbox) = channel();
         let writer_files = files.clone();

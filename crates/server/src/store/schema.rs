@@ -112,12 +112,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
         return Err(OpenError::Newer { version });
     }
     let mut connection = Connection::open(path).map_err(failed)?;
-    // Each commit is synced, so that it survives a loss of power; on macOS by the call that does not
-    // leave it in the memory of the drive.
-    connection
-        .pragma_update(None, "synchronous", "full")
-        .and_then(|()| connection.pragma_update(None, "fullfsync", true))
-        .and_then(|()| connection.pragma_update(None, "checkpoint_fullfsync", true))
+    sync_commits(&connection)
         .and_then(|()| connection.pragma_update(None, "journal_mode", "wal"))
         .map_err(failed)?;
     if (1..VERSION).contains(&version) {
@@ -131,6 +126,14 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
     }
     migrate(&mut connection, version).map_err(failed)?;
     Ok(connection)
+}
+
+/// Lets a connection sync what it commits, and what it moves from the write-ahead log to the database when it
+/// is the last to close; on macOS by the call that does not leave it in the memory of the drive.
+pub(super) fn sync_commits(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "synchronous", "full")?;
+    connection.pragma_update(None, "fullfsync", true)?;
+    connection.pragma_update(None, "checkpoint_fullfsync", true)
 }
 
 /// Returns the version of a database, 0 if there is none yet, and `None` if it is not of this program.

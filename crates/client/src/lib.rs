@@ -43,13 +43,17 @@
 //!   ([`BackpressureScope`]).
 //! - **Errors** are one type that answers questions: [`Error`]. Calls are retried for as long as
 //!   that is worth it, by one layer: most for five minutes.
+//! - **Limits.** A server that has never answered is an error after 25 s at most; one that has is waited
+//!   for. A response is read up to what fits the call: 32 MiB, for results in proportion to what was
+//!   asked for. Downloads stop at the announced size
+//!   ([`DownloadOptions`](rest::download::DownloadOptions)).
 //! - **Dropping** a [`Pending`] is documented there: training goes on, a sample is given up.
 //! - **Heartbeats** are sent by a task of the runtime that the session began on. Code that blocks all of
 //!   its threads for minutes (a current-thread runtime has one) looks to a server like a client that
 //!   is gone, and its session is ended: put such work into `tokio::task::spawn_blocking`.
 //! - **Without async**: the feature `blocking` turns every `.await` into `.wait()`.
 //! - **Watching it work**: `tracing` spans for every call, [`ServiceClient::stats`] for counters,
-//!   [`ServiceClientBuilder::on_queue_state`] for pauses.
+//!   [`ServiceClientBuilder::on_queue_state`] for pauses, [`ServiceClientBuilder::on_retry`] for outages.
 //!
 //! # Features
 //!
@@ -169,6 +173,7 @@ pub mod tensor {
 }
 
 pub use admin::AdminClient;
+pub use connection::notice::RetryNotice;
 pub use connection::stats::Stats;
 pub use error::{BoxError, Error, ErrorResponse};
 pub use future::{Pending, QueueNotice};

@@ -2,6 +2,7 @@
 
 use crate::admin::AdminClient;
 use crate::connection::call::Call;
+use crate::connection::notice::RetryNotice;
 use crate::connection::policy::Policy;
 use crate::connection::stats::Stats;
 use crate::future::QueueNotice;
@@ -131,6 +132,24 @@ impl ServiceClientBuilder {
     #[must_use]
     pub fn http_timeout(mut self, timeout: Duration) -> Self {
         self.options.http_timeout = Some(timeout);
+        self
+    }
+
+    /// Bounds how long a call is retried. The default is the protocol's own: five minutes for
+    /// most calls, ten retries for others; polls for results go on for as long as it takes.
+    ///
+    /// A server that has never answered is an error after 25 s at most, whatever this is.
+    #[must_use]
+    pub fn max_retry_time(mut self, time: Duration) -> Self {
+        self.options.max_retry_time = Some(time);
+        self
+    }
+
+    /// Calls a function when a call, or a poll for a result, has failed and is tried again: once
+    /// for a call, however often it is retried. It should return quickly.
+    #[must_use]
+    pub fn on_retry(mut self, listener: impl Fn(&RetryNotice) + Send + Sync + 'static) -> Self {
+        self.options.retry_listener = Some(Arc::new(listener));
         self
     }
 

@@ -20,6 +20,8 @@ use crate::table::Table;
 
 /// How long a download may bring nothing.
 const SILENCE: Duration = Duration::from_secs(60);
+/// The longest trace whose length the server does not announce.
+const MAX_UNANNOUNCED_BYTES: u64 = 256 << 20;
 
 /// Show sessions and export their traces
 #[derive(Debug, clap::Subcommand)]
@@ -201,9 +203,13 @@ async fn download(ctx: &Context, url: &str, file: &Path) -> anyhow::Result<u64> 
     let mut output = tokio::fs::File::create(file).await?;
     let progress = StatusLine::new(ctx);
     let mut bytes = 0;
+    let announced = response.header("content-length");
+    let announced = announced.and_then(|length| length.parse::<u64>().ok());
+    let limit = announced.unwrap_or(MAX_UNANNOUNCED_BYTES);
     while let Some(part) = response.chunk().await? {
-        output.write_all(part.as_ref()).await?;
         bytes += part.as_ref().len() as u64;
+        ensure!(bytes <= limit, "the trace is longer than {}", size(limit));
+        output.write_all(part.as_ref()).await?;
         progress.say(|| format!("Downloading trace: {}", size(bytes)));
     }
     output.flush().await?;

@@ -1,4 +1,4 @@
-//! Whether a connection is still in use, and the reports about it.
+//! Whether a connection was ever made, whether it is still in use, and the reports about it.
 
 use crate::Error;
 use crate::telemetry::Telemetry;
@@ -13,6 +13,8 @@ use tokio::sync::watch;
 /// Open, closed to new work, or at its end; and the reports meanwhile.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
+    /// Whether the server has answered, whatever it said.
+    answered: AtomicBool,
     closed: AtomicBool,
     /// True once no result is worth waiting for any more.
     ended: watch::Sender<bool>,
@@ -22,10 +24,23 @@ pub(crate) struct Lifecycle {
 impl Lifecycle {
     pub(super) fn new() -> Self {
         Self {
+            answered: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             ended: watch::Sender::new(false),
             telemetry: OnceLock::new(),
         }
+    }
+
+    /// Takes note of a response.
+    pub(super) fn answered(&self) {
+        // Written once: all calls of all threads read it.
+        if !self.has_answered() {
+            self.answered.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn has_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
     }
 
     /// Refuses new work from now on.

@@ -48,6 +48,8 @@ pub(crate) struct PollTarget<'a> {
     pub(crate) observer: &'a QueueObserver,
     /// Whether the size of the result is known already, from the batched feed.
     pub(crate) size_known: bool,
+    /// The longest result that fits the request.
+    pub(crate) max_result_bytes: usize,
 }
 
 /// A result that was not decoded yet.
@@ -119,6 +121,11 @@ impl PollState {
         }
     }
 
+    /// Whether the last poll was the first of an outage.
+    fn is_first_failure(&self) -> bool {
+        self.backoffs + self.server_errors == 1
+    }
+
     fn not_ready(&mut self, held: Duration, random: f64) -> Step {
         self.bad_requests = 0;
         if held >= QUICK {
@@ -166,6 +173,13 @@ pub(crate) async fn wait_regardless(
                         target.observer.saw(connection, &status);
                         None
                     }
+                    Read::Large { size_bytes } if size_bytes > target.max_result_bytes as u64 => {
+                        let limit = target.max_result_bytes;
+                        let message = format!(
+                            "the result has {size_bytes} bytes, and at most {limit} fit the request"
+                        );
+                        return Err(Error::answer(target.operation, message));
+                    }
                     Read::Large { size_bytes } if allow_metadata_only => {
                         reserved = Some(connection.server.result_bytes.take(size_bytes).await);
                         allow_metadata_only = false;
@@ -197,6 +211,9 @@ pub(crate) async fn wait_regardless(
                 // A billing block that is waited out is not reported.
                 FailureKind::BillingBlocked => {}
                 failure => {
+                    if state.is_first_failure() && matches!(step, Step::PollAfter(_)) {
+                        connection.notify_retry(&call, failure, failed, None);
+                    }
                     report.failed_poll(&call, failed, kind(failure, step), iteration, &state)
                 }
             }
@@ -261,6 +278,7 @@ fn poll_call(target: &PollTarget<'_>, iteration: u64, allow_metadata_only: bool)
         .json(&request)
         .policy(Policy::ONCE)
         .timeout(TIMEOUT)
+        .max_response_bytes(target.max_result_bytes)
         .header(header::REQUEST_ITERATION, iteration.into())
         .header(
             header::REQUEST_TYPE,

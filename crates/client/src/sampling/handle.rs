@@ -133,10 +133,14 @@ fn sharing_key(
     options: &Options,
 ) -> Result<String, Error> {
     let credential = digest(&options.credential_source(CredentialPolicy::Any)?);
-    let listener = options.queue_listener.as_ref().map(Arc::as_ptr);
+    let listeners = (
+        options.queue_listener.as_ref().map(Arc::as_ptr),
+        options.retry_listener.as_ref().map(Arc::as_ptr),
+    );
     let settings = (
         &options.headers,
         options.http_timeout,
+        options.max_retry_time,
         options.backpressure,
         options.telemetry(),
     );
@@ -144,7 +148,7 @@ fn sharing_key(
     let runtime = tokio::runtime::Handle::try_current().map(|runtime| runtime.id());
     let holder = serde_json::to_string(holder).expect("a handle has text keys only");
     Ok(format!(
-        "{session_id} {holder} {credential:?} {settings:?} {listener:?} {runtime:?}"
+        "{session_id} {holder} {credential:?} {settings:?} {listeners:?} {runtime:?}"
     ))
 }
 

@@ -6,8 +6,8 @@ use crate::Error;
 use crate::connection::Connection;
 use crate::connection::call::{Call, Payload};
 use crate::connection::policy::Policy;
-use crate::future::Pending;
 use crate::future::poll::{self, PollTarget};
+use crate::future::{Pending, result_size};
 use crate::lock;
 use crate::retry::FailureKind;
 use crate::telemetry::error_type;
@@ -292,7 +292,7 @@ async fn attempt(
     let promise = send_when_admitted(inner, job, seq_id).await?;
     let set_current = |id| *lock::lock(current) = id;
     set_current(Some(promise.request_id.clone()));
-    let output = Box::pin(fetch(inner, clone_id, &promise.request_id)).await;
+    let output = Box::pin(fetch(inner, job, clone_id, &promise.request_id)).await;
     set_current(None);
     let mut output = decode(output?, &job.request, promise)?;
     score::align(&job.prompt, &mut output);
@@ -357,10 +357,12 @@ fn holds_back(error: &Error, connection: &Connection) -> bool {
 
 async fn fetch(
     inner: &Arc<Inner>,
+    job: &Job,
     clone_id: u64,
     request_id: &RequestId,
 ) -> Result<poll::RawResult, Error> {
     let connection = &inner.session.connection;
+    let max_result_bytes = result_size::of_sample(&job.request, job.prompt.len());
     let mut size_known = false;
     let mut reserved = None;
     let feed = inner.feed(clone_id);
@@ -371,6 +373,8 @@ async fn fetch(
         } = feed.wait_for(request_id).await?
         && size > 0
     {
+        // A size that cannot be is not waited for: the poll refuses such a result.
+        let size = size.min(max_result_bytes as u64);
         reserved = Some(connection.server.result_bytes.take(size).await);
         size_known = true;
     }
@@ -382,6 +386,7 @@ async fn fetch(
         roundtrip: Duration::ZERO,
         observer: &inner.observer,
         size_known,
+        max_result_bytes,
     };
     let fetched = poll::wait_regardless(connection, &target).await;
     if let Some(feed) = &feed

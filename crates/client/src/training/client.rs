@@ -4,7 +4,7 @@ use super::sequencer::{Sequencer, Submitted};
 use crate::connection::call::Call;
 use crate::connection::errors::SubmitError;
 use crate::future::poll::{self, PollTarget, RawResult};
-use crate::future::{Pending, QueueObserver};
+use crate::future::{Pending, QueueObserver, result_size};
 use crate::session::Session;
 use crate::{Error, Request};
 use std::sync::Arc;
@@ -133,6 +133,7 @@ impl Inner {
         Ok(Submitted {
             request_id: promise.request_id,
             roundtrip: start.elapsed(),
+            max_result_bytes: result_size::BASE_BYTES,
         })
     }
 
@@ -150,6 +151,7 @@ impl Inner {
             roundtrip: submitted.roundtrip,
             observer: &self.observer,
             size_known: false,
+            max_result_bytes: submitted.max_result_bytes,
         };
         poll::wait(&self.session.connection, &target).await
     }

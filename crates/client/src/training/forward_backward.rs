@@ -11,7 +11,7 @@ use super::json_fallback;
 use super::request::{Operation, Request};
 use super::sequencer::Submitted;
 use crate::connection::errors::SubmitError;
-use crate::future::Pending;
+use crate::future::{Pending, result_size};
 use crate::{Error, TrainingClient};
 use std::sync::Arc;
 use tinkrs_types::protocol::RequestType;
@@ -242,7 +242,11 @@ async fn submit_chunk(
         loss_fn: pass.loss.clone(),
         forward_only: pass.forward_only,
     };
-    json_fallback::submit(inner, pass.operation, request).await
+    let submitted = json_fallback::submit(inner, pass.operation, request).await?;
+    Ok(Submitted {
+        max_result_bytes: result_size::of_pass(size),
+        ..submitted
+    })
 }
 
 pub(super) async fn fetch_chunks(

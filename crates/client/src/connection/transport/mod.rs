@@ -16,14 +16,14 @@ mod body;
 mod pool;
 pub(crate) mod redirect;
 
-pub(crate) use body::ACCEPTED_ENCODINGS;
+pub(crate) use body::{ACCEPTED_ENCODINGS, ReadLimits, read};
 
 use super::errors::AttemptError;
 use crate::Error;
 use crate::error::BoxError;
 use crate::external::HttpClient;
 use crate::external::connect::{Connector, Origin, tls_config};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::Full;
@@ -35,8 +35,6 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use url::Url;
 
-/// No result is larger; a longer response is a fault or an attack.
-pub(crate) const MAX_RESPONSE_BYTES: usize = 1 << 30;
 pub(crate) const MAX_REDIRECTS: usize = 10;
 /// How many requests may be in their first moment at a time.
 const STARTING: usize = 16;
@@ -104,21 +102,16 @@ impl Transport {
     pub(crate) async fn read_external(
         &self,
         url: Url,
-        silence: Duration,
+        limits: ReadLimits,
     ) -> Result<Reply, AttemptError> {
         let request = self.external.get(url.as_str());
-        let mut response = body::within(silence, request.send()).await?;
-        let mut body = BytesMut::new();
-        while let Some(chunk) = body::within(silence, response.bytes_chunk()).await? {
-            if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
-                return Err(AttemptError::TooLong);
-            }
-            body.extend_from_slice(&chunk);
-        }
+        let response = body::within(limits.silence, request.send()).await?;
+        let (status, headers) = (response.status_code(), response.headers().clone());
+        let body = body::read(response.into_body(), limits).await?;
         Ok(Reply {
-            status: response.status_code(),
-            headers: response.headers().clone(),
-            body: body.freeze(),
+            status,
+            headers,
+            body,
             generation: 0,
         })
     }
@@ -152,7 +145,7 @@ impl PacedPool {
     pub(crate) async fn exchange<F>(
         &self,
         make: impl FnOnce() -> F,
-        silence: Duration,
+        limits: ReadLimits,
     ) -> Result<Reply, AttemptError>
     where
         F: Future<Output = Result<Request<Full<Bytes>>, Error>>,
@@ -162,7 +155,7 @@ impl PacedPool {
         self.paced(|| {
             Box::pin(async {
                 let request = make().await.map_err(AttemptError::Unsent)?;
-                self.exchange_now(request, silence).await
+                self.exchange_now(request, limits).await
             })
         })
         .await
@@ -171,10 +164,9 @@ impl PacedPool {
     async fn exchange_now(
         &self,
         request: Request<Full<Bytes>>,
-        silence: Duration,
+        limits: ReadLimits,
     ) -> Result<Reply, AttemptError> {
-        let exchange = self.pool.exchange(request, silence, MAX_RESPONSE_BYTES);
-        let reply = exchange.await?;
+        let reply = self.pool.exchange(request, limits).await?;
         if reply.status.is_success() {
             self.succeeded();
         } else if is_from_load_balancer(&reply) {

@@ -134,7 +134,9 @@ fn status(status: Option<&SessionStatus>) -> &'static str {
 
 async fn info(ctx: &Context, args: &InfoArgs) -> anyhow::Result<()> {
     let (id, rest) = (read_id(&args.session_id)?, ctx.rest());
-    let info: SessionInfo = ctx.ask("show the session", rest.get_session(&id)).await?;
+    let info: SessionInfo = ctx
+        .ask("show the session", rest.get_session(&id).into_future())
+        .await?;
     ctx.show(&info, || {
         let mut table = Table::properties().title(format!("Session: {id}"));
         table.row(["Name", &or_unknown(info.display_name.as_deref())]);

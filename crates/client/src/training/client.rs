@@ -125,8 +125,6 @@ impl Inner {
         let connection = &self.session.connection;
         let open = connection.lifecycle.check_open(call.operation);
         open.map_err(SubmitError::unsent)?;
-        let limiter = &connection.server.limiter;
-        limiter.wait_while_paused(&connection.counters).await;
         let response = connection.call_noting_sent(call).await?;
         let promise = response.json(call.operation);
         let promise: Promise = promise.map_err(SubmitError::sent)?;

@@ -102,6 +102,7 @@
 //! | `SamplingClient.create` | [`ServiceClient::create_sampling_client`] |
 //! | `SamplingClient.sample` | [`SamplingClient::sample`] |
 //! | `SamplingClient.compute_logprobs` | [`SamplingClient::compute_logprobs`] |
+//! | `SamplingClient.create(sampling_session_id=…)` | [`ServiceClient::attach_sampling_client`] |
 //! | `SamplingClient.get_base_model` | [`SamplingClient::get_base_model`] |
 //! | `SamplingClient.get_tokenizer` | `SamplingClient::get_tokenizer` (feature `tokenizers`) |
 //! | `SamplingClient.get_sampler_handle` | [`SamplingClient::to_handle`] |

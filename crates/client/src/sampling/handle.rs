@@ -3,7 +3,7 @@
 //! The form is the official client's, so that handles pass between Rust and Python: URL-safe
 //! base64 of compact JSON. It never contains the credential; the process that takes it up brings its own.
 
-use super::client::SamplingClient;
+use super::client::{SamplerOptions, SamplingClient};
 use crate::Error;
 use crate::auth::CredentialPolicy;
 use crate::connection::Connection;
@@ -58,7 +58,7 @@ impl SamplingClient {
                 client_dynamic_config: connection.server.dynamic_config(),
                 api_key: None,
             },
-            record_stability_info: self.inner.record_stability_info,
+            record_stability_info: self.inner.options.record_stability_info,
         };
         let json = serde_json::to_vec(&handle).expect("a handle has text keys only");
         URL_SAFE.encode(json)
@@ -87,11 +87,11 @@ impl SamplingClient {
             record_stability_info,
         } = read(handle)?;
         let session = join(session_id, holder, settings.options)?;
-        Ok(Self::cloned(
-            session,
-            sampling_session_id,
+        let options = SamplerOptions {
             record_stability_info,
-        ))
+            ..SamplerOptions::default()
+        };
+        Ok(Self::cloned(session, sampling_session_id, options))
     }
 }
 

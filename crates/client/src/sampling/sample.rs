@@ -48,7 +48,7 @@ impl SamplingClient {
     /// Samples what comes after a prompt.
     pub fn sample(&self, prompt: impl Into<ModelInput>, params: SamplingParams) -> Sample {
         let options = SampleOptions {
-            record_stability_info: self.inner.record_stability_info,
+            record_stability_info: self.inner.options.record_stability_info,
             ..SampleOptions::default()
         };
         Sample {
@@ -233,19 +233,19 @@ async fn run(
         return attempt(inner, job, job.first_seq_id, current).await;
     }
     let _under_way = inner.progress.start();
-    let detect =
-        inner.retry.stuck_detection && connection.server.config.sample_enable_stuck_detection;
-    let timeout = detect.then_some(inner.retry.progress_timeout);
+    let detect = inner.options.retry.stuck_detection
+        && connection.server.config.sample_enable_stuck_detection;
+    let timeout = detect.then_some(inner.options.retry.progress_timeout);
     let attempts = pin!(async {
         let start = Instant::now();
         let mut seq_id = job.first_seq_id;
         for tries in 0.. {
             let error = match attempt(inner, job, seq_id, current).await {
-                Err(error) if inner.retry.retries(&error) => error,
+                Err(error) if inner.options.retry.retries(&error) => error,
                 result => return result,
             };
             report_retry(inner, &error, tries, start);
-            let delay = inner.retry.delay(tries, fastrand::f64());
+            let delay = inner.options.retry.delay(tries, fastrand::f64());
             tracing::debug!(%error, ?delay, "sampling again");
             tokio::time::sleep(delay).await;
             // The server may have the old request under its number: this is a new one.

@@ -15,7 +15,7 @@ use crate::connection::call::{Call, Response};
 use crate::connection::errors::AttemptError;
 use crate::connection::policy::Policy;
 use crate::future::QueueObserver;
-use crate::future::report::Report;
+use crate::future::report::{Fetched, Report};
 use crate::retry::{self, A_FEW_TIMES, Backoff, Caller, FailureKind, Reaction, reaction};
 use crate::telemetry::named::PollKind;
 use bytes::Bytes;
@@ -59,6 +59,7 @@ pub(crate) struct RawResult {
     pub(crate) body: Bytes,
     /// Its share of the budget for large results, which is held until it is decoded.
     pub(crate) reserved: Option<Reserved>,
+    pub(crate) fetched: Fetched,
 }
 
 /// What the polls so far have come to.
@@ -167,7 +168,18 @@ pub(crate) async fn wait_regardless(
                 match read(target, response).inspect_err(|e| report.failed(e, iteration))? {
                     Read::Result(result) => {
                         connection.server.limiter.queue_active();
-                        return Ok(RawResult { reserved, ..result });
+                        let (content_type, body) = result;
+                        let is_protobuf = content_type.starts_with(header::PROTOBUF);
+                        return Ok(RawResult {
+                            fetched: Fetched {
+                                iteration,
+                                elapsed: report.elapsed(),
+                                proto_bytes_len: is_protobuf.then_some(body.len()),
+                            },
+                            content_type,
+                            body,
+                            reserved,
+                        });
                     }
                     Read::NotReady(status) => {
                         target.observer.saw(connection, &status);
@@ -205,9 +217,12 @@ pub(crate) async fn wait_regardless(
         let step = state.next(poll, fastrand::f64());
         if let Some(failed) = &failed {
             match poll.failure {
-                FailureKind::RequestTimeout => failed.queue_status().iter().for_each(|status| {
-                    target.observer.saw(connection, status);
-                }),
+                FailureKind::RequestTimeout => {
+                    let status = failed.queue_status();
+                    let see = |status| target.observer.saw(connection, status);
+                    status.iter().for_each(see);
+                    report.failed_poll(&call, failed, PollKind::Retry, iteration, &state);
+                }
                 // A billing block that is waited out is not reported.
                 FailureKind::BillingBlocked => {}
                 failure => {
@@ -301,9 +316,12 @@ fn poll_call(target: &PollTarget<'_>, iteration: u64, allow_metadata_only: bool)
 
 /// What a successful response says.
 enum Read {
-    Result(RawResult),
+    /// Its content type and its bytes.
+    Result((String, Bytes)),
     NotReady(tinkrs_types::protocol::QueueStatus),
-    Large { size_bytes: u64 },
+    Large {
+        size_bytes: u64,
+    },
 }
 
 fn read(target: &PollTarget<'_>, response: Response) -> Result<Read, Error> {
@@ -311,11 +329,7 @@ fn read(target: &PollTarget<'_>, response: Response) -> Result<Read, Error> {
     let reply = Reply::decode(&content_type, response.body)
         .map_err(|error| Error::answer(target.operation, error))?;
     Ok(match reply {
-        Reply::Message(body) | Reply::Json(body) => Read::Result(RawResult {
-            content_type,
-            body,
-            reserved: None,
-        }),
+        Reply::Message(body) | Reply::Json(body) => Read::Result((content_type, body)),
         Reply::TryAgain(status) => Read::NotReady(status),
         Reply::MetadataOnly { size_bytes } => Read::Large { size_bytes },
         Reply::Failed(failed) => {

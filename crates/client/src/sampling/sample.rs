@@ -7,7 +7,7 @@ use crate::connection::Connection;
 use crate::connection::call::{Call, Payload};
 use crate::connection::policy::Policy;
 use crate::future::poll::{self, PollTarget};
-use crate::future::{Pending, result_size};
+use crate::future::{Pending, report, result_size};
 use crate::lock;
 use crate::retry::FailureKind;
 use crate::telemetry::error_type;
@@ -294,7 +294,11 @@ async fn attempt(
     set_current(Some(promise.request_id.clone()));
     let output = Box::pin(fetch(inner, job, clone_id, &promise.request_id)).await;
     set_current(None);
-    let mut output = decode(output?, &job.request, promise)?;
+    let output = output?;
+    let (fetched, request_id) = (output.fetched, promise.request_id.clone());
+    let mut output = decode(output, &job.request, promise).inspect_err(|error| {
+        report::unreadable(connection, &request_id, RequestType::Sample, fetched, error);
+    })?;
     score::align(&job.prompt, &mut output);
     score::check(&job.request, &output)?;
     Ok(output)

@@ -5,7 +5,7 @@ use anyhow::Result;
 use serde_json::Value;
 use tinkrs::SamplingClient;
 use tinkrs_testkit::ScriptedServer;
-use tinkrs_testkit::scripted::{BASE_MODEL, refuse};
+use tinkrs_testkit::scripted::{BASE_MODEL, Reply, refuse};
 
 /// Waits for a report of this kind and returns the session that it is about.
 async fn reported(server: &ScriptedServer, event: &str, detail: &str) -> String {
@@ -42,6 +42,31 @@ async fn errors_that_reach_the_user_are_reported_whoever_met_them() -> Result<()
     assert!(training.forward_backward(datums([1])).await.is_err());
     let about = reported(&server, "user_error", "no such loss").await;
     assert_eq!(about, session);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_result_that_cannot_be_parsed_is_reported_with_its_length() -> Result<()> {
+    let server = ScriptedServer::start().await;
+    let service = builder(&server).telemetry(true).build();
+    let training = service.create_lora_training_client(BASE_MODEL).await?;
+    let broken = || Reply::message(vec![0xff; 7]);
+    server
+        .on("retrieve_future")
+        .for_request_type("ForwardBackward")
+        .reply(broken());
+    assert!(training.forward_backward(datums([1])).await.is_err());
+    let event = "APIFuture.result_async.proto_deserialization_error";
+    let detail = r#""proto_bytes_len":7"#;
+    reported(&server, event, detail).await;
+
+    let sampler = service.create_sampling_client(BASE_MODEL).await?;
+    server
+        .on("retrieve_future")
+        .for_request_type("Sample")
+        .reply(broken());
+    assert!(sample(&sampler).await.is_err());
+    reported(&server, event, r#""request_type":"Sample""#).await;
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use super::sequencer::{Sequencer, Submitted};
 use crate::connection::call::Call;
 use crate::connection::errors::SubmitError;
+use crate::connection::transport::Traffic;
 use crate::future::poll::{self, PollTarget, RawResult};
 use crate::future::{Pending, QueueObserver, result_size};
 use crate::session::Session;
@@ -81,7 +82,8 @@ impl TrainingClient {
         let request = GetInfoRequest {
             model_id: self.inner.model_id.clone(),
         };
-        let call = Call::new(&endpoint::GET_INFO).json(&request);
+        let mut call = Call::new(&endpoint::GET_INFO).json(&request);
+        call.traffic = Traffic::Training;
         let connection = &self.inner.session.connection;
         connection.lifecycle.reporting(connection.json(call)).await
     }
@@ -108,7 +110,9 @@ impl Inner {
         let inner = Arc::clone(self);
         self.sequencer
             .enqueue(operation, 1, move |seq_id| async move {
-                let submitted = inner.submit(&make(seq_id.into())).await;
+                let mut call = make(seq_id.into());
+                call.traffic = Traffic::Training;
+                let submitted = inner.submit(&call).await;
                 let submitted = submitted.map_err(|failed| {
                     if !failed.sent {
                         inner.sequencer.give_back(1);

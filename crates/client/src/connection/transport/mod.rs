@@ -1,7 +1,8 @@
 //! HTTP connections.
 //!
-//! A large upload gets a connection of its own, so it never holds up others: uploads use
-//! HTTP/1.1. All else shares connections where the server can; see [`pool`].
+//! The requests of a model, some of which are large, get a connection each, so they neither hold up
+//! others nor wait for them: they use HTTP/1.1. All else shares connections where the server can; see
+//! [`pool`].
 //!
 //! Requests start in small groups. Without that, thousands of samples that are submitted at once
 //! would open a connection each before the first response arrives, and connections cost far more
@@ -48,8 +49,9 @@ const RESET_BUDGET: usize = 16;
 /// What a call puts on a connection, which decides which connections it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Traffic {
-    /// Uploads: one connection for each request.
-    Upload,
+    /// The requests of a model, which wait for each other: one connection for each, so that none waits for
+    /// anything else.
+    Training,
     /// Everything else.
     Shared,
 }
@@ -66,7 +68,7 @@ pub(crate) struct Reply {
 
 #[derive(Debug)]
 pub(crate) struct Transport {
-    upload: PacedPool,
+    training: PacedPool,
     shared: PacedPool,
     external: HttpClient,
 }
@@ -83,9 +85,9 @@ impl Transport {
             let connector = Connector::new(origin.clone(), &proxies, tls.clone(), http2);
             PacedPool::new(connector)
         };
-        let (upload, shared) = (pool(false), pool(true));
+        let (training, shared) = (pool(false), pool(true));
         Ok(Self {
-            upload,
+            training,
             shared,
             external: HttpClient::with_tls(tls, NO_TIMEOUT),
         })
@@ -93,7 +95,7 @@ impl Transport {
 
     pub(crate) fn pool(&self, traffic: Traffic) -> &PacedPool {
         match traffic {
-            Traffic::Upload => &self.upload,
+            Traffic::Training => &self.training,
             Traffic::Shared => &self.shared,
         }
     }

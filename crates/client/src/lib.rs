@@ -84,7 +84,7 @@
 //! | `ServiceClient.create_rest_client` | [`ServiceClient::create_rest_client`] |
 //! | `ServiceClient.get_console_url` | [`ServiceClient::get_console_url`] |
 //! | `ServiceClient.close` | [`ServiceClient::close`] |
-//! | `ServiceClient.get_telemetry` | [`ServiceClient::stats`] to read, [`ServiceClientBuilder::telemetry`] to turn reports off |
+//! | `ServiceClient.get_telemetry` | [`ServiceClient::stats`] to read, [`ServiceClient::report_event`] to add to the reports, [`ServiceClientBuilder::telemetry`] to turn them off |
 //! | `TrainingClient.forward` | [`TrainingClient::forward`] |
 //! | `TrainingClient.forward_backward` | [`TrainingClient::forward_backward`] |
 //! | `TrainingClient.forward_backward_custom` | [`TrainingClient::forward_backward_custom`]; with a handle, `TrainingClient::forward_backward_traced` (feature `autodiff`) |
@@ -108,6 +108,8 @@
 //! | `SamplingClient.get_sampler_handle` | [`SamplingClient::to_handle`] |
 //! | `SamplingClient.from_sampler_handle` | [`SamplingClient::from_handle`] |
 //! | `SamplingClient.on_queue_state_change` | [`ServiceClientBuilder::on_queue_state`] |
+//! | `APIFuture.result(timeout)` | `.await`, `Wait::wait_timeout` (feature `blocking`) |
+//! | `APIFuture.future().done()` | [`Pending::is_done`] |
 //! | `RestClient(...)` | [`RestClient::from_env`], [`ServiceClient::create_rest_client`] |
 //! | `RestClient.get_training_run` | [`RestClient::get_training_run`] |
 //! | `RestClient.get_training_run_by_tinker_path` | [`RestClient::get_training_run_by_tinker_path`] |
@@ -188,6 +190,7 @@ pub use tinkrs_chat::{Error as ChatError, Tokenizer};
 pub use tokenizer::TokenizerSource;
 pub use training::{BoxFuture, Request, TrainingClient};
 
+pub use tinkrs_types::protocol::Severity;
 /// JSON values, as in the details of audit events.
 pub use tinkrs_types::serde_json;
 pub use tinkrs_types::service::{

@@ -14,6 +14,7 @@ use crate::{Error, auth::Secret, connection::Connection};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tinkrs_types::protocol::Severity;
 use tinkrs_types::service::{ServerCapabilities, WhoAmI};
 use tinkrs_types::session::FinishReason;
 use tinkrs_types::{ProjectId, SessionId, UserMetadata};
@@ -239,6 +240,21 @@ impl ServiceClient {
     /// Returns the session, once there is one: the first training or sampling call starts it.
     pub fn session_id(&self) -> Option<&SessionId> {
         self.inner.session.get().map(|session| &session.id)
+    }
+
+    /// Adds an event of one's own to the reports about this client, which go to the server that it talks to.
+    ///
+    /// Texts that look like credentials are taken out. It returns false if nothing is reported: reports
+    /// are off, or this client has not connected yet.
+    pub fn report_event(
+        &self,
+        name: &str,
+        severity: Severity,
+        data: serde_json::Map<String, serde_json::Value>,
+    ) -> bool {
+        let session = self.inner.session.get().map(|session| &session.connection);
+        let connection = session.or_else(|| self.inner.sessionless.get());
+        connection.is_some_and(|connection| connection.lifecycle.report_own(name, severity, data))
     }
 
     /// Returns what this client has done so far, over all its connections.

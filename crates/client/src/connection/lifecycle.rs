@@ -3,10 +3,11 @@
 use crate::Error;
 use crate::telemetry::Telemetry;
 use crate::telemetry::named::Named;
+use serde_json::{Map, Value};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tinkrs_types::SessionId;
-use tinkrs_types::protocol::TelemetryBatch;
+use tinkrs_types::protocol::{Severity, TelemetryBatch};
 use tinkrs_types::session::FinishReason;
 use tokio::sync::watch;
 
@@ -83,6 +84,20 @@ impl Lifecycle {
         if let Some(telemetry) = self.telemetry.get() {
             telemetry.named(&event());
         }
+    }
+
+    /// Reports an event of the user's own; returns whether anything is reported.
+    pub(crate) fn report_own(
+        &self,
+        name: &str,
+        severity: Severity,
+        data: Map<String, Value>,
+    ) -> bool {
+        let telemetry = self.telemetry.get();
+        telemetry.is_some_and(|telemetry| {
+            telemetry.event(name, severity, data);
+            true
+        })
     }
 
     /// Reports an error that reaches the user.

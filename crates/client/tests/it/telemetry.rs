@@ -3,7 +3,7 @@
 use crate::support::{builder, datums, sample};
 use anyhow::Result;
 use serde_json::Value;
-use tinkrs::SamplingClient;
+use tinkrs::{FinishReason, SamplingClient, ServiceClient, Severity};
 use tinkrs_testkit::ScriptedServer;
 use tinkrs_testkit::scripted::{BASE_MODEL, Reply, refuse};
 
@@ -67,6 +67,34 @@ async fn a_result_that_cannot_be_parsed_is_reported_with_its_length() -> Result<
         .reply(broken());
     assert!(sample(&sampler).await.is_err());
     reported(&server, event, r#""request_type":"Sample""#).await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_users_own_events_are_reported_without_credentials() -> Result<()> {
+    let server = ScriptedServer::start().await;
+    let service = builder(&server).telemetry(true).build();
+    let event = |service: &ServiceClient| {
+        let data = [
+            ("step".into(), 3.into()),
+            ("note".into(), "tml-secret".into()),
+        ];
+        service.report_event("evaluated", Severity::Info, data.into_iter().collect())
+    };
+    assert!(!event(&service), "it has not connected yet");
+    service.create_lora_training_client(BASE_MODEL).await?;
+    assert!(event(&service));
+    service.close(FinishReason::Success, None).await?;
+    reported(&server, "evaluated", r#""step":3"#).await;
+    let reports = server.requests_to("telemetry");
+    let texts = reports
+        .iter()
+        .map(|report| String::from_utf8_lossy(&report.body));
+    assert!(!texts.collect::<String>().contains("secret"));
+
+    let silent = builder(&server).telemetry(false).build();
+    silent.get_server_capabilities().await?;
+    assert!(!event(&silent));
     Ok(())
 }
 

@@ -4,6 +4,9 @@
 //! ended for what they did to the run, the others also for their results. A backend that repeats
 //! exactly computes the same bits for the same operations, so the interruption does not show. With any
 //! other one nothing is repeated: its runs have a snapshot of each operation that has ended.
+//!
+//! A snapshot that is damaged is not used. The run then goes on from the one before, or from its creation,
+//! if the journal reaches back so far; otherwise it is closed, and the rest goes on.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,12 +18,13 @@ use crate::Server;
 use crate::accept::digest;
 use crate::auth::Owner;
 use crate::body::read_json;
-use crate::error::ApiError;
+use crate::error::{ApiError, chain};
 use crate::operations::{OfModel, OperationKind, SAMPLE};
 use crate::registry::{Promised, Run, Sampler, Session};
 use crate::results::completion_feed::CompletionFeed;
 use crate::results::{OperationResult, Responder, ResultFormat};
-use crate::store::{Change, Loaded, LoadedRequest, LoadedRun};
+use crate::store::manifest::{self, Damage};
+use crate::store::{Change, Fallback, Loaded, LoadedRequest, LoadedRun};
 use crate::worker::{Command, Operation, TrainJob};
 
 impl Server {
@@ -76,6 +80,7 @@ impl Server {
             last_request,
             next,
             snapshot,
+            fallback,
         } = loaded;
         let (id, owner) = (record.id.clone(), record.owner);
         let session = record.session.clone();
@@ -84,6 +89,20 @@ impl Server {
         let mut run = Run::new(record, next);
         run.last_request = last_request;
         self.registry().runs.insert(id.clone(), run);
+        let snapshot = match snapshot.filter(|_| is_open) {
+            None => None,
+            Some(seq_id) => match self.usable_snapshot(&id, seq_id, fallback) {
+                Ok(usable) => usable,
+                Err(damage) => {
+                    self.give_up_run(
+                        &id,
+                        &format!("it could not be restored: {}", chain(&damage)),
+                    );
+                    is_open = false;
+                    None
+                }
+            },
+        };
 
         let repeats_exactly = base
             .as_ref()
@@ -175,6 +194,36 @@ impl Server {
             };
             self.queue_again(&id, next, seq_id, job);
         }
+    }
+
+    /// Finds the snapshot that a run goes on from; `None` is its creation.
+    fn usable_snapshot(
+        &self,
+        id: &ModelId,
+        seq_id: i64,
+        fallback: Fallback,
+    ) -> Result<Option<i64>, Damage> {
+        let store = &self.shared().store;
+        let verify = |seq_id| manifest::verify_snapshot(&store.files().snapshot(id, seq_id));
+        let Err(damage) = verify(seq_id) else {
+            return Ok(Some(seq_id));
+        };
+        let before = match fallback {
+            Fallback::Nothing => return Err(damage),
+            Fallback::Creation => None,
+            Fallback::Snapshot(before) => {
+                verify(before)?;
+                Some(before)
+            }
+        };
+        tracing::error!(
+            model.id = %id,
+            damage = %chain(&damage),
+            from = before.map_or("its creation".to_owned(), |seq_id| format!("the snapshot of {seq_id}")),
+            "a snapshot cannot be used; the operations since the one before are repeated"
+        );
+        store.note(Change::SnapshotLost { run: id.clone() });
+        Ok(before)
     }
 
     /// Reads a journaled operation of a run again.

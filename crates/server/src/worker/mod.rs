@@ -280,8 +280,10 @@ impl Worker {
                     None
                 }
                 Some(Command::Forget { session, .. }) => {
-                    let adapters = self.training.forget(&session);
+                    let (adapters, gone) = self.training.forget(&session);
                     self.sampling.forget(&adapters);
+                    // Their folders go with the commit, so only now that nothing loads them any more.
+                    self.training.note_all(gone);
                     None
                 }
                 _ => None,

@@ -120,10 +120,7 @@ impl Backend {
                 let files = tempfile::tempdir().context("could not make a folder")?;
                 output::note(format_args!("server: {url}, model {model}"));
                 Ok(Self {
-                    service: ServiceClient::builder()
-                        .base_url(&url)
-                        .on_retry(output::retry_notes())
-                        .build(),
+                    service: ServiceClient::builder().base_url(&url).build(),
                     model,
                     is_hosted: tinkrs::server_url::is_hosted(&url),
                     tokenizer: match &wanted {
@@ -140,9 +137,7 @@ impl Backend {
                     "hosted Tinker, billed to your key: model {model}"
                 ));
                 Ok(Self {
-                    service: ServiceClient::builder()
-                        .on_retry(output::retry_notes())
-                        .build(),
+                    service: ServiceClient::from_env(),
                     model,
                     is_hosted: true,
                     tokenizer: None,

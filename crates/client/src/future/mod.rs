@@ -3,8 +3,7 @@
 mod pending;
 pub(crate) mod poll;
 mod queue_state;
-pub(crate) mod report;
-pub(crate) mod result_size;
+mod report;
 
 pub use pending::Pending;
 pub use queue_state::QueueNotice;

@@ -41,8 +41,9 @@ pub struct SamplingClient {
 pub(crate) struct Inner {
     pub(crate) session: Arc<Session>,
     pub(crate) id: SamplingSessionId,
-    pub(crate) options: SamplerOptions,
+    pub(crate) record_stability_info: bool,
     pub(crate) observer: QueueObserver,
+    pub(crate) retry: RetryConfig,
     pub(crate) progress: Progress,
     /// Bounds the samples under way; `None` if the server's feed makes that needless.
     pub(crate) slots: Option<Arc<Semaphore>>,
@@ -52,22 +53,19 @@ pub(crate) struct Inner {
     feed: OnceLock<Arc<CompletionFeed>>,
 }
 
-/// How a client samples.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SamplerOptions {
-    /// Records with every sample what the loss `stable_reinforce` needs.
-    pub(crate) record_stability_info: bool,
-    pub(crate) retry: RetryConfig,
-}
-
 impl SamplingClient {
     /// Makes the first client of a sampling session.
     pub(crate) fn original(
         session: Arc<Session>,
         id: SamplingSessionId,
-        options: SamplerOptions,
+        record_stability_info: bool,
     ) -> Self {
-        Self::new(session, id, options, OnceCell::new_with(Some(0)))
+        Self::new(
+            session,
+            id,
+            record_stability_info,
+            OnceCell::new_with(Some(0)),
+        )
     }
 
     /// Makes a further client of a sampling session, which gets its number before its first
@@ -75,15 +73,15 @@ impl SamplingClient {
     pub(crate) fn cloned(
         session: Arc<Session>,
         id: SamplingSessionId,
-        options: SamplerOptions,
+        record_stability_info: bool,
     ) -> Self {
-        Self::new(session, id, options, OnceCell::new())
+        Self::new(session, id, record_stability_info, OnceCell::new())
     }
 
     fn new(
         session: Arc<Session>,
         id: SamplingSessionId,
-        options: SamplerOptions,
+        record_stability_info: bool,
         clone_id: OnceCell<u64>,
     ) -> Self {
         let config = &session.connection.server.config;
@@ -96,6 +94,7 @@ impl SamplingClient {
         });
         let inner = Inner {
             observer: QueueObserver::sampling(id.as_str()),
+            retry: RetryConfig::default(),
             progress: Progress::default(),
             slots,
             clone_id,
@@ -103,7 +102,7 @@ impl SamplingClient {
             feed: OnceLock::new(),
             session,
             id,
-            options,
+            record_stability_info,
         };
         Self {
             inner: Arc::new(inner),
@@ -115,12 +114,17 @@ impl SamplingClient {
     /// It is a client of its own, with its own limit of samples under way.
     #[must_use]
     pub fn with_retry_config(&self, retry: RetryConfig) -> Self {
-        let options = SamplerOptions {
-            retry,
-            ..self.inner.options.clone()
-        };
-        let Inner { session, id, .. } = &*self.inner;
-        Self::cloned(Arc::clone(session), id.clone(), options)
+        let Self { inner } = Self::cloned(
+            Arc::clone(&self.inner.session),
+            self.inner.id.clone(),
+            self.inner.record_stability_info,
+        );
+        // It has no other owner yet, so it can still be changed.
+        let mut inner = Arc::into_inner(inner).expect("the client was just made");
+        inner.retry = retry;
+        Self {
+            inner: Arc::new(inner),
+        }
     }
 
     /// Returns the id of the sampling session.

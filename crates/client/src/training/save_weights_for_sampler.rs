@@ -4,7 +4,6 @@ use crate::connection::call::Call;
 use crate::future::Pending;
 use crate::future::poll::RawResult;
 use crate::sampling::SamplingClient;
-use crate::sampling::{RetryConfig, SamplerOptions};
 use crate::{Error, TrainingClient, ttl};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +27,7 @@ pub struct SaveWeightsForSampler {
 /// Saves weights for one sampler, which comes as the result.
 #[derive(Clone, Debug)]
 pub struct SaveWeightsAndGetSamplingClient {
-    options: SamplerOptions,
+    record_stability_info: bool,
 }
 
 impl TrainingClient {
@@ -47,7 +46,7 @@ impl TrainingClient {
     /// Saves the weights without a name and opens them for sampling.
     pub fn save_weights_and_get_sampling_client(&self) -> Request<SaveWeightsAndGetSamplingClient> {
         self.request(SaveWeightsAndGetSamplingClient {
-            options: SamplerOptions::default(),
+            record_stability_info: false,
         })
     }
 }
@@ -70,13 +69,7 @@ impl Request<SaveWeightsForSampler> {
 impl Request<SaveWeightsAndGetSamplingClient> {
     /// Records with every sample what the loss `stable_reinforce` needs. The default is not to.
     pub fn record_stability_info(mut self, record: bool) -> Self {
-        self.operation.options.record_stability_info = record;
-        self
-    }
-
-    /// Sets how whole samples are retried.
-    pub fn retry_config(mut self, retry: RetryConfig) -> Self {
-        self.operation.options.retry = retry;
+        self.operation.record_stability_info = record;
         self
     }
 }
@@ -127,7 +120,11 @@ impl Operation for SaveWeightsAndGetSamplingClient {
         save(&client.inner, request, move |saved| {
             let missing = || Error::answer(NAME, "no id of the sampling session");
             let id = saved.sampling_session_id.ok_or_else(missing)?;
-            Ok(SamplingClient::original(session, id, self.options))
+            Ok(SamplingClient::original(
+                session,
+                id,
+                self.record_stability_info,
+            ))
         })
     }
 }

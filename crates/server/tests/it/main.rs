@@ -13,7 +13,6 @@ mod budget;
 mod checkpoints;
 mod console;
 mod copies;
-mod damage;
 mod downloads;
 mod fairness;
 mod faults;

@@ -7,7 +7,7 @@
 
 use super::body::{self, within};
 
-use super::{AttemptError, BoxError, ReadLimits, Reply};
+use super::{AttemptError, BoxError, Reply};
 use crate::external::connect::{Connect, Connector, Opened};
 use crate::lock;
 use bytes::Bytes;
@@ -102,21 +102,22 @@ impl<C: Connect> Pool<C> {
         }
     }
 
-    /// Sends a request and reads the whole response.
+    /// Sends a request and reads the whole response. The server may be silent for `silence` at a time.
     pub(super) async fn exchange(
         &self,
         mut request: Request<Body>,
-        limits: ReadLimits,
+        silence: Duration,
+        max_bytes: usize,
     ) -> Result<Reply, AttemptError> {
         loop {
-            let mut lease = within(limits.silence, self.lease()).await?;
-            let sent = tokio::time::timeout(limits.silence, self.send(&mut lease, request)).await;
+            let mut lease = within(silence, self.lease()).await?;
+            let sent = tokio::time::timeout(silence, self.send(&mut lease, request)).await;
             match sent.map_err(|_| AttemptError::Timeout)? {
                 Ok(response) => {
                     let (head, incoming) = response.into_parts();
                     let mut headers = head.headers;
-                    let body = body::read(incoming, limits).await?;
-                    let body = body::decode(&mut headers, body, limits)?;
+                    let body = body::read(incoming, silence, max_bytes).await?;
+                    let body = body::decode(&mut headers, body, max_bytes)?;
                     let generation = lease.generation;
                     self.give_back(lease);
                     return Ok(Reply {

@@ -120,7 +120,10 @@ impl Backend {
                 let files = tempfile::tempdir().context("could not make a folder")?;
                 output::note(format_args!("server: {url}, model {model}"));
                 Ok(Self {
-                    service: ServiceClient::builder().base_url(&url).build(),
+                    service: ServiceClient::builder()
+                        .base_url(&url)
+                        .on_retry(output::retry_notes())
+                        .build(),
                     model,
                     is_hosted: tinkrs::server_url::is_hosted(&url),
                     tokenizer: match &wanted {
@@ -137,7 +140,9 @@ impl Backend {
                     "hosted Tinker, billed to your key: model {model}"
                 ));
                 Ok(Self {
-                    service: ServiceClient::from_env(),
+                    service: ServiceClient::builder()
+                        .on_retry(output::retry_notes())
+                        .build(),
                     model,
                     is_hosted: true,
                     tokenizer: None,

@@ -17,6 +17,8 @@ use crate::table::Table;
 
 /// How long the server may be silent before a note says so.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a command that only asks something is tried again: somebody waits for it.
+const RETRY_TIME: Duration = Duration::from_secs(20);
 
 /// How results are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -71,7 +73,11 @@ impl Context {
     ///
     /// It sends no reports: a command ends before there is anything worth reporting.
     pub(crate) fn service(&self) -> ServiceClient {
-        ServiceClient::builder().telemetry(false).build()
+        ServiceClient::builder()
+            .telemetry(false)
+            .max_retry_time(RETRY_TIME)
+            .on_retry(output::retry_notes())
+            .build()
     }
 
     pub(crate) fn rest(&self) -> RestClient {

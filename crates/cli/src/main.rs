@@ -27,6 +27,7 @@ mod training_progress;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use tracing_subscriber::filter::LevelFilter;
 
 use command::{
     auth, billing, chat, checkpoint, completions, demo, doctor, eval, man, model, models, run,
@@ -75,8 +76,26 @@ enum Command {
     Version(version::Args),
 }
 
+/// Shows what the client logs, on stderr, if TINKER_LOG is `info` or `debug`, as for the official client.
+fn show_log() {
+    let level = match std::env::var("TINKER_LOG").as_deref() {
+        Ok("info") => LevelFilter::INFO,
+        Ok("debug") => LevelFilter::DEBUG,
+        _ => return,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .init();
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    // A server has a log of its own, with a setting of its own.
+    if !matches!(cli.command, Command::Serve(_)) {
+        show_log();
+    }
     let ctx = Context::new(&cli.output);
     let result = match &cli.command {
         Command::Auth(args) => ctx.block_on(auth::run(&ctx, args)),

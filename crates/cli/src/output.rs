@@ -4,6 +4,13 @@
 use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::io::{IsTerminal, Write};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use tinkrs::RetryNotice;
+
+/// How long after a note about an outage there is no other.
+const SAME_OUTAGE: Duration = Duration::from_secs(60);
 
 /// The next thing to try, attached to an error as its outermost context.
 #[derive(Debug)]
@@ -93,6 +100,27 @@ fn escaped(json: &str) -> String {
 pub(crate) fn note(text: impl Display) {
     // Nothing is left to do if stderr is gone.
     let _ = writeln!(std::io::stderr(), "{}", harmless(&text.to_string()));
+}
+
+/// Returns what shows that calls are tried again, on stderr: the first time, and then no more than once a
+/// minute, since every call of an outage has the same to say.
+pub(crate) fn retry_notes() -> impl Fn(&RetryNotice) + Send + Sync + 'static {
+    let shown = Mutex::new(None::<Instant>);
+    move |notice| {
+        let mut shown = shown.lock().unwrap_or_else(|poison| poison.into_inner());
+        if shown.is_some_and(|last| last.elapsed() < SAME_OUTAGE) {
+            return;
+        }
+        *shown = Some(Instant::now());
+        // What is drawn on a terminal meanwhile is drawn again below this.
+        let clear = if std::io::stderr().is_terminal() {
+            "\r\x1b[2K"
+        } else {
+            ""
+        };
+        let text = harmless(&notice.to_string());
+        let _ = writeln!(std::io::stderr(), "{clear}{text}");
+    }
 }
 
 /// Shows a result, on stdout.

@@ -5,7 +5,7 @@ use crate::rest::RestClient;
 use crate::{Error, ServiceClient};
 use std::borrow::Cow;
 use tinkrs_types::{InvalidInput, ProjectId, Timestamp};
-use tinkrs_wire::endpoint;
+use tinkrs_wire::endpoint::{self, Endpoint};
 
 /// A day of the calendar.
 pub use jiff::civil::Date;
@@ -16,11 +16,17 @@ pub use tinkrs_types::admin::{
 
 const HOUR_SECONDS: i64 = 3_600;
 const MAX_BILLING_DAYS: i64 = 14;
+/// A day's audit log and two weeks' usage come as one response, however many users there are.
+const MAX_REPORT_BYTES: usize = 256 << 20;
 
 /// Reads what an administrator may read: the audit log, usage and storage.
 #[derive(Clone, Debug)]
 pub struct AdminClient {
     rest: RestClient,
+}
+
+fn large(endpoint: &'static Endpoint) -> Call {
+    Call::new(endpoint).max_response_bytes(MAX_REPORT_BYTES)
 }
 
 impl AdminClient {
@@ -49,7 +55,7 @@ impl AdminClient {
             .into_iter()
             .chain(day);
         self.rest
-            .json(Call::new(&endpoint::GET_AUDIT_LOG).query(query))
+            .json(large(&endpoint::GET_AUDIT_LOG).query(query))
             .await
     }
 
@@ -81,7 +87,7 @@ impl AdminClient {
             ("ending_before", Cow::from(ending_before.to_string())),
         ];
         self.rest
-            .json(Call::new(&endpoint::GET_BILLING_USAGE).query(query))
+            .json(large(&endpoint::GET_BILLING_USAGE).query(query))
             .await
     }
 

@@ -25,6 +25,7 @@
 
 use std::future::IntoFuture;
 use std::sync::LazyLock;
+use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 /// Waits for what async code would await.
@@ -33,6 +34,13 @@ pub trait Wait: IntoFuture {
     ///
     /// In async code use `.await` instead. There this works too, but it holds up the thread.
     fn wait(self) -> Self::Output;
+
+    /// Blocks this thread until the result is there, for no longer than `limit`; `None` if it is not there
+    /// by then.
+    ///
+    /// What is waited for is dropped then. To be able to wait again, lend it:
+    /// `(&mut pending).wait_timeout(limit)`.
+    fn wait_timeout(self, limit: Duration) -> Option<Self::Output>;
 }
 
 impl<F> Wait for F
@@ -42,16 +50,31 @@ where
     F::Output: Send,
 {
     fn wait(self) -> Self::Output {
-        let block = || RUNTIME.block_on(async { self.into_future().await });
-        if Handle::try_current().is_err() {
-            return block();
-        }
-        // A runtime's own thread must not drive another one, so another thread does.
-        std::thread::scope(|scope| match scope.spawn(block).join() {
-            Ok(output) => output,
-            Err(panic) => std::panic::resume_unwind(panic),
+        block_on(async { self.into_future().await })
+    }
+
+    fn wait_timeout(self, limit: Duration) -> Option<Self::Output> {
+        block_on(async move {
+            let result = tokio::time::timeout(limit, self.into_future());
+            result.await.ok()
         })
     }
+}
+
+fn block_on<F>(future: F) -> F::Output
+where
+    F: Future + Send,
+    F::Output: Send,
+{
+    let block = || RUNTIME.block_on(future);
+    if Handle::try_current().is_err() {
+        return block();
+    }
+    // A runtime's own thread must not drive another one, so another thread does.
+    std::thread::scope(|scope| match scope.spawn(block).join() {
+        Ok(output) => output,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
 }
 
 /// One thread is enough: it only moves bytes.

@@ -43,13 +43,17 @@
 //!   ([`BackpressureScope`]).
 //! - **Errors** are one type that answers questions: [`Error`]. Calls are retried for as long as
 //!   that is worth it, by one layer: most for five minutes.
+//! - **Limits.** A server that has never answered is an error after 25 s at most; one that has is waited
+//!   for. A response is read up to what fits the call: 32 MiB, for results in proportion to what was
+//!   asked for. Downloads stop at the announced size
+//!   ([`DownloadOptions`](rest::download::DownloadOptions)).
 //! - **Dropping** a [`Pending`] is documented there: training goes on, a sample is given up.
 //! - **Heartbeats** are sent by a task of the runtime that the session began on. Code that blocks all of
 //!   its threads for minutes (a current-thread runtime has one) looks to a server like a client that
 //!   is gone, and its session is ended: put such work into `tokio::task::spawn_blocking`.
 //! - **Without async**: the feature `blocking` turns every `.await` into `.wait()`.
 //! - **Watching it work**: `tracing` spans for every call, [`ServiceClient::stats`] for counters,
-//!   [`ServiceClientBuilder::on_queue_state`] for pauses.
+//!   [`ServiceClientBuilder::on_queue_state`] for pauses, [`ServiceClientBuilder::on_retry`] for outages.
 //!
 //! # Features
 //!
@@ -80,7 +84,7 @@
 //! | `ServiceClient.create_rest_client` | [`ServiceClient::create_rest_client`] |
 //! | `ServiceClient.get_console_url` | [`ServiceClient::get_console_url`] |
 //! | `ServiceClient.close` | [`ServiceClient::close`] |
-//! | `ServiceClient.get_telemetry` | [`ServiceClient::stats`] to read, [`ServiceClientBuilder::telemetry`] to turn reports off |
+//! | `ServiceClient.get_telemetry` | [`ServiceClient::stats`] to read, [`ServiceClient::report_event`] to add to the reports, [`ServiceClientBuilder::telemetry`] to turn them off |
 //! | `TrainingClient.forward` | [`TrainingClient::forward`] |
 //! | `TrainingClient.forward_backward` | [`TrainingClient::forward_backward`] |
 //! | `TrainingClient.forward_backward_custom` | [`TrainingClient::forward_backward_custom`]; with a handle, `TrainingClient::forward_backward_traced` (feature `autodiff`) |
@@ -98,11 +102,14 @@
 //! | `SamplingClient.create` | [`ServiceClient::create_sampling_client`] |
 //! | `SamplingClient.sample` | [`SamplingClient::sample`] |
 //! | `SamplingClient.compute_logprobs` | [`SamplingClient::compute_logprobs`] |
+//! | `SamplingClient.create(sampling_session_id=…)` | [`ServiceClient::attach_sampling_client`] |
 //! | `SamplingClient.get_base_model` | [`SamplingClient::get_base_model`] |
 //! | `SamplingClient.get_tokenizer` | `SamplingClient::get_tokenizer` (feature `tokenizers`) |
 //! | `SamplingClient.get_sampler_handle` | [`SamplingClient::to_handle`] |
 //! | `SamplingClient.from_sampler_handle` | [`SamplingClient::from_handle`] |
 //! | `SamplingClient.on_queue_state_change` | [`ServiceClientBuilder::on_queue_state`] |
+//! | `APIFuture.result(timeout)` | `.await`, `Wait::wait_timeout` (feature `blocking`) |
+//! | `APIFuture.future().done()` | [`Pending::is_done`] |
 //! | `RestClient(...)` | [`RestClient::from_env`], [`ServiceClient::create_rest_client`] |
 //! | `RestClient.get_training_run` | [`RestClient::get_training_run`] |
 //! | `RestClient.get_training_run_by_tinker_path` | [`RestClient::get_training_run_by_tinker_path`] |
@@ -169,6 +176,7 @@ pub mod tensor {
 }
 
 pub use admin::AdminClient;
+pub use connection::notice::RetryNotice;
 pub use connection::stats::Stats;
 pub use error::{BoxError, Error, ErrorResponse};
 pub use future::{Pending, QueueNotice};
@@ -182,6 +190,7 @@ pub use tinkrs_chat::{Error as ChatError, Tokenizer};
 pub use tokenizer::TokenizerSource;
 pub use training::{BoxFuture, Request, TrainingClient};
 
+pub use tinkrs_types::protocol::Severity;
 /// JSON values, as in the details of audit events.
 pub use tinkrs_types::serde_json;
 pub use tinkrs_types::service::{

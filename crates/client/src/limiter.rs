@@ -2,8 +2,8 @@
 //!
 //! There is one [`Limiter`] for each pair of base URL and credential in the process, however
 //! many clients race to be the first: a server that says "slow down" to one of them means all.
-//! Three things hold submissions back: a 429, a billing block, and a paused queue state that a
-//! poll has seen. For ten seconds after such a pause, submissions go out ten at a time and each
+//! Three things hold samples back: a 429, a billing block, and a paused queue state that a
+//! poll has seen. Training is not held back: it has an order to keep, and its own retries. For ten seconds after such a pause, submissions go out ten at a time and each
 //! counts twenty times its bytes.
 //!
 //! A paused queue is seen again with every poll of everything that waits in it, so it would

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::auth::{CredentialPolicy, CredentialSource, Secret, resolve_from_env};
 use crate::connection::QueueListener;
+use crate::connection::notice::RetryListener;
 use crate::limiter::BackpressureScope;
 use crate::server_url;
 use std::collections::BTreeMap;
@@ -23,7 +24,9 @@ pub(crate) struct Options {
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) backpressure: BackpressureScope,
     pub(crate) http_timeout: Option<Duration>,
+    pub(crate) max_retry_time: Option<Duration>,
     pub(crate) queue_listener: Option<QueueListener>,
+    pub(crate) retry_listener: Option<RetryListener>,
     pub(crate) telemetry: Option<bool>,
 }
 
@@ -39,7 +42,9 @@ impl Default for Options {
             headers: BTreeMap::new(),
             backpressure: BackpressureScope::Account,
             http_timeout: None,
+            max_retry_time: None,
             queue_listener: None,
+            retry_listener: None,
             telemetry: None,
         }
     }

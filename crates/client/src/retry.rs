@@ -8,6 +8,9 @@
 
 use http::header::HeaderMap;
 use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::fmt::rfc2822::DateTimeParser;
+use jiff::tz::TimeZone;
 use std::time::Duration;
 use tinkrs_wire::header;
 
@@ -165,12 +168,29 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duratio
     let milliseconds = || Some(text(header::RETRY_AFTER_MS)?.parse::<f64>().ok()? / 1000.0);
     let seconds = || text(header::RETRY_AFTER)?.parse::<f64>().ok();
     let date = || {
-        let date = jiff::fmt::rfc2822::parse(text(header::RETRY_AFTER)?).ok()?;
-        Some(date.timestamp().duration_since(now).as_secs_f64())
+        let date = http_date(text(header::RETRY_AFTER)?)?;
+        Some(date.duration_since(now).as_secs_f64())
     };
     let delay = milliseconds().or_else(seconds).or_else(date)?;
     let delay = Duration::try_from_secs_f64(delay).ok()?;
     (!delay.is_zero() && delay <= MAX_RETRY_AFTER).then_some(delay)
+}
+
+/// Reads a date in any of the three forms of HTTP. Its weekday says nothing that the date does not, so a wrong
+/// one is no reason to come back too early.
+fn http_date(text: &str) -> Option<Timestamp> {
+    // `Sun, 06 Nov 1994 08:49:37 GMT`
+    static CURRENT: DateTimeParser = DateTimeParser::new().relaxed_weekday(true);
+    if let Ok(timestamp) = CURRENT.parse_timestamp(text) {
+        return Some(timestamp);
+    }
+    // `Sunday, 06-Nov-94 08:49:37 GMT` and `Sun Nov  6 08:49:37 1994`
+    let (_weekday, rest) = text.split_once([',', ' '])?;
+    let rest = rest.split_whitespace().collect::<Vec<_>>().join(" ");
+    let date = DateTime::strptime("%d-%b-%y %H:%M:%S GMT", &rest)
+        .or_else(|_| DateTime::strptime("%b %d %H:%M:%S %Y", &rest))
+        .ok()?;
+    Some(date.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
 #[cfg(test)]
@@ -224,7 +244,7 @@ mod tests {
     fn retry_after_is_read_in_milliseconds_seconds_and_as_a_date() {
         let ms = |ms| Some(Duration::from_millis(ms));
         type Pairs<'a> = &'a [(&'static str, &'a str)];
-        let cases: [(Pairs<'_>, Option<Duration>); 10] = [
+        let cases: [(Pairs<'_>, Option<Duration>); 15] = [
             (&[("retry-after-ms", "1500")], ms(1500)),
             (&[("retry-after", "2.5")], ms(2500)),
             (
@@ -236,6 +256,21 @@ mod tests {
                 ms(10_000),
             ),
             (&[("retry-after", "Fri, 02 Jan 2026 03:04:00 GMT")], None),
+            // A wrong weekday, and the two older forms.
+            (
+                &[("retry-after", "Mon, 02 Jan 2026 03:04:15 GMT")],
+                ms(10_000),
+            ),
+            (
+                &[("retry-after", "Friday, 02-Jan-26 03:04:15 GMT")],
+                ms(10_000),
+            ),
+            (
+                &[("retry-after", "Monday, 02-Jan-26 03:04:15 GMT")],
+                ms(10_000),
+            ),
+            (&[("retry-after", "Fri Jan  2 03:04:15 2026")], ms(10_000)),
+            (&[("retry-after", "Fri Jan 32 03:04:15 2026")], None),
             (&[("retry-after", "60")], ms(60_000)),
             (&[("retry-after", "61")], None),
             (&[("retry-after", "0")], None),

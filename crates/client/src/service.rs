@@ -2,6 +2,7 @@
 
 use crate::admin::AdminClient;
 use crate::connection::call::Call;
+use crate::connection::notice::RetryNotice;
 use crate::connection::policy::Policy;
 use crate::connection::stats::Stats;
 use crate::future::QueueNotice;
@@ -13,6 +14,7 @@ use crate::{Error, auth::Secret, connection::Connection};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tinkrs_types::protocol::Severity;
 use tinkrs_types::service::{ServerCapabilities, WhoAmI};
 use tinkrs_types::session::FinishReason;
 use tinkrs_types::{ProjectId, SessionId, UserMetadata};
@@ -134,6 +136,24 @@ impl ServiceClientBuilder {
         self
     }
 
+    /// Bounds how long a call is retried. The default is the protocol's own: five minutes for
+    /// most calls, ten retries for others; polls for results go on for as long as it takes.
+    ///
+    /// A server that has never answered is an error after 25 s at most, whatever this is.
+    #[must_use]
+    pub fn max_retry_time(mut self, time: Duration) -> Self {
+        self.options.max_retry_time = Some(time);
+        self
+    }
+
+    /// Calls a function when a call, or a poll for a result, has failed and is tried again: once
+    /// for a call, however often it is retried. It should return quickly.
+    #[must_use]
+    pub fn on_retry(mut self, listener: impl Fn(&RetryNotice) + Send + Sync + 'static) -> Self {
+        self.options.retry_listener = Some(Arc::new(listener));
+        self
+    }
+
     /// Reports about this client to the server it talks to. The default is `TINKER_TELEMETRY`.
     #[must_use]
     pub fn telemetry(mut self, enabled: bool) -> Self {
@@ -220,6 +240,21 @@ impl ServiceClient {
     /// Returns the session, once there is one: the first training or sampling call starts it.
     pub fn session_id(&self) -> Option<&SessionId> {
         self.inner.session.get().map(|session| &session.id)
+    }
+
+    /// Adds an event of one's own to the reports about this client, which go to the server that it talks to.
+    ///
+    /// Texts that look like credentials are taken out. It returns false if nothing is reported: reports
+    /// are off, or this client has not connected yet.
+    pub fn report_event(
+        &self,
+        name: &str,
+        severity: Severity,
+        data: serde_json::Map<String, serde_json::Value>,
+    ) -> bool {
+        let session = self.inner.session.get().map(|session| &session.connection);
+        let connection = session.or_else(|| self.inner.sessionless.get());
+        connection.is_some_and(|connection| connection.lifecycle.report_own(name, severity, data))
     }
 
     /// Returns what this client has done so far, over all its connections.

@@ -1,7 +1,7 @@
 //! Checkpoints: folders under the data folder, and what is known of them.
 //!
-//! A checkpoint is written into a folder of its own under `partial/`, synced, and renamed when it is
-//! whole. A name that a client sends is looked up in the list and never becomes part of a path on
+//! A checkpoint is written into a folder of its own under `partial/`, described by a manifest, synced, and
+//! renamed when it is whole. A name that a client sends is looked up in the list and never becomes part of a path on
 //! the disk unless it was checked.
 
 use std::collections::BTreeMap;
@@ -19,6 +19,7 @@ use crate::auth::Owner;
 use crate::lock::lock;
 use crate::registry::records::SavedCheckpoint;
 use crate::store::files::{file_name, remove};
+use crate::store::manifest::{self, About, Manifest};
 use crate::store::{Change, Store, WriteError};
 
 /// The longest name of a checkpoint.
@@ -138,32 +139,42 @@ impl Checkpoints {
             .join(file_name(new.path.run().as_str()))
             .join(new.path.kind().segment())
             .join(name);
-        let size_bytes = self.fill_folder(&folder, write)?;
-        let time = Timestamp::now();
-        let mut checkpoint = Checkpoint::new(new.path, time);
-        checkpoint.size_bytes = Some(size_bytes);
+        let mut checkpoint = Checkpoint::new(new.path, Timestamp::now());
         checkpoint.user_metadata = new.user_metadata;
-        checkpoint.expires_at = new.ttl.and_then(|ttl| time.checked_add(ttl).ok());
-        Ok(SavedCheckpoint {
+        let mut saved = SavedCheckpoint {
             owner: new.owner,
             checkpoint,
             info: new.info,
-            folder,
-        })
+            folder: folder.clone(),
+        };
+        let describe = |size_bytes| {
+            let checkpoint = &mut saved.checkpoint;
+            let now = Timestamp::now();
+            checkpoint.time = now;
+            checkpoint.size_bytes = Some(size_bytes);
+            checkpoint.expires_at = new.ttl.and_then(|ttl| now.checked_add(ttl).ok());
+            About::Checkpoints(vec![saved.clone()])
+        };
+        self.fill_folder(&folder, write, describe)?;
+        Ok(saved)
     }
 
-    /// Fills a new folder and moves it to its place. Returns its size.
+    /// Fills a new folder and moves it to its place. `describe` is given the size of its files.
     pub(crate) fn fill_folder(
         &self,
         folder: &Path,
         write: impl FnOnce(&Path) -> Result<(), tinkrs_backend::Error>,
-    ) -> Result<u64, SaveError> {
+        describe: impl FnOnce(u64) -> About,
+    ) -> Result<(), SaveError> {
         let files = self.store.files();
         let (partial, folder) = (files.partial(), files.root().join(folder));
         let fill = || {
             fs::create_dir_all(&partial)?;
             write(&partial)?;
-            Ok(files.publish(&partial, &folder)?)
+            let manifest = Manifest::of_folder(&partial, describe)?;
+            fs::write(partial.join(manifest::FILE), manifest.text())?;
+            files.publish(&partial, &folder)?;
+            Ok(())
         };
         let result = fill();
         if result.is_err() {

@@ -4,11 +4,13 @@
 //! ended for what they did to the run, the others also for their results. A backend that repeats
 //! exactly computes the same bits for the same operations, so the interruption does not show. With any
 //! other one nothing is repeated: its runs have a snapshot of each operation that has ended.
+//!
+//! A snapshot that is damaged is not used. The run then goes on from the one before, or from its creation,
+//! if the journal reaches back so far; otherwise it is closed, and the rest goes on.
 
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
-use tinkrs_backend as backend;
 use tinkrs_types::session::SessionStatus;
 use tinkrs_types::{ModelId, SamplingSessionId, SessionId};
 
@@ -16,13 +18,14 @@ use crate::Server;
 use crate::accept::digest;
 use crate::auth::Owner;
 use crate::body::read_json;
-use crate::error::ApiError;
+use crate::error::{ApiError, chain};
 use crate::operations::{OfModel, OperationKind, SAMPLE};
 use crate::registry::{Promised, Run, Sampler, Session};
 use crate::results::completion_feed::CompletionFeed;
 use crate::results::{OperationResult, Responder, ResultFormat};
-use crate::store::{Change, Loaded, LoadedRequest, LoadedRun};
-use crate::worker::{Command, JournaledPass, Operation, TrainJob};
+use crate::store::manifest::{self, Damage};
+use crate::store::{Change, Fallback, Loaded, LoadedRequest, LoadedRun};
+use crate::worker::{Command, Operation, TrainJob};
 
 impl Server {
     pub(crate) fn recover(&self, loaded: Loaded) {
@@ -60,10 +63,8 @@ impl Server {
                 others.push(request);
             }
         }
-        // More would not fit: live requests have this much while they are read.
-        let mut room = self.shared().memory.plan().uploads / 2;
         for (id, run) in runs {
-            self.recover_run(run, by_run.remove(&id).unwrap_or_default(), &mut room);
+            self.recover_run(run, by_run.remove(&id).unwrap_or_default());
         }
         for request in others {
             self.recover_request(request);
@@ -73,12 +74,13 @@ impl Server {
         }
     }
 
-    fn recover_run(&self, loaded: LoadedRun, mut requests: Vec<LoadedRequest>, room: &mut u64) {
+    fn recover_run(&self, loaded: LoadedRun, mut requests: Vec<LoadedRequest>) {
         let LoadedRun {
             record,
             last_request,
             next,
             snapshot,
+            fallback,
         } = loaded;
         let (id, owner) = (record.id.clone(), record.owner);
         let session = record.session.clone();
@@ -87,6 +89,20 @@ impl Server {
         let mut run = Run::new(record, next);
         run.last_request = last_request;
         self.registry().runs.insert(id.clone(), run);
+        let snapshot = match snapshot.filter(|_| is_open) {
+            None => None,
+            Some(seq_id) => match self.usable_snapshot(&id, seq_id, fallback) {
+                Ok(usable) => usable,
+                Err(damage) => {
+                    self.give_up_run(
+                        &id,
+                        &format!("it could not be restored: {}", chain(&damage)),
+                    );
+                    is_open = false;
+                    None
+                }
+            },
+        };
 
         let repeats_exactly = base
             .as_ref()
@@ -162,7 +178,7 @@ impl Server {
                     owner,
                     session: session.clone(),
                     seq_id,
-                    operation: self.in_memory_or_later(operation, request, room),
+                    operation,
                     responder,
                     place: None,
                 }),
@@ -180,43 +196,34 @@ impl Server {
         }
     }
 
-    /// Keeps what was read for its turn, or lets a pass be read again then if there is no room.
-    fn in_memory_or_later(
+    /// Finds the snapshot that a run goes on from; `None` is its creation.
+    fn usable_snapshot(
         &self,
-        operation: Operation,
-        request: LoadedRequest,
-        room: &mut u64,
-    ) -> Operation {
-        let Operation::Pass(pass) = &operation else {
-            return operation;
+        id: &ModelId,
+        seq_id: i64,
+        fallback: Fallback,
+    ) -> Result<Option<i64>, Damage> {
+        let store = &self.shared().store;
+        let verify = |seq_id| manifest::verify_snapshot(&store.files().snapshot(id, seq_id));
+        let Err(damage) = verify(seq_id) else {
+            return Ok(Some(seq_id));
         };
-        let body = self.shared().store.files().body(&request.id);
-        let bytes = std::fs::metadata(body).map_or(u64::MAX, |body| body.len());
-        // As numbers a body takes several times its room.
-        if let Some(left) = room.checked_sub(bytes.saturating_mul(4)) {
-            *room = left;
-            return operation;
-        }
-        let (backward, tokens) = (pass.backward, operation.tokens());
-        let server = self.downgrade();
-        let read = move || {
-            let failed = |why: String| backend::Error::new(backend::ErrorKind::Storage, why);
-            let server = server.upgrade().map(Self::from);
-            let server = server.ok_or_else(|| failed("the server is stopping".to_owned()))?;
-            let kind = OperationKind::from_name(&request.kind);
-            let kind = kind.ok_or_else(|| failed("an unknown kind of request".to_owned()))?;
-            let id = ModelId::new(request.subject.as_str());
-            match server.operation_of(&request, kind, request.owner, &id) {
-                Ok(Operation::Pass(pass)) => Ok(pass),
-                Ok(_) => Err(failed("the request is not a pass any more".to_owned())),
-                Err(refusal) => Err(failed(refusal.detail().to_owned())),
+        let before = match fallback {
+            Fallback::Nothing => return Err(damage),
+            Fallback::Creation => None,
+            Fallback::Snapshot(before) => {
+                verify(before)?;
+                Some(before)
             }
         };
-        Operation::JournaledPass(JournaledPass {
-            backward,
-            tokens,
-            read: Box::new(read),
-        })
+        tracing::error!(
+            model.id = %id,
+            damage = %chain(&damage),
+            from = before.map_or("its creation".to_owned(), |seq_id| format!("the snapshot of {seq_id}")),
+            "a snapshot cannot be used; the operations since the one before are repeated"
+        );
+        store.note(Change::SnapshotLost { run: id.clone() });
+        Ok(before)
     }
 
     /// Reads a journaled operation of a run again.

@@ -146,7 +146,10 @@ async fn info(ctx: &Context, args: &InfoArgs) -> anyhow::Result<()> {
     }
     let (id, rest) = (ModelId::new(args.run_id.as_str()), ctx.rest());
     let run = ctx
-        .ask("show the training run", rest.get_training_run(&id))
+        .ask(
+            "show the training run",
+            rest.get_training_run(&id).into_future(),
+        )
         .await?;
     ctx.show(&run, || properties(&run, Timestamp::now()))
 }

@@ -20,6 +20,8 @@ use crate::table::Table;
 
 /// How long a download may bring nothing.
 const SILENCE: Duration = Duration::from_secs(60);
+/// The longest trace whose length the server does not announce.
+const MAX_UNANNOUNCED_BYTES: u64 = 256 << 20;
 
 /// Show sessions and export their traces
 #[derive(Debug, clap::Subcommand)]
@@ -132,7 +134,9 @@ fn status(status: Option<&SessionStatus>) -> &'static str {
 
 async fn info(ctx: &Context, args: &InfoArgs) -> anyhow::Result<()> {
     let (id, rest) = (read_id(&args.session_id)?, ctx.rest());
-    let info: SessionInfo = ctx.ask("show the session", rest.get_session(&id)).await?;
+    let info: SessionInfo = ctx
+        .ask("show the session", rest.get_session(&id).into_future())
+        .await?;
     ctx.show(&info, || {
         let mut table = Table::properties().title(format!("Session: {id}"));
         table.row(["Name", &or_unknown(info.display_name.as_deref())]);
@@ -201,9 +205,13 @@ async fn download(ctx: &Context, url: &str, file: &Path) -> anyhow::Result<u64> 
     let mut output = tokio::fs::File::create(file).await?;
     let progress = StatusLine::new(ctx);
     let mut bytes = 0;
+    let announced = response.header("content-length");
+    let announced = announced.and_then(|length| length.parse::<u64>().ok());
+    let limit = announced.unwrap_or(MAX_UNANNOUNCED_BYTES);
     while let Some(part) = response.chunk().await? {
-        output.write_all(part.as_ref()).await?;
         bytes += part.as_ref().len() as u64;
+        ensure!(bytes <= limit, "the trace is longer than {}", size(limit));
+        output.write_all(part.as_ref()).await?;
         progress.say(|| format!("Downloading trace: {}", size(bytes)));
     }
     output.flush().await?;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tinkrs_testkit::ScriptedServer;
-use tinkrs_testkit::scripted::Reply;
+use tinkrs_testkit::scripted::{Reply, refuse};
 
 use crate::user::{Local, User};
 
@@ -123,6 +123,26 @@ async fn models_are_listed_and_filtered() {
     let stderr = user.run(&["model", "list", "large"]).await.failed(1);
     assert!(stderr.contains("tml:organization:"), "{stderr}");
     assert!(stderr.contains("`large`"), "{stderr}");
+}
+
+#[tokio::test]
+async fn what_the_client_logs_is_shown_if_asked_for() {
+    let server = ScriptedServer::start().await;
+    let busy = refuse(503, "busy").header("retry-after-ms", "1");
+    let capabilities = || server.on("get_server_capabilities").reply(busy.clone());
+    capabilities();
+    let user = User::of(server.url());
+    let quiet = user.run(&["model", "list"]).await;
+    assert!(!quiet.stderr.contains("DEBUG"), "{quiet:?}");
+    // The reason is told either way.
+    let told = "failed with status 503: busy; retrying for 20 s";
+    assert!(quiet.stderr.contains(told), "{quiet:?}");
+    quiet.ok();
+    capabilities();
+    let user = user.variable("TINKER_LOG", "debug");
+    let logged = user.run(&["model", "list"]).await;
+    assert!(logged.stderr.contains("DEBUG"), "{logged:?}");
+    logged.ok();
 }
 
 #[tokio::test]

@@ -33,6 +33,8 @@ pub(crate) struct Address {
     pub(crate) header_overrides: BTreeMap<String, String>,
     /// The longest that the user wants to wait for a response; `None` means as long as a call says.
     pub(super) max_timeout: Option<Duration>,
+    /// The longest that the user wants a call to be retried; `None` means as long as its policy says.
+    pub(super) max_retry_time: Option<Duration>,
 }
 
 impl Address {
@@ -43,6 +45,7 @@ impl Address {
             headers: default_headers(options, base_url)?,
             header_overrides: options.headers.clone(),
             max_timeout: options.http_timeout,
+            max_retry_time: options.max_retry_time,
         })
     }
 

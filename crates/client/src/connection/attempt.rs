@@ -3,9 +3,10 @@
 use super::Connection;
 use super::call::{Call, Response};
 use super::errors::AttemptError;
+use super::policy::FIRST_CONTACT_TIMEOUT;
 use super::stats::{Counters, InFlight};
 use super::transport::redirect::{Redirect, redirect};
-use super::transport::{MAX_REDIRECTS, Reply};
+use super::transport::{MAX_REDIRECTS, ReadLimits, Reply};
 use http::header::{HeaderMap, HeaderValue};
 use std::borrow::Cow;
 use std::time::Duration;
@@ -59,7 +60,9 @@ impl Connection {
             Ok(request)
         };
         let pool = self.transport.pool(call.traffic);
-        pool.exchange(request, self.timeout(call)).await
+        let reply = pool.exchange(request, self.read_limits(call)).await?;
+        self.lifecycle.answered();
+        Ok(reply)
     }
 
     /// Follows redirects, up to a limit.
@@ -77,7 +80,8 @@ impl Connection {
             match redirect(call.method(), &url, reply.status, &reply.headers) {
                 None => return Ok(reply),
                 Some(Redirect::External(url)) => {
-                    return self.transport.read_external(url, self.timeout(call)).await;
+                    let limits = self.read_limits(call);
+                    return self.transport.read_external(url, limits).await;
                 }
                 Some(Redirect::Within(next)) => {
                     reply = self.exchange(call, &next, idempotency_key, retries).await?;
@@ -85,13 +89,30 @@ impl Connection {
                 }
             }
         }
-        Err(AttemptError::Connection("too many redirects".into()))
+        Err(AttemptError::TooManyRedirects)
     }
 
-    /// Returns how long the server may be silent before a try counts as failed.
-    pub(super) fn timeout(&self, call: &Call) -> Duration {
+    /// Returns how long a call waits for a response, as the server is told.
+    fn timeout(&self, call: &Call) -> Duration {
         let most = self.address.max_timeout;
         most.map_or(call.timeout, |most| call.timeout.min(most))
+    }
+
+    /// Returns how long the server may be silent before a try counts as failed: less if it has never
+    /// answered, since it may not be there at all.
+    pub(super) fn silence(&self, call: &Call) -> Duration {
+        let timeout = self.timeout(call);
+        if self.lifecycle.has_answered() {
+            return timeout;
+        }
+        timeout.min(FIRST_CONTACT_TIMEOUT)
+    }
+
+    fn read_limits(&self, call: &Call) -> ReadLimits {
+        ReadLimits {
+            silence: self.silence(call),
+            max_bytes: call.max_response_bytes,
+        }
     }
 }
 

@@ -15,6 +15,8 @@ use tinkrs_wire::text::percent_encode;
 use tinkrs_wire::{Body, header};
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest response to most calls: the largest pages of listings are a few megabytes.
+pub(crate) const MAX_RESPONSE_BYTES: usize = 32 << 20;
 
 /// What a request carries.
 #[derive(Clone, Debug)]
@@ -48,6 +50,8 @@ pub(crate) struct Call {
     pub(crate) accept: &'static str,
     pub(crate) traffic: Traffic,
     pub(crate) timeout: Duration,
+    /// The longest response that fits what is asked for.
+    pub(crate) max_response_bytes: usize,
     pub(crate) policy: Policy,
     /// Failures that end the call at once, whatever the policy says: the caller has another way then.
     pub(crate) stop_if: Option<fn(&AttemptError) -> bool>,
@@ -75,6 +79,7 @@ impl Call {
             accept: header::JSON,
             traffic: Traffic::Shared,
             timeout: TIMEOUT,
+            max_response_bytes: MAX_RESPONSE_BYTES,
             policy: Policy::FIVE_MINUTES,
             stop_if: None,
         }
@@ -109,6 +114,11 @@ impl Call {
 
     pub(crate) fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    pub(crate) fn max_response_bytes(mut self, bytes: usize) -> Self {
+        self.max_response_bytes = bytes;
         self
     }
 

@@ -2,7 +2,7 @@
 
 use super::Connection;
 use super::call::Call;
-use super::transport::MAX_RESPONSE_BYTES;
+use super::transport::MAX_REDIRECTS;
 use crate::Error;
 use crate::error::{BoxError, ErrorResponse};
 use crate::retry::FailureKind;
@@ -19,8 +19,10 @@ pub(crate) enum AttemptError {
     Connection(BoxError),
     /// The server was silent for too long.
     Timeout,
-    /// The response is longer than any may be.
-    TooLong,
+    /// The response is longer than any that fits the call.
+    TooLong { limit_bytes: usize },
+    /// The server redirects again and again.
+    TooManyRedirects,
     /// The server answered with an error status.
     Status {
         status: StatusCode,
@@ -37,7 +39,8 @@ impl AttemptError {
         match self {
             Self::Connection(error) => error.to_string(),
             Self::Timeout => "no response in time".to_owned(),
-            Self::TooLong => too_long(),
+            Self::TooLong { limit_bytes } => too_long(*limit_bytes),
+            Self::TooManyRedirects => too_many_redirects(),
             Self::Status { body, .. } => ErrorBody::message(body),
             Self::Unsent(error) => error.to_string(),
         }
@@ -47,7 +50,11 @@ impl AttemptError {
     pub(crate) fn status(&self) -> Option<u16> {
         match self {
             Self::Status { status, .. } => Some(status.as_u16()),
-            Self::Connection(_) | Self::Timeout | Self::TooLong | Self::Unsent(_) => None,
+            Self::Connection(_)
+            | Self::Timeout
+            | Self::TooLong { .. }
+            | Self::TooManyRedirects
+            | Self::Unsent(_) => None,
         }
     }
 
@@ -55,7 +62,11 @@ impl AttemptError {
     pub(crate) fn headers(&self) -> Option<&HeaderMap> {
         match self {
             Self::Status { headers, .. } => Some(headers),
-            Self::Connection(_) | Self::Timeout | Self::TooLong | Self::Unsent(_) => None,
+            Self::Connection(_)
+            | Self::Timeout
+            | Self::TooLong { .. }
+            | Self::TooManyRedirects
+            | Self::Unsent(_) => None,
         }
     }
 
@@ -63,7 +74,11 @@ impl AttemptError {
     pub(crate) fn queue_status(&self) -> Option<QueueStatus> {
         match self {
             Self::Status { body, .. } => queue_status(body),
-            Self::Connection(_) | Self::Timeout | Self::TooLong | Self::Unsent(_) => None,
+            Self::Connection(_)
+            | Self::Timeout
+            | Self::TooLong { .. }
+            | Self::TooManyRedirects
+            | Self::Unsent(_) => None,
         }
     }
 
@@ -72,7 +87,7 @@ impl AttemptError {
         match self {
             Self::Connection(_) | Self::Timeout => Some(FailureKind::Transport),
             Self::Status { status, .. } => Some(FailureKind::of_status(status.as_u16())),
-            Self::TooLong | Self::Unsent(_) => None,
+            Self::TooLong { .. } | Self::TooManyRedirects | Self::Unsent(_) => None,
         }
     }
 
@@ -82,13 +97,17 @@ impl AttemptError {
             Self::Connection(_) => "Connection",
             Self::Timeout => "Timeout",
             Self::Status { .. } => "Status",
-            Self::TooLong | Self::Unsent(_) => "Local",
+            Self::TooLong { .. } | Self::TooManyRedirects | Self::Unsent(_) => "Local",
         }
     }
 }
 
-fn too_long() -> String {
-    format!("more than {MAX_RESPONSE_BYTES} bytes")
+fn too_long(limit_bytes: usize) -> String {
+    format!("it is longer than {limit_bytes} bytes, the most that fits this call")
+}
+
+fn too_many_redirects() -> String {
+    format!("the server redirects more than {MAX_REDIRECTS} times")
 }
 
 /// Why a call failed, and whether the server may know of it.
@@ -136,10 +155,13 @@ impl Connection {
             AttemptError::Timeout => Error::Timeout {
                 operation,
                 url,
-                timeout: self.timeout(call),
+                timeout: self.silence(call),
                 attempts,
             },
-            AttemptError::TooLong => Error::answer(operation, too_long()),
+            AttemptError::TooLong { limit_bytes } => {
+                Error::answer(operation, too_long(limit_bytes))
+            }
+            AttemptError::TooManyRedirects => Error::answer(operation, too_many_redirects()),
             AttemptError::Status {
                 status,
                 headers,

@@ -1,18 +1,21 @@
-//! Whether a connection is still in use, and the reports about it.
+//! Whether a connection was ever made, whether it is still in use, and the reports about it.
 
 use crate::Error;
 use crate::telemetry::Telemetry;
 use crate::telemetry::named::Named;
+use serde_json::{Map, Value};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tinkrs_types::SessionId;
-use tinkrs_types::protocol::TelemetryBatch;
+use tinkrs_types::protocol::{Severity, TelemetryBatch};
 use tinkrs_types::session::FinishReason;
 use tokio::sync::watch;
 
 /// Open, closed to new work, or at its end; and the reports meanwhile.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
+    /// Whether the server has answered, whatever it said.
+    answered: AtomicBool,
     closed: AtomicBool,
     /// True once no result is worth waiting for any more.
     ended: watch::Sender<bool>,
@@ -22,10 +25,23 @@ pub(crate) struct Lifecycle {
 impl Lifecycle {
     pub(super) fn new() -> Self {
         Self {
+            answered: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             ended: watch::Sender::new(false),
             telemetry: OnceLock::new(),
         }
+    }
+
+    /// Takes note of a response.
+    pub(super) fn answered(&self) {
+        // Written once: all calls of all threads read it.
+        if !self.has_answered() {
+            self.answered.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn has_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
     }
 
     /// Refuses new work from now on.
@@ -68,6 +84,20 @@ impl Lifecycle {
         if let Some(telemetry) = self.telemetry.get() {
             telemetry.named(&event());
         }
+    }
+
+    /// Reports an event of the user's own; returns whether anything is reported.
+    pub(crate) fn report_own(
+        &self,
+        name: &str,
+        severity: Severity,
+        data: Map<String, Value>,
+    ) -> bool {
+        let telemetry = self.telemetry.get();
+        telemetry.is_some_and(|telemetry| {
+            telemetry.event(name, severity, data);
+            true
+        })
     }
 
     /// Reports an error that reaches the user.

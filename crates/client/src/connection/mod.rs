@@ -10,6 +10,7 @@ pub(crate) mod call;
 pub(crate) mod credential;
 pub(crate) mod errors;
 pub(crate) mod lifecycle;
+pub(crate) mod notice;
 pub(crate) mod policy;
 mod retrying;
 pub(crate) mod server_settings;
@@ -26,6 +27,7 @@ use address::Address;
 use call::Call;
 use credential::Credential;
 use lifecycle::Lifecycle;
+use notice::RetryListener;
 use policy::Policy;
 use server_settings::ServerSettings;
 use stats::Counters;
@@ -57,6 +59,7 @@ pub(crate) struct Connection {
     transport: Transport,
     pub(crate) counters: Arc<Counters>,
     pub(crate) queue_listener: Option<QueueListener>,
+    retry_listener: Option<RetryListener>,
     /// Where this connection's tasks run, so that plain functions can start them too.
     pub(crate) runtime: Handle,
 }
@@ -106,6 +109,7 @@ impl Connection {
             transport: Transport::new(&base_url)?,
             counters: Arc::default(),
             queue_listener: options.queue_listener.clone(),
+            retry_listener: options.retry_listener.clone(),
             runtime,
         })
     }

@@ -15,21 +15,18 @@ use tinkrs_wire::header;
 
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
 
-/// How long a call is retried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RetryFor {
-    /// Not at all: the caller has a loop of its own.
-    Once,
-    /// A number of times.
-    Times(u32),
-    /// Until this much time has passed since the first try.
-    Window(Duration),
-}
+/// How long a server that has never answered is tried: somebody may wait for the reason.
+pub(crate) const FIRST_CONTACT: Duration = Duration::from_secs(15);
+/// How long each of those tries may take, so that a server that never answers at all is an error after 25 s.
+pub(crate) const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What to retry, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Policy {
-    pub(crate) retry_for: RetryFor,
+    /// How often a call is tried again. A caller with a loop of its own wants none.
+    pub(crate) max_retries: u32,
+    /// How long after its first try a call is still tried again.
+    pub(crate) window: Duration,
     /// Whether a conflict can clear. Publishing twice cannot.
     pub(crate) retry_conflict: bool,
     /// Whether this layer handles 429; for samples the limiter does.
@@ -41,20 +38,30 @@ pub(crate) struct Policy {
 
 impl Policy {
     pub(crate) const ONCE: Self = Self {
-        retry_for: RetryFor::Once,
+        max_retries: 0,
+        window: Duration::MAX,
         retry_conflict: true,
         retry_rate_limit: true,
         wait_for_billing: false,
     };
     pub(crate) const TEN_TIMES: Self = Self {
-        retry_for: RetryFor::Times(10),
+        max_retries: 10,
         ..Self::ONCE
     };
     pub(crate) const FIVE_MINUTES: Self = Self {
-        retry_for: RetryFor::Window(Duration::from_secs(300)),
+        max_retries: u32::MAX,
+        window: Duration::from_secs(300),
         wait_for_billing: true,
         ..Self::ONCE
     };
+
+    /// Tries again for no longer than this.
+    pub(crate) fn within(self, window: Duration) -> Self {
+        Self {
+            window: self.window.min(window),
+            ..self
+        }
+    }
 
     pub(crate) const fn conflict_is_final(self) -> Self {
         Self {
@@ -108,15 +115,11 @@ pub(crate) fn decide(
     let delay = headers
         .and_then(|headers| retry_after(headers, now))
         .unwrap_or_else(|| BACKOFF.delay(retries, random));
-    match policy.retry_for {
-        RetryFor::Once => Decision::GiveUp,
-        RetryFor::Times(limit) if retries >= limit => Decision::GiveUp,
-        RetryFor::Times(_) => Decision::RetryAfter(delay),
-        RetryFor::Window(window) => match window.checked_sub(elapsed) {
-            Some(left) if !left.is_zero() => Decision::RetryAfter(delay.min(left)),
-            _ => Decision::GiveUp,
-        },
+    let left = policy.window.saturating_sub(elapsed);
+    if retries >= policy.max_retries || left.is_zero() {
+        return Decision::GiveUp;
     }
+    Decision::RetryAfter(delay.min(left))
 }
 
 /// Returns the reaction of a call, narrowed by its policy and by what the server says.
@@ -244,5 +247,10 @@ pub(crate) mod tests {
             "the last try is at the end"
         );
         assert_eq!(decide(Policy::FIVE_MINUTES, 1, 300), Decision::GiveUp);
+        for policy in [Policy::TEN_TIMES, Policy::FIVE_MINUTES] {
+            let policy = policy.within(FIRST_CONTACT);
+            assert_eq!(decide(policy, 3, 12), seconds(3), "{policy:?}");
+            assert_eq!(decide(policy, 3, 15), Decision::GiveUp, "{policy:?}");
+        }
     }
 }

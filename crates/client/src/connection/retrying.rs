@@ -4,9 +4,9 @@ use super::Connection;
 use super::billing;
 use super::call::{Call, Response};
 use super::errors::{AttemptError, SubmitError};
-use super::policy::{self, Decision};
+use super::policy::{self, Decision, FIRST_CONTACT, Policy};
 use crate::Error;
-use crate::retry::{Caller, Reaction, is_user_error, reaction};
+use crate::retry::{Caller, FailureKind, Reaction, is_user_error, reaction};
 use crate::telemetry::named::CallFailed;
 use http::Method;
 use http::header::{HeaderName, HeaderValue};
@@ -61,8 +61,9 @@ impl Connection {
                     stopped,
                 });
             };
+            let policy = self.policy(call, failure);
             let decision = policy::decide(
-                call.policy,
+                policy,
                 failure,
                 failed.headers(),
                 retries,
@@ -85,11 +86,29 @@ impl Connection {
                     let (kind, status) = (failed.name(), failed.status());
                     tracing::debug!(kind, status, retries, ?delay, "retrying");
                     self.counters.retries.fetch_add(1, Ordering::Relaxed);
+                    if retries == 0 && call.operation != super::TELEMETRY {
+                        let left = policy.window.saturating_sub(start.elapsed());
+                        let remaining = (policy.window < Duration::MAX).then_some(left);
+                        self.notify_retry(call, failure, &failed, remaining);
+                    }
                     retries += 1;
                     tokio::time::sleep(delay).await;
                 }
             }
         }
+    }
+
+    /// Returns a call's policy, bounded by the user's patience. A server that has never answered is given
+    /// little time: one that answered before is likely to come back.
+    fn policy(&self, call: &Call, failure: FailureKind) -> Policy {
+        let mut policy = call.policy;
+        if let Some(window) = self.address.max_retry_time {
+            policy = policy.within(window);
+        }
+        if failure == FailureKind::Transport && !self.lifecycle.has_answered() {
+            policy = policy.within(FIRST_CONTACT);
+        }
+        policy
     }
 
     fn report_failure(&self, call: &Call, failed: &AttemptError, retries: u32, start: Instant) {

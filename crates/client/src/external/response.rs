@@ -1,5 +1,7 @@
 use super::HttpError;
-use bytes::{Bytes, BytesMut};
+use crate::connection::errors::AttemptError;
+use crate::connection::transport::{self, ReadLimits};
+use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -7,7 +9,7 @@ use serde::de::DeserializeOwned;
 use std::time::Duration;
 
 /// The longest response that is read as a whole.
-const MAX_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 32 << 20;
 
 /// A response, whatever its status. Dropping it closes the connection.
 #[derive(Debug)]
@@ -53,6 +55,11 @@ impl HttpResponse {
         self.status
     }
 
+    /// Returns the body, to be read under limits of the caller's.
+    pub(crate) fn into_body(self) -> Incoming {
+        self.body
+    }
+
     pub(crate) fn headers(&self) -> &HeaderMap {
         &self.headers
     }
@@ -79,15 +86,16 @@ impl HttpResponse {
     }
 
     /// Reads the whole body, up to a limit.
-    pub(crate) async fn read(mut self, limit_bytes: usize) -> Result<Bytes, HttpError> {
-        let mut all = BytesMut::new();
-        while let Some(chunk) = self.bytes_chunk().await? {
-            if all.len() + chunk.len() > limit_bytes {
-                return Err(HttpError::TooLarge { limit_bytes });
-            }
-            all.extend_from_slice(&chunk);
-        }
-        Ok(all.freeze())
+    pub(crate) async fn read(self, max_bytes: usize) -> Result<Bytes, HttpError> {
+        let silence = self.silence;
+        let limits = ReadLimits { silence, max_bytes };
+        transport::read(self.body, limits)
+            .await
+            .map_err(|error| match error {
+                AttemptError::TooLong { limit_bytes } => HttpError::TooLarge { limit_bytes },
+                AttemptError::Connection(error) => HttpError::Connection(error),
+                _ => HttpError::Timeout(silence),
+            })
     }
 
     /// Reads the body as JSON.

@@ -3,7 +3,8 @@
 mod pending;
 pub(crate) mod poll;
 mod queue_state;
-mod report;
+pub(crate) mod report;
+pub(crate) mod result_size;
 
 pub use pending::Pending;
 pub use queue_state::QueueNotice;

@@ -40,6 +40,13 @@ impl<T> Pending<T> {
     }
 }
 
+impl<T> Pending<T> {
+    /// Returns whether the result is there: awaiting it then takes no time.
+    pub fn is_done(&self) -> bool {
+        !self.receiver.is_empty() || self.receiver.is_terminated()
+    }
+}
+
 impl<T> Future for Pending<T> {
     type Output = Result<T, Error>;
 

@@ -15,7 +15,7 @@ use crate::connection::call::{Call, Response};
 use crate::connection::errors::AttemptError;
 use crate::connection::policy::Policy;
 use crate::future::QueueObserver;
-use crate::future::report::Report;
+use crate::future::report::{Fetched, Report};
 use crate::retry::{self, A_FEW_TIMES, Backoff, Caller, FailureKind, Reaction, reaction};
 use crate::telemetry::named::PollKind;
 use bytes::Bytes;
@@ -48,6 +48,8 @@ pub(crate) struct PollTarget<'a> {
     pub(crate) observer: &'a QueueObserver,
     /// Whether the size of the result is known already, from the batched feed.
     pub(crate) size_known: bool,
+    /// The longest result that fits the request.
+    pub(crate) max_result_bytes: usize,
 }
 
 /// A result that was not decoded yet.
@@ -57,6 +59,7 @@ pub(crate) struct RawResult {
     pub(crate) body: Bytes,
     /// Its share of the budget for large results, which is held until it is decoded.
     pub(crate) reserved: Option<Reserved>,
+    pub(crate) fetched: Fetched,
 }
 
 /// What the polls so far have come to.
@@ -119,6 +122,11 @@ impl PollState {
         }
     }
 
+    /// Whether the last poll was the first of an outage.
+    fn is_first_failure(&self) -> bool {
+        self.backoffs + self.server_errors == 1
+    }
+
     fn not_ready(&mut self, held: Duration, random: f64) -> Step {
         self.bad_requests = 0;
         if held >= QUICK {
@@ -160,11 +168,29 @@ pub(crate) async fn wait_regardless(
                 match read(target, response).inspect_err(|e| report.failed(e, iteration))? {
                     Read::Result(result) => {
                         connection.server.limiter.queue_active();
-                        return Ok(RawResult { reserved, ..result });
+                        let (content_type, body) = result;
+                        let is_protobuf = content_type.starts_with(header::PROTOBUF);
+                        return Ok(RawResult {
+                            fetched: Fetched {
+                                iteration,
+                                elapsed: report.elapsed(),
+                                proto_bytes_len: is_protobuf.then_some(body.len()),
+                            },
+                            content_type,
+                            body,
+                            reserved,
+                        });
                     }
                     Read::NotReady(status) => {
                         target.observer.saw(connection, &status);
                         None
+                    }
+                    Read::Large { size_bytes } if size_bytes > target.max_result_bytes as u64 => {
+                        let limit = target.max_result_bytes;
+                        let message = format!(
+                            "the result has {size_bytes} bytes, and at most {limit} fit the request"
+                        );
+                        return Err(Error::answer(target.operation, message));
                     }
                     Read::Large { size_bytes } if allow_metadata_only => {
                         reserved = Some(connection.server.result_bytes.take(size_bytes).await);
@@ -191,12 +217,18 @@ pub(crate) async fn wait_regardless(
         let step = state.next(poll, fastrand::f64());
         if let Some(failed) = &failed {
             match poll.failure {
-                FailureKind::RequestTimeout => failed.queue_status().iter().for_each(|status| {
-                    target.observer.saw(connection, status);
-                }),
+                FailureKind::RequestTimeout => {
+                    let status = failed.queue_status();
+                    let see = |status| target.observer.saw(connection, status);
+                    status.iter().for_each(see);
+                    report.failed_poll(&call, failed, PollKind::Retry, iteration, &state);
+                }
                 // A billing block that is waited out is not reported.
                 FailureKind::BillingBlocked => {}
                 failure => {
+                    if state.is_first_failure() && matches!(step, Step::PollAfter(_)) {
+                        connection.notify_retry(&call, failure, failed, None);
+                    }
                     report.failed_poll(&call, failed, kind(failure, step), iteration, &state)
                 }
             }
@@ -261,6 +293,7 @@ fn poll_call(target: &PollTarget<'_>, iteration: u64, allow_metadata_only: bool)
         .json(&request)
         .policy(Policy::ONCE)
         .timeout(TIMEOUT)
+        .max_response_bytes(target.max_result_bytes)
         .header(header::REQUEST_ITERATION, iteration.into())
         .header(
             header::REQUEST_TYPE,
@@ -283,9 +316,12 @@ fn poll_call(target: &PollTarget<'_>, iteration: u64, allow_metadata_only: bool)
 
 /// What a successful response says.
 enum Read {
-    Result(RawResult),
+    /// Its content type and its bytes.
+    Result((String, Bytes)),
     NotReady(tinkrs_types::protocol::QueueStatus),
-    Large { size_bytes: u64 },
+    Large {
+        size_bytes: u64,
+    },
 }
 
 fn read(target: &PollTarget<'_>, response: Response) -> Result<Read, Error> {
@@ -293,11 +329,7 @@ fn read(target: &PollTarget<'_>, response: Response) -> Result<Read, Error> {
     let reply = Reply::decode(&content_type, response.body)
         .map_err(|error| Error::answer(target.operation, error))?;
     Ok(match reply {
-        Reply::Message(body) | Reply::Json(body) => Read::Result(RawResult {
-            content_type,
-            body,
-            reserved: None,
-        }),
+        Reply::Message(body) | Reply::Json(body) => Read::Result((content_type, body)),
         Reply::TryAgain(status) => Read::NotReady(status),
         Reply::MetadataOnly { size_bytes } => Read::Large { size_bytes },
         Reply::Failed(failed) => {

@@ -8,6 +8,9 @@ use crate::connection::errors::AttemptError;
 use crate::retry::is_user_error;
 use crate::telemetry::named::{Exchange, PollFailed, PollKind, RequestFailed, ResultUnreadable};
 use crate::telemetry::{error_type, redact};
+use std::time::Duration;
+use tinkrs_types::RequestId;
+use tinkrs_types::protocol::RequestType;
 use tokio::time::Instant;
 
 /// Reports about one wait.
@@ -26,6 +29,11 @@ impl<'a> Report<'a> {
         }
     }
 
+    /// Returns how long the wait has taken.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
     /// Reports a poll whose response has an error status, or that got none.
     pub(super) fn failed_poll(
         &self,
@@ -38,7 +46,7 @@ impl<'a> Report<'a> {
         self.connection.lifecycle.report(|| PollFailed {
             request_id: self.target.request_id.as_str(),
             request_type: self.target.request_type.name(),
-            status_code: failed.status(),
+            status_code: failed.status().unwrap_or(0),
             detail: failed.describe(),
             kind,
             should_retry: kind != PollKind::Fatal,
@@ -85,16 +93,45 @@ impl<'a> Report<'a> {
                 });
             }
             _ => self.connection.lifecycle.report(|| ResultUnreadable {
-                is_protobuf: false,
                 request_id,
                 request_type,
                 exception: error.to_string(),
                 exception_type: error_type(error),
-                response_bytes: 0,
+                proto_bytes_len: None,
                 model_cls: request_type,
                 iteration,
                 elapsed_time,
             }),
         }
     }
+}
+
+/// How a result was fetched, for a report if it cannot be parsed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetched {
+    /// How many polls came before the one that brought it.
+    pub(super) iteration: u64,
+    pub(super) elapsed: Duration,
+    /// Its length, if it is protobuf.
+    pub(super) proto_bytes_len: Option<usize>,
+}
+
+/// Reports a result that cannot be parsed.
+pub(crate) fn unreadable(
+    connection: &Connection,
+    request_id: &RequestId,
+    request_type: RequestType,
+    fetched: Fetched,
+    error: &Error,
+) {
+    connection.lifecycle.report(|| ResultUnreadable {
+        request_id: request_id.as_str(),
+        request_type: request_type.name(),
+        exception: error.to_string(),
+        exception_type: error_type(error),
+        proto_bytes_len: fetched.proto_bytes_len,
+        model_cls: request_type.name(),
+        iteration: fetched.iteration,
+        elapsed_time: fetched.elapsed.as_secs_f64(),
+    });
 }

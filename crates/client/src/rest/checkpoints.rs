@@ -15,7 +15,10 @@ pub use tinkrs_types::rest::{
     Checkpoint, CheckpointPage, Cursor, ExternalWeightsUrls, WeightsInfo,
 };
 
+/// The size of a page, unless another is asked for.
 const PAGE: u64 = 100;
+/// The size of a page of a stream, as the official client has it.
+const STREAM_PAGE: u64 = 1_000;
 
 /// A page of checkpoints that has been described but not fetched. Await it to fetch it.
 #[derive(Clone, Debug)]
@@ -80,7 +83,11 @@ impl RestClient {
 
     fn checkpoints_from(self, offset: u64) -> BoxFuture<Result<Page<Checkpoint>, Error>> {
         Box::pin(async move {
-            let page = self.list_user_checkpoints().offset(offset).await?;
+            let page = self
+                .list_user_checkpoints()
+                .limit(STREAM_PAGE)
+                .offset(offset)
+                .await?;
             let total = page.cursor.map(|cursor| cursor.total_count);
             Ok(by_offset(offset, page.checkpoints, total, move |offset| {
                 self.checkpoints_from(offset)

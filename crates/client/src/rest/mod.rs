@@ -7,6 +7,7 @@ pub mod download;
 mod download_checkpoint;
 mod import_weights;
 mod pages;
+mod scoped;
 mod sessions;
 mod training_runs;
 
@@ -16,5 +17,6 @@ pub use copy_weights::*;
 pub use download_checkpoint::*;
 pub use import_weights::*;
 pub use pages::*;
+pub use scoped::*;
 pub use sessions::*;
 pub use training_runs::*;

@@ -1,6 +1,6 @@
 use super::client::RestClient;
 use super::pages::{Fetch, Page, Pages, Window, by_offset};
-use super::training_runs::scope;
+use super::scoped::{Scoped, scope};
 use crate::Error;
 use crate::connection::call::Call;
 use crate::training::BoxFuture;
@@ -26,6 +26,7 @@ const TRACE_POLL: Duration = Duration::from_secs(5);
 pub struct ListSessions {
     client: RestClient,
     window: Window,
+    access: AccessScope,
 }
 
 impl ListSessions {
@@ -41,9 +42,31 @@ impl ListSessions {
         self
     }
 
+    /// Sets whose sessions to list. The default is [`AccessScope::Owned`].
+    pub fn access_scope(mut self, access: AccessScope) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// Lists all such sessions from the offset on, fetching pages as they are needed. The limit is the size
+    /// of a page, and 100 at least.
+    pub fn all(mut self) -> Pages<SessionId> {
+        self.window.limit = self.window.limit.max(PAGE);
+        Pages::new(Box::new(move || self.page()))
+    }
+
+    fn page(self) -> BoxFuture<Result<Page<SessionId>, Error>> {
+        Box::pin(async move {
+            let offset = self.window.offset;
+            let sessions = self.clone().fetch().await?;
+            Ok(by_offset(offset, sessions, None, move |offset| {
+                self.offset(offset).page()
+            }))
+        })
+    }
+
     async fn fetch(self) -> Result<Vec<SessionId>, Error> {
-        let query = self.window.query().into_iter();
-        let query = query.chain(scope(AccessScope::Owned));
+        let query = self.window.query().into_iter().chain(scope(self.access));
         let call = Call::new(&endpoint::LIST_SESSIONS).query(query);
         let listed: ListSessionsResponse = self.client.json(call).await?;
         Ok(listed.sessions)
@@ -61,12 +84,8 @@ impl IntoFuture for ListSessions {
 
 impl RestClient {
     /// Asks what a session holds.
-    ///
-    /// # Errors
-    /// If there is no such session or the server cannot be asked.
-    pub async fn get_session(&self, id: &SessionId) -> Result<SessionInfo, Error> {
-        self.json(Call::at(&endpoint::GET_SESSION, id).query(scope(AccessScope::Owned)))
-            .await
+    pub fn get_session(&self, id: &SessionId) -> Scoped<SessionInfo> {
+        Scoped::new(self, Call::at(&endpoint::GET_SESSION, id))
     }
 
     /// Lists a page of one's own sessions, newest first.
@@ -74,22 +93,14 @@ impl RestClient {
         ListSessions {
             client: self.clone(),
             window: Window::new(20),
+            access: AccessScope::Owned,
         }
     }
 
-    /// Lists all of one's own sessions, fetching pages as they are needed.
+    /// Lists all of one's own sessions, fetching pages as they are needed. [`ListSessions::all`] does so for
+    /// others.
     pub fn all_sessions(&self) -> Pages<SessionId> {
-        let client = self.clone();
-        Pages::new(Box::new(move || client.sessions_from(0)))
-    }
-
-    fn sessions_from(self, offset: u64) -> BoxFuture<Result<Page<SessionId>, Error>> {
-        Box::pin(async move {
-            let sessions = self.list_sessions().limit(PAGE).offset(offset).await?;
-            Ok(by_offset(offset, sessions, None, move |offset| {
-                self.sessions_from(offset)
-            }))
-        })
+        self.list_sessions().all()
     }
 
     /// Finds a page of sessions, newest first. The service calls this experimental.

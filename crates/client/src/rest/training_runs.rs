@@ -1,12 +1,12 @@
 use super::client::RestClient;
 use super::pages::{Page, Pages, Window, by_offset};
+use super::scoped::{Scoped, scope};
 use crate::Error;
 use crate::connection::call::Call;
 use crate::training::BoxFuture;
-use std::borrow::Cow;
 use std::future::IntoFuture;
 use tinkrs_types::session::AccessScope;
-use tinkrs_types::{ModelId, TinkerPath};
+use tinkrs_types::{ModelId, ProjectId, TinkerPath};
 use tinkrs_wire::endpoint;
 
 pub use tinkrs_types::rest::{TrainingRun, TrainingRunPage};
@@ -20,6 +20,7 @@ pub struct ListTrainingRuns {
     client: RestClient,
     window: Window,
     access: AccessScope,
+    project: Option<ProjectId>,
 }
 
 impl ListTrainingRuns {
@@ -41,8 +42,38 @@ impl ListTrainingRuns {
         self
     }
 
+    /// Lists the runs of one project only.
+    pub fn project_id(mut self, project: impl Into<ProjectId>) -> Self {
+        self.project = Some(project.into());
+        self
+    }
+
+    /// Lists all such runs from the offset on, fetching pages as they are needed. The limit is the size of
+    /// a page, and 100 at least.
+    pub fn all(mut self) -> Pages<TrainingRun> {
+        self.window.limit = self.window.limit.max(PAGE);
+        Pages::new(Box::new(move || self.page()))
+    }
+
+    fn page(self) -> BoxFuture<Result<Page<TrainingRun>, Error>> {
+        Box::pin(async move {
+            let offset = self.window.offset;
+            let page = self.clone().fetch().await?;
+            let total = Some(page.cursor.total_count);
+            Ok(by_offset(
+                offset,
+                page.training_runs,
+                total,
+                move |offset| self.offset(offset).page(),
+            ))
+        })
+    }
+
     async fn fetch(self) -> Result<TrainingRunPage, Error> {
+        let project = self.project.as_ref().map(ProjectId::as_str);
+        let project = project.map(|project| ("project_id", project.into()));
         let query = self.window.query().into_iter().chain(scope(self.access));
+        let query = query.chain(project);
         let call = Call::new(&endpoint::LIST_TRAINING_RUNS).query(query);
         self.client.json(call).await
     }
@@ -59,26 +90,14 @@ impl IntoFuture for ListTrainingRuns {
 
 impl RestClient {
     /// Asks about a training run.
-    ///
-    /// # Errors
-    /// If there is no such run or the server cannot be asked.
-    pub async fn get_training_run(&self, id: &ModelId) -> Result<TrainingRun, Error> {
-        let call = Call::at(&endpoint::GET_TRAINING_RUN, id).query(scope(AccessScope::Owned));
-        self.json(call).await
+    pub fn get_training_run(&self, id: &ModelId) -> Scoped<TrainingRun> {
+        Scoped::new(self, Call::at(&endpoint::GET_TRAINING_RUN, id))
     }
 
     /// Asks about the training run that a checkpoint belongs to.
-    ///
-    /// # Errors
-    /// If there is no such run or the server cannot be asked.
-    pub async fn get_training_run_by_tinker_path(
-        &self,
-        path: &TinkerPath,
-    ) -> Result<TrainingRun, Error> {
-        let call = Call::at(&endpoint::GET_TRAINING_RUN, path.run())
-            .named("get_training_run_by_tinker_path")
-            .query(scope(AccessScope::Owned));
-        self.json(call).await
+    pub fn get_training_run_by_tinker_path(&self, path: &TinkerPath) -> Scoped<TrainingRun> {
+        let call = Call::at(&endpoint::GET_TRAINING_RUN, path.run());
+        Scoped::new(self, call.named("get_training_run_by_tinker_path"))
     }
 
     /// Lists a page of training runs, newest first.
@@ -87,29 +106,13 @@ impl RestClient {
             client: self.clone(),
             window: Window::new(20),
             access: AccessScope::Owned,
+            project: None,
         }
     }
 
     /// Lists all of one's own training runs, fetching pages as they are needed.
+    /// [`ListTrainingRuns::all`] does so for others.
     pub fn all_training_runs(&self) -> Pages<TrainingRun> {
-        let client = self.clone();
-        Pages::new(Box::new(move || client.runs_from(0)))
+        self.list_training_runs().all()
     }
-
-    fn runs_from(self, offset: u64) -> BoxFuture<Result<Page<TrainingRun>, Error>> {
-        Box::pin(async move {
-            let page = self.list_training_runs().limit(PAGE).offset(offset).await?;
-            let total = Some(page.cursor.total_count);
-            Ok(by_offset(
-                offset,
-                page.training_runs,
-                total,
-                move |offset| self.runs_from(offset),
-            ))
-        })
-    }
-}
-
-pub(super) fn scope(access: AccessScope) -> [(&'static str, Cow<'static, str>); 1] {
-    [("access_scope", access.name().into())]
 }

@@ -41,9 +41,8 @@ pub struct SamplingClient {
 pub(crate) struct Inner {
     pub(crate) session: Arc<Session>,
     pub(crate) id: SamplingSessionId,
-    pub(crate) record_stability_info: bool,
+    pub(crate) options: SamplerOptions,
     pub(crate) observer: QueueObserver,
-    pub(crate) retry: RetryConfig,
     pub(crate) progress: Progress,
     /// Bounds the samples under way; `None` if the server's feed makes that needless.
     pub(crate) slots: Option<Arc<Semaphore>>,
@@ -53,19 +52,22 @@ pub(crate) struct Inner {
     feed: OnceLock<Arc<CompletionFeed>>,
 }
 
+/// How a client samples.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SamplerOptions {
+    /// Records with every sample what the loss `stable_reinforce` needs.
+    pub(crate) record_stability_info: bool,
+    pub(crate) retry: RetryConfig,
+}
+
 impl SamplingClient {
     /// Makes the first client of a sampling session.
     pub(crate) fn original(
         session: Arc<Session>,
         id: SamplingSessionId,
-        record_stability_info: bool,
+        options: SamplerOptions,
     ) -> Self {
-        Self::new(
-            session,
-            id,
-            record_stability_info,
-            OnceCell::new_with(Some(0)),
-        )
+        Self::new(session, id, options, OnceCell::new_with(Some(0)))
     }
 
     /// Makes a further client of a sampling session, which gets its number before its first
@@ -73,15 +75,15 @@ impl SamplingClient {
     pub(crate) fn cloned(
         session: Arc<Session>,
         id: SamplingSessionId,
-        record_stability_info: bool,
+        options: SamplerOptions,
     ) -> Self {
-        Self::new(session, id, record_stability_info, OnceCell::new())
+        Self::new(session, id, options, OnceCell::new())
     }
 
     fn new(
         session: Arc<Session>,
         id: SamplingSessionId,
-        record_stability_info: bool,
+        options: SamplerOptions,
         clone_id: OnceCell<u64>,
     ) -> Self {
         let config = &session.connection.server.config;
@@ -94,7 +96,6 @@ impl SamplingClient {
         });
         let inner = Inner {
             observer: QueueObserver::sampling(id.as_str()),
-            retry: RetryConfig::default(),
             progress: Progress::default(),
             slots,
             clone_id,
@@ -102,7 +103,7 @@ impl SamplingClient {
             feed: OnceLock::new(),
             session,
             id,
-            record_stability_info,
+            options,
         };
         Self {
             inner: Arc::new(inner),
@@ -114,17 +115,12 @@ impl SamplingClient {
     /// It is a client of its own, with its own limit of samples under way.
     #[must_use]
     pub fn with_retry_config(&self, retry: RetryConfig) -> Self {
-        let Self { inner } = Self::cloned(
-            Arc::clone(&self.inner.session),
-            self.inner.id.clone(),
-            self.inner.record_stability_info,
-        );
-        // It has no other owner yet, so it can still be changed.
-        let mut inner = Arc::into_inner(inner).expect("the client was just made");
-        inner.retry = retry;
-        Self {
-            inner: Arc::new(inner),
-        }
+        let options = SamplerOptions {
+            retry,
+            ..self.inner.options.clone()
+        };
+        let Inner { session, id, .. } = &*self.inner;
+        Self::cloned(Arc::clone(session), id.clone(), options)
     }
 
     /// Returns the id of the sampling session.

@@ -1,6 +1,7 @@
 //! Opening a model or a checkpoint for sampling.
 
-use super::client::SamplingClient;
+use super::client::{SamplerOptions, SamplingClient};
+use super::retry::RetryConfig;
 use crate::connection::call::Call;
 use crate::connection::policy::Policy;
 use crate::session::Session;
@@ -8,7 +9,7 @@ use crate::training::BoxFuture;
 use crate::{Error, ServiceClient, TrainingClient};
 use std::future::IntoFuture;
 use std::sync::Arc;
-use tinkrs_types::{CheckpointKind, InvalidInput, TinkerPath};
+use tinkrs_types::{CheckpointKind, InvalidInput, SamplingSessionId, TinkerPath};
 use tinkrs_wire::endpoint;
 use tinkrs_wire::op::create_sampling_session::{
     CreateSamplingSessionRequest, CreateSamplingSessionResponse,
@@ -22,7 +23,7 @@ const NAME: &str = "create_sampling_client";
 pub struct CreateSamplingClient {
     home: Home,
     source: SampleFrom,
-    record_stability_info: bool,
+    options: SamplerOptions,
 }
 
 /// Where the session comes from.
@@ -65,8 +66,30 @@ impl ServiceClient {
         CreateSamplingClient {
             home: Home::Service(self.clone()),
             source: source.into(),
-            record_stability_info: false,
+            options: SamplerOptions::default(),
         }
+    }
+}
+
+impl ServiceClient {
+    /// Returns a client of a sampling session that is there already, as a further client of it.
+    ///
+    /// Nothing is asked of the server but a session of this client's own, if it has none: that the
+    /// sampling session is there shows with the first sample. [`SamplingClient::to_handle`] carries more
+    /// between processes: address, headers and settings.
+    ///
+    /// # Errors
+    /// If there is no session yet and none can be created.
+    pub async fn attach_sampling_client(
+        &self,
+        id: impl Into<SamplingSessionId>,
+    ) -> Result<SamplingClient, Error> {
+        let session = self.session("attach_sampling_client").await?;
+        Ok(SamplingClient::cloned(
+            session,
+            id.into(),
+            SamplerOptions::default(),
+        ))
     }
 }
 
@@ -76,7 +99,7 @@ impl TrainingClient {
         CreateSamplingClient {
             home: Home::Session(Arc::clone(&self.inner.session)),
             source: source.into(),
-            record_stability_info: false,
+            options: SamplerOptions::default(),
         }
     }
 }
@@ -84,7 +107,13 @@ impl TrainingClient {
 impl CreateSamplingClient {
     /// Records with every sample what the loss `stable_reinforce` needs. The default is not to.
     pub fn record_stability_info(mut self, record: bool) -> Self {
-        self.record_stability_info = record;
+        self.options.record_stability_info = record;
+        self
+    }
+
+    /// Sets how whole samples are retried.
+    pub fn retry_config(mut self, retry: RetryConfig) -> Self {
+        self.options.retry = retry;
         self
     }
 
@@ -130,7 +159,7 @@ impl CreateSamplingClient {
         Ok(SamplingClient::original(
             session,
             created.sampling_session_id,
-            self.record_stability_info,
+            self.options,
         ))
     }
 }

@@ -3,7 +3,7 @@
 //! The form is the official client's, so that handles pass between Rust and Python: URL-safe
 //! base64 of compact JSON. It never contains the credential; the process that takes it up brings its own.
 
-use super::client::SamplingClient;
+use super::client::{SamplerOptions, SamplingClient};
 use crate::Error;
 use crate::auth::CredentialPolicy;
 use crate::connection::Connection;
@@ -58,7 +58,7 @@ impl SamplingClient {
                 client_dynamic_config: connection.server.dynamic_config(),
                 api_key: None,
             },
-            record_stability_info: self.inner.record_stability_info,
+            record_stability_info: self.inner.options.record_stability_info,
         };
         let json = serde_json::to_vec(&handle).expect("a handle has text keys only");
         URL_SAFE.encode(json)
@@ -87,11 +87,11 @@ impl SamplingClient {
             record_stability_info,
         } = read(handle)?;
         let session = join(session_id, holder, settings.options)?;
-        Ok(Self::cloned(
-            session,
-            sampling_session_id,
+        let options = SamplerOptions {
             record_stability_info,
-        ))
+            ..SamplerOptions::default()
+        };
+        Ok(Self::cloned(session, sampling_session_id, options))
     }
 }
 
@@ -133,10 +133,14 @@ fn sharing_key(
     options: &Options,
 ) -> Result<String, Error> {
     let credential = digest(&options.credential_source(CredentialPolicy::Any)?);
-    let listener = options.queue_listener.as_ref().map(Arc::as_ptr);
+    let listeners = (
+        options.queue_listener.as_ref().map(Arc::as_ptr),
+        options.retry_listener.as_ref().map(Arc::as_ptr),
+    );
     let settings = (
         &options.headers,
         options.http_timeout,
+        options.max_retry_time,
         options.backpressure,
         options.telemetry(),
     );
@@ -144,7 +148,7 @@ fn sharing_key(
     let runtime = tokio::runtime::Handle::try_current().map(|runtime| runtime.id());
     let holder = serde_json::to_string(holder).expect("a handle has text keys only");
     Ok(format!(
-        "{session_id} {holder} {credential:?} {settings:?} {listener:?} {runtime:?}"
+        "{session_id} {holder} {credential:?} {settings:?} {listeners:?} {runtime:?}"
     ))
 }
 

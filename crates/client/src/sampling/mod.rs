@@ -10,6 +10,7 @@ mod retry;
 mod sample;
 mod score;
 
+pub(crate) use client::SamplerOptions;
 pub use client::SamplingClient;
 pub use compute_logprobs::ComputeLogprobs;
 pub use create::{CreateSamplingClient, SampleFrom};

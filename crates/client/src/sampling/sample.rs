@@ -6,8 +6,8 @@ use crate::Error;
 use crate::connection::Connection;
 use crate::connection::call::{Call, Payload};
 use crate::connection::policy::Policy;
-use crate::future::Pending;
 use crate::future::poll::{self, PollTarget};
+use crate::future::{Pending, report, result_size};
 use crate::lock;
 use crate::retry::FailureKind;
 use crate::telemetry::error_type;
@@ -48,7 +48,7 @@ impl SamplingClient {
     /// Samples what comes after a prompt.
     pub fn sample(&self, prompt: impl Into<ModelInput>, params: SamplingParams) -> Sample {
         let options = SampleOptions {
-            record_stability_info: self.inner.record_stability_info,
+            record_stability_info: self.inner.options.record_stability_info,
             ..SampleOptions::default()
         };
         Sample {
@@ -233,19 +233,19 @@ async fn run(
         return attempt(inner, job, job.first_seq_id, current).await;
     }
     let _under_way = inner.progress.start();
-    let detect =
-        inner.retry.stuck_detection && connection.server.config.sample_enable_stuck_detection;
-    let timeout = detect.then_some(inner.retry.progress_timeout);
+    let detect = inner.options.retry.stuck_detection
+        && connection.server.config.sample_enable_stuck_detection;
+    let timeout = detect.then_some(inner.options.retry.progress_timeout);
     let attempts = pin!(async {
         let start = Instant::now();
         let mut seq_id = job.first_seq_id;
         for tries in 0.. {
             let error = match attempt(inner, job, seq_id, current).await {
-                Err(error) if inner.retry.retries(&error) => error,
+                Err(error) if inner.options.retry.retries(&error) => error,
                 result => return result,
             };
             report_retry(inner, &error, tries, start);
-            let delay = inner.retry.delay(tries, fastrand::f64());
+            let delay = inner.options.retry.delay(tries, fastrand::f64());
             tracing::debug!(%error, ?delay, "sampling again");
             tokio::time::sleep(delay).await;
             // The server may have the old request under its number: this is a new one.
@@ -292,9 +292,13 @@ async fn attempt(
     let promise = send_when_admitted(inner, job, seq_id).await?;
     let set_current = |id| *lock::lock(current) = id;
     set_current(Some(promise.request_id.clone()));
-    let output = Box::pin(fetch(inner, clone_id, &promise.request_id)).await;
+    let output = Box::pin(fetch(inner, job, clone_id, &promise.request_id)).await;
     set_current(None);
-    let mut output = decode(output?, &job.request, promise)?;
+    let output = output?;
+    let (fetched, request_id) = (output.fetched, promise.request_id.clone());
+    let mut output = decode(output, &job.request, promise).inspect_err(|error| {
+        report::unreadable(connection, &request_id, RequestType::Sample, fetched, error);
+    })?;
     score::align(&job.prompt, &mut output);
     score::check(&job.request, &output)?;
     Ok(output)
@@ -357,10 +361,12 @@ fn holds_back(error: &Error, connection: &Connection) -> bool {
 
 async fn fetch(
     inner: &Arc<Inner>,
+    job: &Job,
     clone_id: u64,
     request_id: &RequestId,
 ) -> Result<poll::RawResult, Error> {
     let connection = &inner.session.connection;
+    let max_result_bytes = result_size::of_sample(&job.request, job.prompt.len());
     let mut size_known = false;
     let mut reserved = None;
     let feed = inner.feed(clone_id);
@@ -371,6 +377,8 @@ async fn fetch(
         } = feed.wait_for(request_id).await?
         && size > 0
     {
+        // A size that cannot be is not waited for: the poll refuses such a result.
+        let size = size.min(max_result_bytes as u64);
         reserved = Some(connection.server.result_bytes.take(size).await);
         size_known = true;
     }
@@ -382,6 +390,7 @@ async fn fetch(
         roundtrip: Duration::ZERO,
         observer: &inner.observer,
         size_known,
+        max_result_bytes,
     };
     let fetched = poll::wait_regardless(connection, &target).await;
     if let Some(feed) = &feed

@@ -100,8 +100,8 @@ pub(crate) enum PollKind {
 pub(crate) struct PollFailed<'a> {
     pub(crate) request_id: &'a str,
     pub(crate) request_type: &'a str,
-    /// `None` if there was no answer.
-    pub(crate) status_code: Option<u16>,
+    /// 0 if there was no response.
+    pub(crate) status_code: u16,
     pub(crate) detail: String,
     pub(crate) kind: PollKind,
     pub(crate) should_retry: bool,
@@ -130,13 +130,19 @@ pub(crate) struct Exchange {
 impl Named for PollFailed<'_> {
     fn name(&self) -> &'static str {
         match self.status_code {
-            Some(_) => "APIFuture.result_async.api_status_error",
-            None => "APIFuture.result_async.connection_error",
+            0 => "APIFuture.result_async.connection_error",
+            _ => "APIFuture.result_async.api_status_error",
         }
     }
 
+    /// A 400 is an error even if it is polled again: the service watches for those that proxies make up.
     fn severity(&self) -> Severity {
-        severity(self.should_retry, self.is_user_error)
+        match self.kind {
+            PollKind::Fatal | PollKind::RetryIfBudget => Severity::Error,
+            PollKind::Retry | PollKind::RetryWithBackoff | PollKind::RetryableException => {
+                Severity::Warning
+            }
+        }
     }
 }
 
@@ -165,14 +171,13 @@ impl Named for RequestFailed<'_> {
 /// A result could not be read.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ResultUnreadable<'a> {
-    /// Whether it was to be protobuf, or JSON.
-    #[serde(skip)]
-    pub(crate) is_protobuf: bool,
     pub(crate) request_id: &'a str,
     pub(crate) request_type: &'a str,
     pub(crate) exception: String,
     pub(crate) exception_type: String,
-    pub(crate) response_bytes: usize,
+    /// Its length, if it is protobuf; else it is JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) proto_bytes_len: Option<usize>,
     pub(crate) model_cls: &'a str,
     pub(crate) iteration: u64,
     pub(crate) elapsed_time: f64,
@@ -180,7 +185,7 @@ pub(crate) struct ResultUnreadable<'a> {
 
 impl Named for ResultUnreadable<'_> {
     fn name(&self) -> &'static str {
-        if self.is_protobuf {
+        if self.proto_bytes_len.is_some() {
             "APIFuture.result_async.proto_deserialization_error"
         } else {
             "APIFuture.result_async.validation_error"

@@ -288,7 +288,7 @@ async fn named_events_have_the_members_that_the_service_knows() {
     let poll = PollFailed {
         request_id: "r",
         request_type: "Sample",
-        status_code: Some(400),
+        status_code: 400,
         detail: String::new(),
         kind: PollKind::RetryIfBudget,
         should_retry: true,
@@ -307,11 +307,10 @@ async fn named_events_have_the_members_that_the_service_knows() {
     };
     server.telemetry.named(&poll);
     server.telemetry.named(&PollFailed {
-        status_code: None,
+        status_code: 0,
         exchange: None,
-        should_retry: false,
         is_user_error: false,
-        kind: PollKind::Fatal,
+        kind: PollKind::RetryWithBackoff,
         ..poll
     });
     server.telemetry.named(&CallFailed {
@@ -329,12 +328,11 @@ async fn named_events_have_the_members_that_the_service_knows() {
         elapsed_time: 1.0,
     });
     server.telemetry.named(&ResultUnreadable {
-        is_protobuf: true,
         request_id: "r",
         request_type: "Sample",
         exception: String::new(),
         exception_type: String::new(),
-        response_bytes: 9,
+        proto_bytes_len: Some(9),
         model_cls: "SampleResponse",
         iteration: 0,
         elapsed_time: 1.0,
@@ -352,7 +350,7 @@ async fn named_events_have_the_members_that_the_service_knows() {
     assert_eq!(names, expected);
     let severities: Vec<_> = batch.events.iter().map(|event| event.severity).collect();
     use Severity::{Error as Failure, Warning};
-    assert_eq!(severities, [Warning, Failure, Warning, Failure, Failure]);
+    assert_eq!(severities, [Failure, Warning, Warning, Failure, Failure]);
 
     let fields = data(&batch, 0).1;
     assert_eq!(fields["kind"], "retry_if_budget");
@@ -360,6 +358,7 @@ async fn named_events_have_the_members_that_the_service_knows() {
     assert_eq!(fields["request_headers"]["x-api-key"], "[redacted]");
     assert_eq!(fields["response_body"], "who is [redacted]?");
     assert!(!data(&batch, 1).1.contains_key("request_headers"));
-    assert!(!data(&batch, 4).1.contains_key("is_protobuf"));
+    assert_eq!(data(&batch, 1).1["status_code"], 0);
+    assert_eq!(data(&batch, 4).1["proto_bytes_len"], 9);
     assert_eq!(data(&batch, 2).1["status_code"], Value::Null);
 }

@@ -3,8 +3,9 @@
 use super::sequencer::{Sequencer, Submitted};
 use crate::connection::call::Call;
 use crate::connection::errors::SubmitError;
+use crate::connection::transport::Traffic;
 use crate::future::poll::{self, PollTarget, RawResult};
-use crate::future::{Pending, QueueObserver};
+use crate::future::{Pending, QueueObserver, result_size};
 use crate::session::Session;
 use crate::{Error, Request};
 use std::sync::Arc;
@@ -81,7 +82,8 @@ impl TrainingClient {
         let request = GetInfoRequest {
             model_id: self.inner.model_id.clone(),
         };
-        let call = Call::new(&endpoint::GET_INFO).json(&request);
+        let mut call = Call::new(&endpoint::GET_INFO).json(&request);
+        call.traffic = Traffic::Training;
         let connection = &self.inner.session.connection;
         connection.lifecycle.reporting(connection.json(call)).await
     }
@@ -108,7 +110,9 @@ impl Inner {
         let inner = Arc::clone(self);
         self.sequencer
             .enqueue(operation, 1, move |seq_id| async move {
-                let submitted = inner.submit(&make(seq_id.into())).await;
+                let mut call = make(seq_id.into());
+                call.traffic = Traffic::Training;
+                let submitted = inner.submit(&call).await;
                 let submitted = submitted.map_err(|failed| {
                     if !failed.sent {
                         inner.sequencer.give_back(1);
@@ -125,14 +129,13 @@ impl Inner {
         let connection = &self.session.connection;
         let open = connection.lifecycle.check_open(call.operation);
         open.map_err(SubmitError::unsent)?;
-        let limiter = &connection.server.limiter;
-        limiter.wait_while_paused(&connection.counters).await;
         let response = connection.call_noting_sent(call).await?;
         let promise = response.json(call.operation);
         let promise: Promise = promise.map_err(SubmitError::sent)?;
         Ok(Submitted {
             request_id: promise.request_id,
             roundtrip: start.elapsed(),
+            max_result_bytes: result_size::BASE_BYTES,
         })
     }
 
@@ -150,6 +153,7 @@ impl Inner {
             roundtrip: submitted.roundtrip,
             observer: &self.observer,
             size_known: false,
+            max_result_bytes: submitted.max_result_bytes,
         };
         poll::wait(&self.session.connection, &target).await
     }

@@ -7,6 +7,7 @@ use crate::connection::call::Call;
 use crate::connection::policy::Policy;
 use crate::future::QueueObserver;
 use crate::future::poll::{self, PollTarget};
+use crate::future::result_size;
 use crate::session::Session;
 use crate::{Error, ServiceClient};
 use serde_json::{Map, Value};
@@ -317,6 +318,7 @@ async fn fetch(
         roundtrip: start.elapsed(),
         observer,
         size_known: false,
+        max_result_bytes: result_size::BASE_BYTES,
     };
     poll::wait(&session.connection, &target).await
 }

@@ -8,7 +8,7 @@ use super::request::{BoxFuture, Operation, Request};
 use crate::autodiff::TracedLoss;
 use crate::connection::call::Call;
 use crate::future::poll::{self, PollTarget};
-use crate::future::{Pending, QueueObserver};
+use crate::future::{Pending, QueueObserver, result_size};
 use crate::session::Session;
 use crate::{Error, ServiceClient, TrainingClient};
 use std::future::IntoFuture;
@@ -101,6 +101,7 @@ async fn upload(session: &Session, loss: TracedLoss) -> Result<CustomLossHandle,
             roundtrip: start.elapsed(),
             observer: &QueueObserver::training(loss.name()),
             size_known: false,
+            max_result_bytes: result_size::BASE_BYTES,
         };
         let fetched = poll::wait(connection, &target).await?;
         let created: CreateCustomLossResult =

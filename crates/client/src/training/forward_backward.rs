@@ -11,7 +11,7 @@ use super::json_fallback;
 use super::request::{Operation, Request};
 use super::sequencer::Submitted;
 use crate::connection::errors::SubmitError;
-use crate::future::Pending;
+use crate::future::{Pending, report, result_size};
 use crate::{Error, TrainingClient};
 use std::sync::Arc;
 use tinkrs_types::protocol::RequestType;
@@ -242,7 +242,11 @@ async fn submit_chunk(
         loss_fn: pass.loss.clone(),
         forward_only: pass.forward_only,
     };
-    json_fallback::submit(inner, pass.operation, request).await
+    let submitted = json_fallback::submit(inner, pass.operation, request).await?;
+    Ok(Submitted {
+        max_result_bytes: result_size::of_pass(size),
+        ..submitted
+    })
 }
 
 pub(super) async fn fetch_chunks(
@@ -260,8 +264,13 @@ pub(super) async fn fetch_chunks(
         let (inner, operation) = (Arc::clone(&inner), pass.operation);
         under_way.spawn(async move {
             let fetched = inner.fetch(operation, request_type, &submitted).await?;
+            let about = fetched.fetched;
             let output = decode_result(&fetched.content_type, fetched.body)
-                .map_err(|error| Error::answer(operation, error))?;
+                .map_err(|error| Error::answer(operation, error))
+                .inspect_err(|error| {
+                    let (connection, id) = (&inner.session.connection, &submitted.request_id);
+                    report::unreadable(connection, id, request_type, about, error);
+                })?;
             Ok::<_, Error>((index, output))
         });
     }

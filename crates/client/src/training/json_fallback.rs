@@ -129,7 +129,7 @@ fn protobuf_call(
     let body = body.into();
     let mut call = Call::new(&endpoint::FORWARD_BACKWARD).named(operation);
     call.payload = Payload::Message { body, zstd };
-    call.traffic = Traffic::Upload;
+    call.traffic = Traffic::Training;
     Ok(call)
 }
 
@@ -145,7 +145,7 @@ fn json_call(
     let body = request.encode_json().map_err(SubmitError::unsent)?;
     let mut call = Call::new(endpoint).named(operation);
     call.payload = Payload::Json(body.into());
-    call.traffic = Traffic::Upload;
+    call.traffic = Traffic::Training;
     Ok(call)
 }
 

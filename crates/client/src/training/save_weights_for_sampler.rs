@@ -4,6 +4,7 @@ use crate::connection::call::Call;
 use crate::future::Pending;
 use crate::future::poll::RawResult;
 use crate::sampling::SamplingClient;
+use crate::sampling::{RetryConfig, SamplerOptions};
 use crate::{Error, TrainingClient, ttl};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub struct SaveWeightsForSampler {
 /// Saves weights for one sampler, which comes as the result.
 #[derive(Clone, Debug)]
 pub struct SaveWeightsAndGetSamplingClient {
-    record_stability_info: bool,
+    options: SamplerOptions,
 }
 
 impl TrainingClient {
@@ -46,7 +47,7 @@ impl TrainingClient {
     /// Saves the weights without a name and opens them for sampling.
     pub fn save_weights_and_get_sampling_client(&self) -> Request<SaveWeightsAndGetSamplingClient> {
         self.request(SaveWeightsAndGetSamplingClient {
-            record_stability_info: false,
+            options: SamplerOptions::default(),
         })
     }
 }
@@ -69,7 +70,13 @@ impl Request<SaveWeightsForSampler> {
 impl Request<SaveWeightsAndGetSamplingClient> {
     /// Records with every sample what the loss `stable_reinforce` needs. The default is not to.
     pub fn record_stability_info(mut self, record: bool) -> Self {
-        self.operation.record_stability_info = record;
+        self.operation.options.record_stability_info = record;
+        self
+    }
+
+    /// Sets how whole samples are retried.
+    pub fn retry_config(mut self, retry: RetryConfig) -> Self {
+        self.operation.options.retry = retry;
         self
     }
 }
@@ -120,11 +127,7 @@ impl Operation for SaveWeightsAndGetSamplingClient {
         save(&client.inner, request, move |saved| {
             let missing = || Error::answer(NAME, "no id of the sampling session");
             let id = saved.sampling_session_id.ok_or_else(missing)?;
-            Ok(SamplingClient::original(
-                session,
-                id,
-                self.record_stability_info,
-            ))
+            Ok(SamplingClient::original(session, id, self.options))
         })
     }
 }

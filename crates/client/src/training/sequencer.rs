@@ -27,6 +27,8 @@ type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) struct Submitted {
     pub(crate) request_id: RequestId,
     pub(crate) roundtrip: Duration,
+    /// The longest result that fits the request.
+    pub(crate) max_result_bytes: usize,
 }
 
 /// Called with each error that reaches a caller.

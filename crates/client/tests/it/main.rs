@@ -6,6 +6,7 @@
 mod backpressure;
 #[cfg(feature = "blocking")]
 mod blocking;
+mod bounds;
 mod custom_loss;
 mod downloads;
 mod faults;

@@ -2,9 +2,10 @@
 
 use crate::support::{datum, datums, executed_tags, loss_of, settle, tags, training};
 use anyhow::Result;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use tinkrs::AdamParams;
-use tinkrs_testkit::scripted::{refuse, status};
+use tinkrs_testkit::scripted::{Recorded, refuse, status};
 use tinkrs_testkit::{Gate, ScriptedServer};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -306,5 +307,36 @@ async fn two_models_do_not_wait_for_each_other() -> Result<()> {
     two.optim_step(AdamParams::new(0.1)).await?;
     gate.open();
     slow.await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn requests_of_a_model_share_no_connection_with_anything_else() -> Result<()> {
+    let server = ScriptedServer::start().await;
+    let client = training(&server).await?;
+    // One after the other, so that a connection is free for each if it may be used.
+    for name in ["a", "b"] {
+        client.forward_backward(datums([1])).await?;
+        client.optim_step(AdamParams::new(0.1)).await?;
+        client.get_info().await?;
+        client.save_state(name).await?;
+        client.save_weights_for_sampler(name).await?;
+    }
+    let of_model = [
+        "forward_backward",
+        "optim_step",
+        "get_info",
+        "save_weights",
+        "save_weights_for_sampler",
+    ];
+    let requests = server.requests();
+    let is_own = |request: &&Recorded| of_model.contains(&request.endpoint);
+    let (own, others): (Vec<_>, Vec<_>) = requests.iter().partition(is_own);
+    assert_eq!(own.len(), 10);
+    let others: BTreeSet<_> = others.iter().map(|request| request.connection).collect();
+    for request in own {
+        let shared = others.contains(&request.connection);
+        assert!(!shared, "{}", request.endpoint);
+    }
     Ok(())
 }

@@ -6,7 +6,7 @@ use futures_util::future::try_join_all;
 use serde_json::json;
 use std::time::Duration;
 use tinkrs::admin::AuditEventType;
-use tinkrs::rest::{SessionSearch, StatusQuery};
+use tinkrs::rest::{AccessScope, SessionSearch, StatusQuery};
 use tinkrs::{AdamParams, Error, FinishReason, ModelId, RestClient, TinkerPath, TrainingClient};
 use tinkrs_testkit::ScriptedServer;
 use tinkrs_testkit::scripted::{BASE_MODEL, ManualClock, Reply, refuse, status};
@@ -163,6 +163,51 @@ async fn runs_and_checkpoints_are_read_and_changed() -> Result<()> {
     let publish = &server.requests_to("publish_checkpoint")[0];
     assert_eq!(publish.header("content-type"), Some("application/json"));
     assert!(publish.body.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn whose_things_are_asked_for_is_part_of_the_question() -> Result<()> {
+    let server = RealServer::start().await?;
+    let run = training(&server).await?;
+    let (id, session) = (run.model_id(), run.session_id());
+    let path = run.save_state("one").await?;
+    let rest = rest(&server);
+    let all = AccessScope::Accessible;
+    let same = [
+        rest.get_training_run(id).access_scope(all).await?,
+        rest.get_training_run_by_tinker_path(&path)
+            .access_scope(all)
+            .await?,
+    ];
+    assert!(same.iter().all(|run| run.training_run_id == *id));
+    let info = rest.get_session(session).access_scope(all).await?;
+    assert_eq!(info.training_run_ids, std::slice::from_ref(id));
+    let listed = rest.list_sessions().access_scope(all).await?;
+    assert_eq!(listed, std::slice::from_ref(session));
+    let mut sessions = rest.list_sessions().access_scope(all).all();
+    assert_eq!(&sessions.next().await.unwrap()?, session);
+    let mut runs = rest.list_training_runs().access_scope(all);
+    runs = runs.project_id("local");
+    assert_eq!(runs.clone().await?.training_runs.len(), 1);
+    assert_eq!(runs.all().next().await.unwrap()?.training_run_id, *id);
+    let elsewhere = rest.list_training_runs().project_id("p2").await;
+    assert_eq!(elsewhere.unwrap_err().status(), Some(403));
+
+    let asked = |endpoint: &str| server.requests_to(endpoint);
+    let counts = [
+        "get_training_run",
+        "get_session",
+        "list_sessions",
+        "list_training_runs",
+    ];
+    for endpoint in counts {
+        let scope = asked(endpoint)[0].query()["access_scope"].clone();
+        assert_eq!(scope, "accessible", "{endpoint}");
+    }
+    for request in &asked("list_training_runs")[..2] {
+        assert_eq!(request.query()["project_id"], "local");
+    }
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Sampling: options, results, retries, cancellation, handles.
 
-use crate::support::{builder, sample, sampling, settle};
+use crate::support::{builder, sample, sampling, service, settle, training};
 use anyhow::Result;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tinkrs::sampling::{RetryConfig, Stop};
 use tinkrs::tensor::CsrIndices;
 use tinkrs::{Error, ErrorCategory, ModelInput, SamplingClient, SamplingParams, TensorData};
 use tinkrs_testkit::arithmetic::logprob;
-use tinkrs_testkit::scripted::{ManualClock, Reply, status};
+use tinkrs_testkit::scripted::{BASE_MODEL, ManualClock, Reply, status};
 use tinkrs_testkit::{Gate, ScriptedServer};
 use tinkrs_types::protocol::SAMPLE_SEQ_BLOCK;
 
@@ -215,6 +215,51 @@ async fn samples_that_make_no_progress_are_given_up() -> Result<()> {
         let error = clock.advance_until(sample).await.unwrap_err();
         assert!(matches!(error, Error::Stuck { .. }), "{error}");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn retries_are_set_where_a_sampler_is_made_and_cost_it_no_number() -> Result<()> {
+    let server = ScriptedServer::start().await;
+    server.config(|config| config.sample_join_sampling_session = true);
+    let never = RetryConfig {
+        enabled: false,
+        ..RetryConfig::default()
+    };
+    let service = service(&server);
+    let opened = service
+        .create_sampling_client(BASE_MODEL)
+        .retry_config(never.clone())
+        .await?;
+    let saved = training(&server)
+        .await?
+        .save_weights_and_get_sampling_client()
+        .retry_config(never)
+        .await?;
+    for client in [opened, saved] {
+        sample(&client).await?;
+        server.on("retrieve_future").reply(status(410));
+        let error = sample(&client).await.unwrap_err();
+        assert!(matches!(error, Error::PromiseLost { .. }), "{error}");
+    }
+    assert!(server.requests_to("join_sampling_session").is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_sampling_session_is_attached_to_by_its_id() -> Result<()> {
+    let server = ScriptedServer::start().await;
+    server.config(|config| config.sample_join_sampling_session = true);
+    let first = sampling(&server).await?;
+    let id = first.sampling_session_id().clone();
+    let second = service(&server).attach_sampling_client(id.clone()).await?;
+    let tokens = [sample(&first).await?, sample(&second).await?];
+    let tokens = tokens.map(|output| output.sequences[0].tokens.clone());
+    assert_eq!(tokens[0], tokens[1]);
+    assert_eq!(second.sampling_session_id(), &id);
+    assert_eq!(server.requests_to("create_sampling_session").len(), 1);
+    let samples = server.requests_to("asample");
+    assert_ne!(samples[0].seq_id(), samples[1].seq_id());
     Ok(())
 }
 

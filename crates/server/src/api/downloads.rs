@@ -20,10 +20,11 @@ use super::checkpoints::{Address, read_address};
 use super::{Plain, json as json_reply};
 use crate::Server;
 use crate::auth::Owner;
-use crate::error::ApiError;
+use crate::error::{ApiError, chain};
 use crate::extract::{Caller, InPath};
 use crate::registry::records::SavedCheckpoint;
 use crate::store::files::remove;
+use crate::store::manifest::{self, Damage, Manifest};
 
 /// How long a link lasts.
 const LINK_TIME: Duration = Duration::from_secs(15 * 60);
@@ -42,9 +43,10 @@ pub(crate) async fn external_urls(
     let saved = server.read_checkpoint(owner, &path)?;
     let expires = expiry()?;
     let mut urls = BTreeMap::new();
-    for name in file_names(&server.shared().checkpoints.folder(&saved.folder))? {
-        let url = server.link(&headers, &saved, &name, expires)?;
-        urls.insert(name, url);
+    let folder = server.shared().checkpoints.folder(&saved.folder);
+    for name in describe(&folder)?.names() {
+        let url = server.link(&headers, &saved, name, expires)?;
+        urls.insert(name.to_owned(), url);
     }
     Ok(Plain(ExternalWeightsUrls::new(urls, expires)))
 }
@@ -150,20 +152,31 @@ impl Server {
             let root = self.shared().store.files().root();
             let archive = format!("{folder}.{:016x}.tar", fastrand::u64(..));
             let archive = root.join("partial").join(archive);
+            let manifest = describe(&found)?;
             let made = tokio::task::spawn_blocking(move || {
-                make_archive(&found, &archive).map(|()| archive)
+                manifest.verify(&found, |_| true).map_err(damaged)?;
+                make_archive(&found, &manifest, &archive).map_err(|error| {
+                    ApiError::unavailable(format!("could not make the archive: {error}"))
+                })?;
+                Ok(archive)
             });
-            let made = made
+            return made
                 .await
                 .map_err(|error| ApiError::unavailable(error.to_string()))?;
-            return made.map_err(|error| {
-                ApiError::unavailable(format!("could not make the archive: {error}"))
-            });
         }
-        // Looked up, never joined: a name cannot lead elsewhere.
-        let names = file_names(&found)?;
-        let name = names.into_iter().find(|known| *known == name);
-        name.map(|name| found.join(name)).ok_or_else(missing)
+        // Looked up before it is joined: a name cannot lead elsewhere.
+        let manifest = describe(&found)?;
+        if !manifest.names().any(|known| known == name) {
+            return Err(missing());
+        }
+        let verified = tokio::task::spawn_blocking(move || {
+            let is_it = |known: &str| known == name;
+            manifest.verify(&found, is_it).map(|()| found.join(&name))
+        });
+        let verified = verified.await;
+        verified
+            .map_err(|error| ApiError::unavailable(error.to_string()))?
+            .map_err(damaged)
     }
 }
 
@@ -172,37 +185,36 @@ fn expiry() -> Result<Timestamp, ApiError> {
     expires.map_err(|error| ApiError::unavailable(error.to_string()))
 }
 
-fn file_names(folder: &FilePath) -> Result<Vec<String>, ApiError> {
-    let names = || {
-        let mut names = Vec::new();
-        for file in fs::read_dir(folder)? {
-            names.extend(file?.file_name().into_string().ok());
-        }
-        names.sort();
-        Ok::<_, io::Error>(names)
-    };
-    names().map_err(|error| ApiError::unavailable(format!("could not list the files: {error}")))
+fn describe(folder: &FilePath) -> Result<Manifest, ApiError> {
+    Manifest::read(&folder.join(manifest::FILE)).map_err(damaged)
+}
+
+/// Says that a checkpoint is not what was saved. Nothing of it is handed out.
+fn damaged(damage: Damage) -> ApiError {
+    tracing::error!(damage = %chain(&damage), "a checkpoint that is downloaded is damaged");
+    ApiError::gone(chain(&damage))
 }
 
 /// Puts the files of a folder into an archive. The same files make the same archive, so a broken
 /// download can go on with another one.
-fn make_archive(folder: &FilePath, archive: &FilePath) -> io::Result<()> {
-    let made = fill_archive(folder, archive);
+fn make_archive(folder: &FilePath, manifest: &Manifest, archive: &FilePath) -> io::Result<()> {
+    let made = fill_archive(folder, manifest, archive);
     if made.is_err() {
         remove(archive);
     }
     made
 }
 
-fn fill_archive(folder: &FilePath, archive: &FilePath) -> io::Result<()> {
+fn fill_archive(folder: &FilePath, manifest: &Manifest, archive: &FilePath) -> io::Result<()> {
     let mut builder = tar::Builder::new(File::create(archive)?);
     builder.mode(tar::HeaderMode::Deterministic);
-    let mut files: Vec<_> = fs::read_dir(folder)?.collect::<Result<_, _>>()?;
-    files.sort_by_key(std::fs::DirEntry::file_name);
-    for file in files {
-        builder.append_path_with_name(file.path(), file.file_name())?;
+    for name in manifest.names() {
+        builder.append_path_with_name(folder.join(name), name)?;
     }
+    let archive = builder.into_inner()?;
     // Clients compare this time to see whether they may go on.
-    let time = fs::metadata(folder)?.modified()?;
-    builder.into_inner()?.set_modified(time)
+    if let Some(first) = manifest.names().next() {
+        archive.set_modified(fs::metadata(folder.join(first))?.modified()?)?;
+    }
+    Ok(())
 }

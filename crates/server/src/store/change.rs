@@ -1,7 +1,7 @@
 //! Everything that can change in the data folder.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -10,7 +10,9 @@ use serde_json::{Map, Value};
 use tinkrs_types::{ModelId, RequestId, SamplingSessionId, SessionId, TinkerPath};
 
 use super::files::Files;
+use super::manifest;
 use super::tables::payloads::{BODIES, RESULTS};
+use super::tables::runs::Fallback;
 use super::tables::{audit, records, requests, runs, spans, starts, usage};
 use crate::auth::Owner;
 use crate::registry::records::{RunRecord, SamplerRecord, SavedCheckpoint, SessionRecord};
@@ -31,8 +33,10 @@ pub(crate) enum Change {
     RunClosed(RunRecord),
     /// A run has given up on the sequence ids before this one.
     Abandoned { run: ModelId, next: i64 },
-    /// A run's state after an operation is in a file.
+    /// A run's state after an operation is in a file. The snapshot before it stays, with the journal since.
     Snapshot { run: ModelId, seq_id: i64 },
+    /// A run's snapshot is damaged: it goes on from the one before.
+    SnapshotLost { run: ModelId },
     /// A sampling session is as described.
     Sampler(SamplerRecord),
     /// A sampling session and its own folder are gone.
@@ -67,7 +71,7 @@ impl Change {
     pub(super) fn can_wait(&self) -> bool {
         match self {
             Self::Ended { ending, .. } => ending.is_repeatable,
-            Self::Snapshot { .. } | Self::ResultsGone(_) => true,
+            Self::Snapshot { .. } | Self::SnapshotLost { .. } | Self::ResultsGone(_) => true,
             Self::Together(changes) => changes.iter().all(Self::can_wait),
             Self::Nothing
             | Self::Session(_)
@@ -245,24 +249,42 @@ pub(super) fn apply(
         }
         Change::RunClosed(record) => {
             runs::set_record(on, record)?;
-            runs::set_snapshot(on, &record.id, None)?;
+            runs::set_snapshots(on, &record.id, None, Fallback::Nothing)?;
             drop_bodies(on, files, &record.id, i64::MAX, unneeded)?;
-            unneeded.push(files.snapshots(&record.id));
+            // What remains of a run that was lost is left to be looked at.
+            if !record.corrupted {
+                unneeded.push(files.snapshots(&record.id));
+            }
         }
         Change::Abandoned { run, next } => runs::advance(on, run, *next)?,
-        Change::Snapshot { run, seq_id } => snapshot(on, files, run, *seq_id, unneeded)?,
+        Change::Snapshot { run, seq_id } => {
+            snapshot(on, files, run, *seq_id, IsRepeatable::Yes, unneeded)?;
+        }
+        Change::SnapshotLost { run } => {
+            let (_, fallback) = runs::snapshots(on, run)?;
+            runs::set_snapshots(on, run, fallback.snapshot(), Fallback::Nothing)?;
+        }
         Change::Sampler(record) => records::SAMPLERS.put(on, record.id.as_str(), record)?,
-        Change::SamplerGone(id) => records::SAMPLERS.remove(on, id.as_str())?,
+        Change::SamplerGone(id) => {
+            let removed = records::SAMPLERS.remove::<SamplerRecord>(on, id.as_str())?;
+            let folder = removed.as_ref().and_then(SamplerRecord::own_folder);
+            unneeded.extend(folder.map(|folder| files.root().join(folder)));
+        }
         Change::Checkpoint { saved, replaced } => {
+            describe(files, &saved.folder, || manifest::put(files.root(), saved))?;
             records::CHECKPOINTS.put(on, &saved.path().to_string(), saved)?;
             unneeded.extend(replaced.iter().map(|folder| files.root().join(folder)));
         }
         Change::CheckpointGone { path, folder } => {
-            records::CHECKPOINTS.remove(on, &path.to_string())?;
+            let removed = records::CHECKPOINTS.remove::<SavedCheckpoint>(on, &path.to_string())?;
+            if let (Some(saved), None) = (removed, folder) {
+                let shared = files.root().join(&saved.folder);
+                describe(files, &saved.folder, || manifest::take(&shared, path))?;
+            }
             unneeded.extend(folder.iter().map(|folder| files.root().join(folder)));
         }
         Change::Loss { id, record } => records::LOSSES.put_text(on, id, record)?,
-        Change::LossGone(id) => records::LOSSES.remove(on, id)?,
+        Change::LossGone(id) => records::LOSSES.delete(on, id)?,
         Change::Request(request) => accept(request, on, files, unneeded)?,
         Change::Ended { id, ending } => end(id, ending, on, files, unneeded)?,
         Change::ResultsGone(ids) => {
@@ -314,7 +336,7 @@ fn end(
         Some((run, seq_id)) => {
             runs::advance(on, run, seq_id.saturating_add(1))?;
             if ending.with_snapshot {
-                snapshot(on, files, run, *seq_id, unneeded)?;
+                snapshot(on, files, run, *seq_id, IsRepeatable::No, unneeded)?;
             }
         }
         // Only a run's operations are ever repeated after they have ended.
@@ -343,26 +365,59 @@ fn store_outcome(
     Ok(requests::set_outcome(on, id, outcome)?)
 }
 
-/// Notes a snapshot, and drops what it replaces: the one before it, and the bodies of the
-/// operations that it includes.
+/// Whether what a run did before a snapshot can be done again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum IsRepeatable {
+    Yes,
+    /// The backend does not repeat exactly, or the operation loaded a checkpoint, which may be gone.
+    No,
+}
+
+/// Notes a snapshot, and drops what is not needed any more: the one before the last, and the bodies of the
+/// operations that the last includes. If the new one is damaged, the last and these operations are what the
+/// run goes on from.
 fn snapshot(
     on: &Transaction<'_>,
     files: &Files,
     run: &ModelId,
     seq_id: i64,
+    is_repeatable: IsRepeatable,
     unneeded: &mut Vec<PathBuf>,
 ) -> Result<(), ApplyError> {
-    let old = runs::snapshot(on, run)?;
-    if old.is_some_and(|old| old > seq_id) {
+    let (last, before) = runs::snapshots(on, run)?;
+    let mut drop_snapshot = |seq_id: i64| unneeded.extend(files.snapshot_files(run, seq_id));
+    if last.is_some_and(|last| last > seq_id) {
         // It took longer to write than one that was begun later.
-        unneeded.push(files.snapshot(run, seq_id));
+        drop_snapshot(seq_id);
         return Ok(());
     }
-    if let Some(old) = old.filter(|old| *old != seq_id) {
-        unneeded.push(files.snapshot(run, old));
+    if last == Some(seq_id) {
+        return Ok(());
     }
-    runs::set_snapshot(on, run, Some(seq_id))?;
-    drop_bodies(on, files, run, seq_id, unneeded)
+    let (fallback, up_to) = match (is_repeatable, last) {
+        (IsRepeatable::No, _) => (Fallback::Nothing, Some(seq_id)),
+        (IsRepeatable::Yes, None) => (Fallback::Creation, None),
+        (IsRepeatable::Yes, Some(last)) => (Fallback::Snapshot(last), Some(last)),
+    };
+    for old in last.into_iter().chain(before.snapshot()) {
+        if fallback != Fallback::Snapshot(old) {
+            drop_snapshot(old);
+        }
+    }
+    runs::set_snapshots(on, run, Some(seq_id), fallback)?;
+    match up_to {
+        Some(up_to) => drop_bodies(on, files, run, up_to, unneeded),
+        None => Ok(()),
+    }
+}
+
+fn describe(
+    files: &Files,
+    folder: &Path,
+    write: impl FnOnce() -> io::Result<()>,
+) -> Result<(), ApplyError> {
+    let path = || files.root().join(folder).join(manifest::FILE);
+    write().map_err(|error| ApplyError::File(error, path()))
 }
 
 fn drop_bodies(

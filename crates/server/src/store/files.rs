@@ -8,7 +8,10 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use tinkrs_types::{ModelId, RequestId};
+
+use super::manifest;
 
 /// The paths of a data folder.
 #[derive(Clone, Debug)]
@@ -27,18 +30,58 @@ impl Files {
         "partial",
     ];
 
+    /// The folders that hold weights, and how deep below them each one lies.
+    const WEIGHTS: [(&str, u32); 3] = [("samplers", 1), ("snapshots", 2), ("checkpoints", 3)];
+
     /// Uses a folder, which is made if it is not there.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         for folder in Self::FOLDERS {
             fs::create_dir_all(root.join(folder))?;
         }
         sync_folder(root)?;
-        // Whatever an earlier process left half-written is of no use to anybody.
-        for left in fs::read_dir(root.join("partial"))? {
-            remove(&left?.path());
-        }
         let root = root.to_owned();
         Ok(Self { root })
+    }
+
+    /// Removes what an earlier process left half-written. It is of no use to anybody.
+    pub(super) fn remove_partial(&self) -> io::Result<()> {
+        for left in fs::read_dir(self.root.join("partial"))? {
+            remove(&left?.path());
+        }
+        Ok(())
+    }
+
+    /// Lists everything that holds weights: the folders of checkpoints and samplers, and snapshots.
+    pub(super) fn weights(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        for (folder, depth) in Self::WEIGHTS {
+            entries_below(&self.root.join(folder), depth, &mut found);
+        }
+        found
+    }
+
+    /// Returns a path inside the data folder if weights lie there.
+    pub(super) fn as_weights<'p>(&self, path: &'p Path) -> Option<&'p Path> {
+        let inside = path.strip_prefix(&self.root).ok()?;
+        let is_weights = |(folder, _)| inside.starts_with(folder);
+        Self::WEIGHTS.into_iter().any(is_weights).then_some(inside)
+    }
+
+    /// Removes the folders of runs that nothing is in any more.
+    pub(super) fn remove_empty_folders(&self) {
+        for (folder, depth) in Self::WEIGHTS {
+            remove_empty_below(&self.root.join(folder), depth);
+        }
+    }
+
+    /// Moves something out of the way that must not be lost, to its own place in a folder of
+    /// `quarantine/`. Returns where it is now.
+    pub(super) fn quarantine(&self, path: &Path, into: &str) -> io::Result<PathBuf> {
+        let inside = path.strip_prefix(&self.root).unwrap_or(path);
+        let place = self.root.join("quarantine").join(into).join(inside);
+        fs::create_dir_all(place.parent().unwrap_or(&self.root))?;
+        fs::rename(path, &place)?;
+        Ok(place)
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -63,6 +106,13 @@ impl Files {
 
     pub(crate) fn snapshot(&self, run: &ModelId, seq_id: i64) -> PathBuf {
         self.snapshots(run).join(format!("{seq_id}.safetensors"))
+    }
+
+    /// Returns the files of a snapshot: its own and its manifest.
+    pub(super) fn snapshot_files(&self, run: &ModelId, seq_id: i64) -> [PathBuf; 2] {
+        let snapshot = self.snapshot(run, seq_id);
+        let manifest = manifest::of_snapshot(&snapshot);
+        [snapshot, manifest]
     }
 
     /// Returns a path for a file or folder that is not whole yet.
@@ -161,6 +211,40 @@ pub(crate) fn parent(path: &Path) -> &Path {
 /// Ids have colons, which some file systems do not take.
 pub(crate) fn file_name(id: &str) -> String {
     id.replace(':', ".")
+}
+
+/// Returns a name for what is set aside now, which sorts by time.
+pub(crate) fn dated() -> String {
+    let now = Timestamp::now().strftime("%Y%m%dT%H%M%S");
+    format!("{now}Z-{:04x}", fastrand::u16(..))
+}
+
+/// Whether a file was not written to its end.
+pub(super) fn is_partial(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "partial")
+}
+
+fn remove_empty_below(folder: &Path, depth: u32) {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        if depth > 1 && path.is_dir() {
+            remove_empty_below(&path, depth - 1);
+            // Refused by the system unless the folder is empty.
+            let _ = fs::remove_dir(&path);
+        }
+    }
+}
+
+/// Collects what lies `depth` levels below a folder, and what lies in its place above.
+fn entries_below(folder: &Path, depth: u32, found: &mut Vec<PathBuf>) {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        if depth > 1 && path.is_dir() {
+            entries_below(&path, depth - 1, found);
+        } else {
+            found.push(path);
+        }
+    }
 }
 
 /// Removes a file or folder. What cannot be removed is only lost space, and nobody's request fails

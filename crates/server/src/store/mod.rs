@@ -11,11 +11,18 @@
 //! - an operation and its results are in the journal before a snapshot that has seen them;
 //! - a file is whole and synced, with its name, before the database speaks of it, and goes only after
 //!   the database forgot it;
-//! - a commit is synced before anybody is told of it, so all of this holds also when the power fails.
+//! - a commit is synced before anybody is told of it, so all of this holds also when the power fails;
+//! - weights have a manifest with their digests, and are compared with it before they are used.
+//!
+//! The database may be lost, the weights may not: a folder whose database is damaged, or knows nothing of the
+//! weights beside it, is not opened, and weights that it does not know are moved away (`orphans`).
 
 pub(crate) mod change;
 pub(crate) mod files;
+mod legacy;
 pub(crate) mod load;
+pub(crate) mod manifest;
+mod orphans;
 mod query;
 mod schema;
 mod tables;
@@ -28,16 +35,17 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 use tokio::sync::oneshot;
 
 pub(crate) use change::{AuditEntry, Change, Digest, Ending, NewRequest, Usage, UsageKind};
 pub(crate) use files::Files;
 pub(crate) use load::Loaded;
 pub(crate) use tables::requests::LoadedRequest;
-pub(crate) use tables::runs::LoadedRun;
+pub(crate) use tables::runs::{Fallback, LoadedRun};
 pub(crate) use tables::usage::UsageRow;
 
+use crate::error::chain;
 use crate::lock::lock;
 use crate::permissions;
 use writer::{Message, OnWritten};
@@ -53,12 +61,62 @@ pub(crate) enum OpenError {
         schema::VERSION
     )]
     Newer { version: i64 },
-    #[error("{} is not a database of this program", .0.display())]
+    #[error(
+        "{} is not a database of this program; if it was one, `tinkrs data repair {}` makes a new one of the \
+         saved weights, and keeps this file",
+        .0.display(), folder_of(.0).display()
+    )]
     NotOurs(PathBuf),
+    #[error(
+        "its database is empty or missing, but there are saved weights, such as {}: nothing was changed; \
+         `tinkrs data repair {}` makes a database of what they say of themselves",
+        weights.display(), folder.display()
+    )]
+    Lost { folder: PathBuf, weights: PathBuf },
+    #[error(
+        "{} is damaged ({why}): nothing was changed; `tinkrs data repair {}` makes a new one of what can be \
+         read and of the saved weights, and keeps this file",
+        database.display(), folder_of(database).display()
+    )]
+    Damaged { database: PathBuf, why: String },
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("could not read {}", .1.display())]
     Database(#[source] rusqlite::Error, PathBuf),
+}
+
+impl OpenError {
+    /// Tells a database that is damaged from one that cannot be read now.
+    fn of_database(error: rusqlite::Error, path: &Path) -> Self {
+        let is_damaged = match &error {
+            rusqlite::Error::SqliteFailure(failure, _) => {
+                failure.code == ErrorCode::DatabaseCorrupt
+            }
+            // Rows that are not what was written.
+            rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..)
+            | rusqlite::Error::QueryReturnedNoRows
+            | rusqlite::Error::Utf8Error(..) => true,
+            _ => false,
+        };
+        let path = path.to_owned();
+        if is_damaged {
+            let why = chain(&error);
+            return Self::Damaged {
+                database: path,
+                why,
+            };
+        }
+        match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => Self::NotOurs(path),
+            _ => Self::Database(error, path),
+        }
+    }
+}
+
+fn folder_of(database: &Path) -> &Path {
+    database.parent().unwrap_or(Path::new("."))
 }
 
 /// A change that is not durable. Nothing of it has happened.
@@ -79,22 +137,19 @@ impl Store {
     /// Opens a data folder for this process alone.
     pub(crate) fn open(root: &Path) -> Result<(Self, Loaded), OpenError> {
         files::make_root(root, permissions::make_private_folder)?;
-        let guard = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(root.join("lock"))?;
-        match guard.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(OpenError::Used),
-            Err(TryLockError::Error(error)) => return Err(error.into()),
-        }
+        let guard = lock_folder(root)?;
         let files = Files::open(root)?;
-        let database = |error| OpenError::Database(error, files.database());
-        let mut connection = schema::open(&files.database())?;
+        let database = |error| OpenError::of_database(error, &files.database());
+        let mut connection = schema::open(&files)?;
         connection.set_prepared_statement_cache_capacity(64);
         let loaded = load::load(&connection).map_err(database)?;
-        load::remove_orphans(&files, &loaded);
+        if loaded.is_empty()
+            && let Some(weights) = files.weights().into_iter().next()
+        {
+            let folder = root.to_owned();
+            return Err(OpenError::Lost { folder, weights });
+        }
+        orphans::clear(&files, &loaded)?;
         let reader = Connection::open(files.database()).map_err(database)?;
         schema::sync_commits(&reader).map_err(database)?;
 
@@ -191,6 +246,20 @@ impl Store {
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != own) {
             let _ = thread.join();
         }
+    }
+}
+
+/// Takes a data folder for this process alone, until the file is closed.
+fn lock_folder(root: &Path) -> Result<File, OpenError> {
+    let guard = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(root.join("lock"))?;
+    match guard.try_lock() {
+        Ok(()) => Ok(guard),
+        Err(TryLockError::WouldBlock) => Err(OpenError::Used),
+        Err(TryLockError::Error(error)) => Err(error.into()),
     }
 }
 

@@ -9,15 +9,20 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
 
-use super::{OpenError, files};
+use super::files::{self, Files};
+use super::{OpenError, legacy};
 
 /// What turns a database of version `n` into one of version `n + 1`, by `n`.
-const STEPS: [&str; 3] = [VERSION_1, VERSION_2, VERSION_3];
+const STEPS: [&str; 4] = [VERSION_1, VERSION_2, VERSION_3, VERSION_4];
 
 /// The version that this program reads and writes.
 pub(super) const VERSION: i64 = STEPS.len() as i64;
+
+/// The version from which on all weights have manifests.
+const DESCRIBED: i64 = 4;
 
 /// What changes rarely is one JSON record; what is looked for or changes often has its own column.
 const VERSION_1: &str = "
@@ -98,18 +103,25 @@ const VERSION_3: &str = "
     ALTER TABLE starts ADD COLUMN syncs INTEGER NOT NULL DEFAULT 0;
 ";
 
-/// Opens the database of this program at a path: a new one, one of this version, or one of an older
+/// What is to be removed is known until it is gone, and the journal reaches back to the snapshot before the
+/// last. Earlier versions kept no journal for that, so their runs have nothing to fall back on.
+const VERSION_4: &str = "
+    CREATE TABLE removals (path TEXT PRIMARY KEY) STRICT;
+    ALTER TABLE runs ADD COLUMN fallback INTEGER;  -- the snapshot before; -1 is the run's creation
+";
+
+/// Opens the database of a data folder: a new one, one of this version, or one of an older
 /// version, which is migrated. A copy of the older one stays beside it, as `tinkrs.db.v1`.
-pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
-    let failed = |error: rusqlite::Error| match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => OpenError::NotOurs(path.to_owned()),
-        _ => OpenError::Database(error, path.to_owned()),
-    };
-    // Read before anything is written: another program's file stays as it is.
-    let version = found_version(path).map_err(failed)?;
-    let version = version.ok_or_else(|| OpenError::NotOurs(path.to_owned()))?;
-    if version > VERSION {
-        return Err(OpenError::Newer { version });
+pub(super) fn open(files: &Files) -> Result<Connection, OpenError> {
+    let path = &files.database();
+    let failed = |error| OpenError::of_database(error, path);
+    // Read before anything is written: another program's file stays as it is, and so does a damaged one.
+    let version = inspect(path)?;
+    if version == 0
+        && let Some(weights) = files.weights().into_iter().next()
+    {
+        let folder = files.root().to_owned();
+        return Err(OpenError::Lost { folder, weights });
     }
     let mut connection = Connection::open(path).map_err(failed)?;
     sync_commits(&connection)
@@ -124,7 +136,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
             "migrates the database"
         );
     }
-    migrate(&mut connection, version).map_err(failed)?;
+    migrate(&mut connection, version, files).map_err(failed)?;
     Ok(connection)
 }
 
@@ -136,13 +148,38 @@ pub(super) fn sync_commits(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "checkpoint_fullfsync", true)
 }
 
-/// Returns the version of a database, 0 if there is none yet, and `None` if it is not of this program.
-fn found_version(path: &Path) -> rusqlite::Result<Option<i64>> {
+/// Returns the version of a database of this program that is whole, and 0 if there is none yet.
+pub(super) fn inspect(path: &Path) -> Result<i64, OpenError> {
+    let failed = |error| OpenError::of_database(error, path);
     if !path.exists() {
-        return Ok(Some(0));
+        return Ok(0);
     }
-    // Writable, because a write-ahead log that was left behind is read with the file.
-    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    // Writable, because a write-ahead log that was left behind is read with the file. It stays as it is.
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)
+        .and_then(|connection| {
+            connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+            Ok(connection)
+        })
+        .map_err(failed)?;
+    let version = found_version(&connection).map_err(failed)?;
+    let version = version.ok_or_else(|| OpenError::NotOurs(path.to_owned()))?;
+    if version > VERSION {
+        return Err(OpenError::Newer { version });
+    }
+    let found: String = connection
+        .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
+        .map_err(failed)?;
+    match found.as_str() {
+        "ok" => Ok(version),
+        _ => Err(OpenError::Damaged {
+            database: path.to_owned(),
+            why: found.replace('\n', " "),
+        }),
+    }
+}
+
+/// Returns the version of a database, and `None` if it is not of this program.
+fn found_version(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let count = |condition: &str| {
         let sql = format!("SELECT count(*) FROM sqlite_schema WHERE {condition}");
@@ -182,7 +219,7 @@ fn keep_copy(connection: &Connection, path: &Path, version: i64) -> Result<PathB
 }
 
 /// Takes the steps after a version, all of them or none.
-fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Result<()> {
+fn migrate(connection: &mut Connection, version: i64, files: &Files) -> rusqlite::Result<()> {
     let steps = STEPS.iter().skip(version as usize);
     if steps.len() == 0 {
         return Ok(());
@@ -190,6 +227,9 @@ fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     for step in steps {
         transaction.execute_batch(step)?;
+    }
+    if (1..DESCRIBED).contains(&version) {
+        legacy::describe_all(&transaction, files)?;
     }
     transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()
@@ -202,7 +242,8 @@ mod tests {
     #[test]
     fn a_migration_that_fails_leaves_the_database_as_it_was() {
         let root = tempfile::tempdir().unwrap();
-        let path = root.path().join("tinkrs.db");
+        let files = Files::open(root.path()).unwrap();
+        let path = files.database();
         let old = Connection::open(&path).unwrap();
         old.execute_batch(VERSION_1).unwrap();
         // In the way of a later statement of the same step.
@@ -211,7 +252,7 @@ mod tests {
         )
         .unwrap();
         drop(old);
-        assert!(matches!(open(&path), Err(OpenError::Database(..))));
+        assert!(matches!(open(&files), Err(OpenError::Database(..))));
         let old = Connection::open(&path).unwrap();
         let spans = "SELECT count(*) FROM sqlite_schema WHERE name = 'spans'";
         let spans: i64 = old.query_row(spans, [], |row| row.get(0)).unwrap();
@@ -241,7 +282,7 @@ mod tests {
         drop(database);
         for path in [text, foreign, numbered] {
             let before = fs::read(&path).unwrap();
-            let error = open(&path).expect_err("it is not ours");
+            let error = inspect(&path).expect_err("it is not ours");
             assert!(matches!(error, OpenError::NotOurs(_)), "{error:?}");
             assert!(error.to_string().contains(&*path.to_string_lossy()));
             assert_eq!(fs::read(&path).unwrap(), before);
@@ -251,10 +292,13 @@ mod tests {
     #[test]
     fn a_database_whose_tables_were_not_made_yet_is_new() {
         let root = tempfile::tempdir().unwrap();
-        let path = root.path().join("tinkrs.db");
+        let files = Files::open(root.path()).unwrap();
+        let path = files.database();
         fs::write(&path, "").unwrap();
-        drop(open(&path).unwrap());
-        assert_eq!(found_version(&path).unwrap(), Some(VERSION));
-        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1, "no copy");
+        let before = fs::read_dir(root.path()).unwrap().count();
+        drop(open(&files).unwrap());
+        let after = fs::read_dir(root.path()).unwrap().count();
+        assert_eq!(after, before, "no copy");
+        assert_eq!(inspect(&path).unwrap(), VERSION);
     }
 }

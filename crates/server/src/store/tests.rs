@@ -1,6 +1,6 @@
 //! What is committed is there after a restart; what is not needed is gone.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -9,7 +9,7 @@ use tinkrs_types::RequestId;
 use super::tables::payloads::INLINE_BYTES;
 use super::*;
 use crate::auth::Owner;
-use crate::registry::records::RunRecord;
+use crate::registry::records::{RunRecord, SamplerRecord};
 use crate::results::{OperationResult, ResultFormat};
 
 fn request(seq_id: i64) -> Change {
@@ -83,19 +83,65 @@ fn requests_and_their_results_survive_and_a_snapshot_frees_their_bodies() {
     assert_eq!(count(&root.path().join("bodies")), 3);
     assert_eq!(store.result(&id(2)).unwrap(), b"2");
 
-    let snapshot = store.files().snapshot(&RunRecord::example().id, 1);
+    store.write_blocking(ended(3, true)).unwrap();
+    assert_eq!(count(&root.path().join("bodies")), 0);
+}
+
+fn take_snapshot(store: &Store, seq_id: i64) -> PathBuf {
+    let run = RunRecord::example();
+    let snapshot = store.files().snapshot(&run.id, seq_id);
     std::fs::create_dir_all(snapshot.parent().unwrap()).unwrap();
     std::fs::write(&snapshot, "state").unwrap();
-    let change = Change::Snapshot {
-        run: RunRecord::example().id,
-        seq_id: 1,
-    };
-    store.write_blocking(change).unwrap();
-    assert!(!store.files().body(&id(1)).exists() && store.files().body(&id(2)).exists());
+    manifest::describe_snapshot(&snapshot, run.clone(), seq_id).unwrap();
+    let run = run.id;
+    store.note(Change::Snapshot { run, seq_id });
+    // What is not needed goes when that is durable.
+    store.write_blocking(Change::Nothing).unwrap();
+    snapshot
+}
 
-    store.write_blocking(ended(3, true)).unwrap();
-    assert!(!snapshot.exists(), "it was replaced by that of number 3");
-    assert_eq!(count(&root.path().join("bodies")), 0);
+#[test]
+fn the_journal_reaches_back_to_the_snapshot_before_the_last() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let (record, is_new) = (RunRecord::example(), true);
+    let run = record.id.clone();
+    store.note(Change::Run { record, is_new });
+    for seq_id in 1..=6 {
+        store.note(request(seq_id));
+        store.write_blocking(ended(seq_id, false)).unwrap();
+    }
+    let files = store.files().clone();
+    let bodies = || -> Vec<_> {
+        let is_there = |seq_id: &i64| files.body(&id(*seq_id)).exists();
+        (1..=6).filter(is_there).collect()
+    };
+    let known = |store: &Store| {
+        let (run, _) = store.run(&run).unwrap().unwrap();
+        (run.snapshot, run.fallback)
+    };
+    let first = take_snapshot(&store, 2);
+    assert_eq!(bodies(), [1, 2, 3, 4, 5, 6], "it goes on from its creation");
+    assert_eq!(known(&store), (Some(2), Fallback::Creation));
+    let second = take_snapshot(&store, 4);
+    assert_eq!(bodies(), [3, 4, 5, 6], "it goes on from the first snapshot");
+    assert_eq!(known(&store), (Some(4), Fallback::Snapshot(2)));
+    let third = take_snapshot(&store, 5);
+    assert_eq!(bodies(), [5, 6]);
+    assert!(!first.exists() && second.exists() && third.exists());
+    drop(store);
+
+    let (store, _) = Store::open(root.path()).unwrap();
+    assert!(second.exists() && third.exists(), "both are known");
+    let lost = Change::SnapshotLost { run: run.clone() };
+    store.write_blocking(lost).unwrap();
+    assert_eq!(known(&store), (Some(4), Fallback::Nothing));
+    // What cannot be repeated is not kept to be repeated.
+    store.write_blocking(request(7)).unwrap();
+    store.write_blocking(ended(7, true)).unwrap();
+    assert_eq!(known(&store), (Some(7), Fallback::Nothing));
+    assert!(bodies().is_empty());
+    assert!(!second.exists());
 }
 
 #[test]
@@ -119,9 +165,9 @@ fn an_operation_whose_result_is_dropped_stays_until_a_snapshot_has_seen_it() {
     let outcomes: Vec<_> = loaded.requests.iter().map(|r| r.outcome).collect();
     assert_eq!(outcomes, [Some((ResultFormat::Json, None)); 2]);
     assert!(loaded.requests.iter().all(|request| request.has_body));
-    let (run, seq_id) = (RunRecord::example().id, 1);
-    let change = Change::Snapshot { run, seq_id };
-    store.write_blocking(change).unwrap();
+    for seq_id in 1..=2 {
+        take_snapshot(&store, seq_id);
+    }
     drop(store);
 
     let (_, loaded) = Store::open(root.path()).unwrap();
@@ -181,8 +227,10 @@ fn what_nobody_waits_for_is_removed_when_there_is_nothing_else_to_do() {
     store.note(Change::Run { record, is_new });
     store.write_blocking(request(1)).unwrap();
     store.write_blocking(ended(1, false)).unwrap();
-    let (run, seq_id) = (RunRecord::example().id, 1);
-    store.note(Change::Snapshot { run, seq_id });
+    for seq_id in 1..=2 {
+        let run = RunRecord::example().id;
+        store.note(Change::Snapshot { run, seq_id });
+    }
     while store.files().body(&id(1)).exists() {
         std::thread::yield_now();
     }
@@ -277,7 +325,8 @@ fn what_the_disk_refuses_is_kept_until_it_is_taken_and_nothing_overtakes_it() {
     assert_eq!(news.recv(), Ok((2, true)));
     store.write_blocking(Change::Nothing).unwrap();
     assert_eq!(count(&results), 2);
-    assert_eq!(count(&root.path().join("bodies")), 0, "a snapshot saw them");
+    let (seen, _) = store.run(&record_id).unwrap().unwrap();
+    assert_eq!(seen.snapshot, Some(2), "it came after what it has seen");
     let audit = store.audit(me, Timestamp::MIN..Timestamp::MAX).unwrap();
     assert!(audit.is_empty(), "what readers do is not kept: {audit:?}");
 }
@@ -371,18 +420,172 @@ fn a_folder_of_version_1_is_migrated_and_a_copy_of_its_database_stays() {
     }
 }
 
-#[test]
-fn files_that_nothing_was_committed_for_are_removed() {
+/// A folder with a session's run in its database.
+fn folder_in_use() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
-    drop(Store::open(root.path()).unwrap());
-    let orphans = ["bodies/9-9", "results/9-9", "snapshots/x/7.safetensors"];
+    let (store, _) = Store::open(root.path()).unwrap();
+    let (record, is_new) = (RunRecord::example(), true);
+    let change = Change::Run { record, is_new };
+    store.write_blocking(change).unwrap();
+    root
+}
+
+fn put(path: &Path) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, "x").unwrap();
+}
+
+/// Lists the files below a folder, by their paths inside it.
+fn files_below(root: &Path) -> Vec<String> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(root).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() {
+            let below = files_below(&path).into_iter();
+            files.extend(below.map(|file| format!("{name}/{file}")));
+        } else {
+            files.push(name);
+        }
+    }
+    files.sort();
+    files
+}
+
+#[test]
+fn requests_and_results_that_nothing_was_committed_for_are_removed() {
+    let root = folder_in_use();
+    let orphans = ["bodies/9-9", "results/9-9", "partial/x/y"];
     for orphan in orphans {
-        let path = root.path().join(orphan);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, "x").unwrap();
+        put(&root.path().join(orphan));
     }
     drop(Store::open(root.path()).unwrap());
     for orphan in orphans {
         assert!(!root.path().join(orphan).exists(), "{orphan}");
     }
+    assert!(!root.path().join("quarantine").exists());
+}
+
+#[test]
+fn weights_that_the_database_does_not_know_are_moved_and_never_removed() {
+    let root = folder_in_use();
+    let orphans = [
+        "checkpoints/s.train.0/weights/a.0123/state.safetensors",
+        "samplers/s.sample.0/adapter_model.safetensors",
+        "snapshots/s.train.0/7.safetensors",
+        "snapshots/s.train.9/7.manifest.jsonl",
+        "checkpoints/stray",
+    ];
+    for orphan in orphans {
+        put(&root.path().join(orphan));
+    }
+    for _ in 0..2 {
+        drop(Store::open(root.path()).unwrap());
+        let moved = files_below(&root.path().join("quarantine"));
+        let moved: Vec<_> = moved
+            .iter()
+            .map(|file| file.split_once('/').unwrap().1)
+            .collect();
+        let mut expected = orphans;
+        expected.sort_unstable();
+        assert_eq!(moved, expected);
+    }
+    for orphan in orphans {
+        assert!(!root.path().join(orphan).exists(), "{orphan}");
+    }
+}
+
+#[test]
+fn what_was_deleted_when_the_process_ended_is_gone_after_the_next_start() {
+    let root = folder_in_use();
+    let deleted = root
+        .path()
+        .join("samplers/s.sample.0/adapter_model.safetensors");
+    let (store, _) = Store::open(root.path()).unwrap();
+    put(&deleted);
+    let sampler = SamplerRecord {
+        id: "s:sample:0".into(),
+        owner: Owner::of_key(b"me"),
+        session: "s".into(),
+        base_model: "tiny".to_owned(),
+        adapter: Some("samplers/s.sample.0".into()),
+        path: None,
+        clones: 0,
+        of_run: None,
+        bytes: 0,
+    };
+    store.note(Change::Sampler(sampler.clone()));
+    store
+        .write_blocking(Change::SamplerGone(sampler.id))
+        .unwrap();
+    assert!(!deleted.exists(), "the database has forgotten it");
+    drop(store);
+    // As if it had been killed right after the commit.
+    put(&deleted);
+    drop(Store::open(root.path()).unwrap());
+    assert!(!deleted.exists() && !root.path().join("quarantine").exists());
+}
+
+#[test]
+fn a_database_that_knows_nothing_of_the_weights_beside_it_is_refused() {
+    let rows_gone = |root: &Path| {
+        let database = Connection::open(root.join("tinkrs.db")).unwrap();
+        database.execute_batch("DELETE FROM runs").unwrap();
+    };
+    let file_gone = |root: &Path| std::fs::remove_file(root.join("tinkrs.db")).unwrap();
+    let file_empty = |root: &Path| std::fs::write(root.join("tinkrs.db"), "").unwrap();
+    let losses: [&dyn Fn(&Path); 3] = [&rows_gone, &file_gone, &file_empty];
+    for lose in losses {
+        let root = folder_in_use();
+        put(&root
+            .path()
+            .join("checkpoints/s.train.0/weights/a.0123/state.safetensors"));
+        lose(root.path());
+        let before = files_below(&root.path().join("checkpoints"));
+        let refused = Store::open(root.path()).expect_err("weights would be lost");
+        assert!(matches!(refused, OpenError::Lost { .. }), "{refused:?}");
+        let command = format!("`tinkrs data repair {}`", root.path().display());
+        assert!(refused.to_string().contains(&command), "{refused}");
+        assert_eq!(files_below(&root.path().join("checkpoints")), before);
+    }
+}
+
+#[test]
+fn a_database_with_a_changed_bit_is_refused_or_read_and_no_weights_are_lost() {
+    let root = folder_in_use();
+    let weights = root
+        .path()
+        .join("checkpoints/s.train.0/weights/a.0123/state.safetensors");
+    put(&weights);
+    let database = root.path().join("tinkrs.db");
+    let whole = std::fs::read(&database).unwrap();
+    let mut refusals = 0;
+    for position in (0..whole.len()).step_by(whole.len() / 97) {
+        for name in ["tinkrs.db-wal", "tinkrs.db-shm"] {
+            let _ = std::fs::remove_file(root.path().join(name));
+        }
+        let mut changed = whole.clone();
+        changed[position] ^= 1 << (position % 8);
+        std::fs::write(&database, &changed).unwrap();
+        match Store::open(root.path()) {
+            Ok(opened) => drop(opened),
+            Err(refused) => {
+                refusals += 1;
+                let is_named = refused.to_string().contains("tinkrs data repair");
+                let is_newer = matches!(refused, OpenError::Newer { .. });
+                assert!(is_named || is_newer, "byte {position}: {refused:?}");
+            }
+        }
+        let found = files_below(root.path());
+        let left = found
+            .iter()
+            .filter(|file| file.ends_with("state.safetensors"));
+        assert_eq!(left.count(), 1, "byte {position}: {found:?}");
+        let quarantine = root.path().join("quarantine");
+        if quarantine.exists() {
+            std::fs::remove_dir_all(quarantine).unwrap();
+            put(&weights);
+        }
+    }
+    assert!(refusals > 0);
 }

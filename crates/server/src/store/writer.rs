@@ -23,7 +23,7 @@ use rusqlite::{Connection, Transaction};
 use super::WriteError;
 use super::change::{self, ApplyError, Change};
 use super::files::{self, Files};
-use super::tables::starts;
+use super::tables::{removals, starts};
 use crate::error::chain;
 
 /// How many changes are committed together at most.
@@ -179,8 +179,18 @@ impl Journal<'_> {
         let syncs = batch.clone().any(Message::is_told_of);
         let mut unneeded = Vec::new();
         let transaction = begin(self.connection, syncs)?;
+        if self.unneeded.is_empty() {
+            // All that were noted have been removed.
+            removals::clear(&transaction)?;
+        }
         for message in batch {
             change::apply(&message.change, &transaction, self.files, &mut unneeded)?;
+        }
+        let weights = unneeded
+            .iter()
+            .filter_map(|path| self.files.as_weights(path));
+        for path in weights {
+            removals::insert(&transaction, path)?;
         }
         transaction.commit()?;
         self.unneeded.append(&mut unneeded);

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use tinkrs_backend::{Adapter, AdapterId, Backend, Error, Need, Sampler};
 use tinkrs_types::LoraConfig;
 
+use super::STATE_FILE;
 use crate::memory::Size;
+use crate::store::manifest::{self, Damage};
 
 /// How many adapters that no sample is drawn with stay in memory.
 const UNUSED: usize = 32;
@@ -55,6 +57,7 @@ pub(super) enum NotLoaded {
         needed: u64,
         capacity: u64,
     },
+    Damaged(Damage),
     Backend(Error),
 }
 
@@ -69,6 +72,7 @@ impl std::fmt::Display for NotLoaded {
                 Size(*needed),
                 Size(*capacity),
             ),
+            Self::Damaged(damage) => f.write_str(&crate::error::chain(damage)),
             Self::Backend(error) => f.write_str(&crate::error::chain(error)),
         }
     }
@@ -98,6 +102,9 @@ impl Adapters {
             known.last_used = self.clock;
             return Ok((known.id, known.memory.clone()));
         }
+        // Whoever waits for room comes here often, so the large files are read once there is some.
+        let verified = manifest::verify(folder, |name| !name.ends_with(".safetensors"));
+        verified.map_err(NotLoaded::Damaged)?;
         let rank = backend.adapter_rank(folder).map_err(NotLoaded::Backend)?;
         let lora = LoraConfig::new(u32::try_from(rank).unwrap_or(u32::MAX));
         let bytes = backend.memory(&Need::Adapter { lora });
@@ -110,6 +117,8 @@ impl Adapters {
         if !self.make_room(needed, sampler) {
             return Err(NotLoaded::Wait);
         }
+        let verified = manifest::verify(folder, |name| name != STATE_FILE);
+        verified.map_err(NotLoaded::Damaged)?;
         let adapter = backend.load_adapter(folder).map_err(NotLoaded::Backend)?;
         self.insert(folder.to_owned(), bytes, &adapter, sampler)
             .map_err(NotLoaded::Backend)
@@ -182,6 +191,7 @@ impl Adapters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::manifest::{About, Manifest};
     use tinkrs_backend::SamplerOptions;
     use tinkrs_testkit::FakeBackend;
     use tinkrs_types::training::OptimizerConfig;
@@ -194,6 +204,11 @@ mod tests {
             .create(&LoraConfig::new(1), &OptimizerConfig::AdamW)
             .unwrap();
         run.save_adapter(&folder, "tiny").unwrap();
+        let described = Manifest::of_folder(&folder, |_| About::Checkpoints(Vec::new()));
+        described
+            .unwrap()
+            .write(&folder.join(manifest::FILE))
+            .unwrap();
         folder
     }
 

@@ -19,6 +19,7 @@ use super::training::{Done, Job, NewAdapter, Training, Turn};
 use crate::checkpoints::{Checkpoints, NewCheckpoint};
 use crate::registry::records::SamplerRecord;
 use crate::results::OperationResult;
+use crate::store::manifest::{self, About};
 
 /// The file that holds everything a run needs to continue.
 pub(crate) const STATE_FILE: &str = "state.safetensors";
@@ -36,10 +37,6 @@ impl Training {
         let done = match operation {
             Operation::Create { lora, optimizer } => self.create(job, &lora, &optimizer)?,
             Operation::CreateFrom { path, part } => self.load(job, &path, part, job.purpose())?,
-            Operation::JournaledPass(pass) => {
-                let pass = self.runs.begin(&job.model_id, (pass.read)()?)?;
-                return Self::advance_pass(pass);
-            }
             Operation::Pass(request) => {
                 let pass = self.runs.begin(&job.model_id, request)?;
                 return Self::advance_pass(pass);
@@ -149,28 +146,33 @@ impl Training {
         };
         let (checkpoints, base_model) = (&self.shared.checkpoints, &self.base_model);
         let folder = Checkpoints::sampler_folder(id.as_str());
-        let (bytes, adapter) = self.runs.with(&job.model_id, |run| {
+        let mut sampler = SamplerRecord {
+            id: id.clone(),
+            owner: job.owner,
+            session,
+            base_model: self.base_model.clone(),
+            adapter: Some(folder.clone()),
+            path: None,
+            clones: 0,
+            of_run: Some((job.model_id.clone(), job.seq_id)),
+            bytes: 0,
+        };
+        let adapter = self.runs.with(&job.model_id, |run| {
             let save = |folder: &Path| run.save_adapter(folder, base_model);
-            let bytes = checkpoints.fill_folder(&folder, save)?;
-            Ok((bytes, (run.lora(), run.adapter())))
+            let describe = |bytes| {
+                sampler.bytes = bytes;
+                About::Sampler(sampler.clone())
+            };
+            checkpoints.fill_folder(&folder, save, describe)?;
+            Ok((run.lora(), run.adapter()))
         })?;
         let result = SaveWeightsForSamplerResult {
             path: None,
-            sampling_session_id: Some(id.clone()),
+            sampling_session_id: Some(id),
         };
         Ok(Done {
             adapter: Some(NewAdapter::new(checkpoints.folder(&folder), adapter)),
-            sampler: Some(SamplerRecord {
-                id,
-                owner: job.owner,
-                session,
-                base_model: self.base_model.clone(),
-                adapter: Some(folder),
-                path: None,
-                clones: 0,
-                of_run: Some((job.model_id.clone(), job.seq_id)),
-                bytes,
-            }),
+            sampler: Some(sampler),
             ..OperationResult::body(&result).into()
         })
     }
@@ -214,6 +216,7 @@ impl Training {
             return Err(OperationError::OtherShape { path, theirs, ours });
         }
         let folder = self.shared.checkpoints.folder(&saved.folder);
+        manifest::verify(&folder, |name| name == STATE_FILE)?;
         let state = (&*folder.join(STATE_FILE), part);
         self.runs
             .load(id, job.seq_id, &record.lora, state, purpose)?;

@@ -43,7 +43,7 @@ use crate::shared::Shared;
 use crate::token_watch::TokenSender;
 use crate::under_way::Mark;
 pub(crate) use execute::STATE_FILE;
-pub(crate) use operation::{JournaledPass, Operation};
+pub(crate) use operation::Operation;
 use turns::{Turns, Wish};
 
 /// Something for the worker to do.
@@ -280,8 +280,10 @@ impl Worker {
                     None
                 }
                 Some(Command::Forget { session, .. }) => {
-                    let adapters = self.training.forget(&session);
+                    let (adapters, gone) = self.training.forget(&session);
                     self.sampling.forget(&adapters);
+                    // Their folders go with the commit, so only now that nothing loads them any more.
+                    self.training.note_all(gone);
                     None
                 }
                 _ => None,

@@ -10,6 +10,7 @@ use crate::checkpoints::SaveError;
 use crate::error::chain;
 use crate::memory::Refusal;
 use crate::results::OperationResult;
+use crate::store::manifest::Damage;
 
 /// Why an operation of a training run failed.
 pub(super) enum OperationError {
@@ -27,6 +28,7 @@ pub(super) enum OperationError {
     SetAside(ModelId, String),
     Memory(Refusal),
     Backend(tinkrs_backend::Error),
+    Damaged(Damage),
 }
 
 impl OperationError {
@@ -47,6 +49,7 @@ impl OperationError {
             Self::Memory(_)
             | Self::Panicked(_)
             | Self::SetAside(..)
+            | Self::Damaged(_)
             | Self::Save(SaveError::Io(_)) => ErrorCategory::Server,
         }
     }
@@ -92,6 +95,7 @@ impl fmt::Display for OperationError {
                 f.write_str(&chain(error))
             }
             Self::Save(error) => f.write_str(&chain(error)),
+            Self::Damaged(damage) => f.write_str(&chain(damage)),
         }
     }
 }
@@ -105,6 +109,12 @@ impl From<Refusal> for OperationError {
 impl From<SaveError> for OperationError {
     fn from(error: SaveError) -> Self {
         Self::Save(error)
+    }
+}
+
+impl From<Damage> for OperationError {
+    fn from(damage: Damage) -> Self {
+        Self::Damaged(damage)
     }
 }
 

@@ -141,7 +141,7 @@ impl Runs {
     ) -> Result<(), OperationError> {
         let memory = self.reserve_run(id, lora, purpose)?;
         let run = self.backend.restore(file, part)?;
-        snapshots::write(self.shared.store.files(), id, seq_id, &*run)?;
+        snapshots::write(&self.shared, id, seq_id, &*run)?;
         self.insert(id, seq_id, run, memory);
         self.note_snapshot(id, seq_id);
         Ok(())
@@ -201,7 +201,7 @@ impl Runs {
         let lora = lora.ok_or_else(|| OperationError::NoModel(id.clone()))?;
         let memory = self.reserve_run(id, &lora, Purpose::ExistingRun)?;
         let file = self.shared.store.files().snapshot(id, seq_id);
-        match self.backend.restore(&file, StatePart::Everything) {
+        match snapshots::restore(&*self.backend, &file) {
             Ok(run) => {
                 self.insert(id, seq_id, run, memory);
                 self.note_snapshot(id, seq_id);
@@ -212,7 +212,8 @@ impl Runs {
             Err(error) => {
                 tracing::error!(model.id = %id, error = %chain(&error), "could not restore a model");
                 self.stored.remove(id);
-                self.close(id, "its snapshot could not be read", true);
+                let why = format!("it could not be restored: {}", chain(&error));
+                self.close(id, &why, true);
                 Err(OperationError::NoModel(id.clone()))
             }
         }
@@ -370,7 +371,7 @@ impl Runs {
         let Some(resident) = self.resident.get(id) else {
             return Ok(false);
         };
-        match snapshots::write(self.shared.store.files(), id, seq_id, &*resident.run) {
+        match snapshots::write(&self.shared, id, seq_id, &*resident.run) {
             Ok(()) => {
                 last.insert(id.clone(), seq_id);
                 Ok(true)
@@ -548,7 +549,7 @@ fn may_leave(run: &Resident, idle: Duration) -> bool {
 fn save(shared: &Shared, snapshots: &mut Snapshots, id: &ModelId, resident: &Resident) -> bool {
     let seq_id = resident.seq_id;
     snapshots.settle();
-    if let Err(error) = snapshots::write(shared.store.files(), id, seq_id, &*resident.run) {
+    if let Err(error) = snapshots::write(shared, id, seq_id, &*resident.run) {
         tracing::error!(model.id = %id, seq_id, error = %chain(&error), "could not write a snapshot");
         return false;
     }

@@ -21,12 +21,13 @@ use super::feed::Feed;
 use super::training::NewAdapter;
 use super::{SampleJob, failure};
 use crate::auth::Owner;
+use crate::error::chain;
 use crate::lock::lock;
 use crate::metrics::Metrics;
 use crate::places::QueuePlace;
 use crate::results::{OperationResult, Responder};
 use crate::shared::Shared;
-use crate::store::{Ending, Usage, UsageKind, files};
+use crate::store::{Ending, Usage, UsageKind};
 use crate::token_watch::TokenSender;
 use crate::under_way::Mark;
 
@@ -175,11 +176,17 @@ impl Sampling {
                     return Ok(());
                 }
             }
-            Err(NotLoaded::Backend(_)) if job.adapter.is_some_and(|folder| !folder.exists()) => {
+            Err(NotLoaded::Backend(_) | NotLoaded::Damaged(_))
+                if job.adapter.as_ref().is_some_and(|folder| !folder.exists()) =>
+            {
                 let why = "the checkpoint that is sampled from was deleted";
                 job.responder.finish(OperationResult::user_error(why));
             }
             Err(NotLoaded::Backend(error)) => job.responder.finish(failure(&error)),
+            Err(NotLoaded::Damaged(damage)) => {
+                let outcome = OperationResult::server_error(chain(&damage));
+                job.responder.finish(outcome);
+            }
             Err(error @ NotLoaded::TooLarge { .. }) => {
                 let outcome = OperationResult::user_error(error.to_string());
                 job.responder.finish(outcome);
@@ -263,7 +270,7 @@ impl Sampling {
         self.adapters.add(new.folder, bytes, &new.adapter, sampler);
     }
 
-    /// Deletes adapters, in memory and on disk. Requests that came before still have them.
+    /// Deletes adapters from memory. Requests that came before still have them.
     pub(super) fn forget(&mut self, folders: &[PathBuf]) {
         let uses_one = |job: &SampleJob| {
             let adapter = job.adapter.as_ref();
@@ -274,7 +281,6 @@ impl Sampling {
         }
         for folder in folders {
             self.adapters.forget(folder, &mut *self.sampler);
-            files::remove(folder);
         }
     }
 

@@ -4,19 +4,21 @@
 //! on. If it still writes the last one, the next operation tries again.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tinkrs_backend::{Error, ErrorKind, TrainingRun, TrainingState};
+use tinkrs_backend::{Backend, Error, ErrorKind, StatePart, TrainingRun, TrainingState};
 use tinkrs_types::ModelId;
 
 use crate::lock::lock;
 use crate::memory::Reservation;
 use crate::shared::Shared;
-use crate::store::{Change, Files, files};
+use crate::store::manifest::{self, Damage};
+use crate::store::{Change, files};
 
 /// What the thread is told.
 enum Message {
@@ -169,8 +171,7 @@ fn write_all(shared: &Shared, messages: &Receiver<Message>, progress: &Progress)
                 continue;
             }
         };
-        let files = shared.store.files();
-        let written = prepare(files, &run, seq_id, |file| state.write(file));
+        let written = prepare(shared, &run, seq_id, |file| state.write(file));
         drop(state);
         progress.bytes.fetch_sub(memory.bytes(), Ordering::Relaxed);
         drop(memory);
@@ -189,26 +190,33 @@ fn write_all(shared: &Shared, messages: &Receiver<Message>, progress: &Progress)
 
 /// Writes the state of a run after an operation, without a copy of it in memory.
 pub(super) fn write(
-    files: &Files,
+    shared: &Shared,
     run: &ModelId,
     seq_id: i64,
     of: &dyn TrainingRun,
 ) -> Result<(), Error> {
-    prepare(files, run, seq_id, |file| of.save_state(file))
+    prepare(shared, run, seq_id, |file| of.save_state(file))
 }
 
 /// Writes a snapshot's file, durably, whatever the backend does about that.
 fn prepare(
-    files: &Files,
-    run: &ModelId,
+    shared: &Shared,
+    id: &ModelId,
     seq_id: i64,
-    write: impl FnOnce(&std::path::Path) -> Result<(), Error>,
+    write: impl FnOnce(&Path) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let file = files.snapshot(run, seq_id);
+    let files = shared.store.files();
+    let run = shared.registry().runs.get(id).map(|run| run.record.clone());
+    let Some(run) = run else {
+        let gone = format!("model `{id}` is gone");
+        return Err(Error::new(ErrorKind::Other, gone));
+    };
+    let file = files.snapshot(id, seq_id);
     let partial = files.partial();
     let written = write(&partial).and_then(|()| {
-        let published = files.publish(&partial, &file).map(drop);
-        published.map_err(|error| {
+        let published = files.publish(&partial, &file);
+        let described = published.and_then(|_| manifest::describe_snapshot(&file, run, seq_id));
+        described.map_err(|error| {
             let cause = format!("could not write {}: {error}", file.display());
             Error::new(ErrorKind::Storage, cause)
         })
@@ -217,4 +225,17 @@ fn prepare(
         files::remove(&partial);
     }
     written
+}
+
+/// Takes a run up from a snapshot, if that is what it was when it was written.
+pub(super) fn restore(backend: &dyn Backend, file: &Path) -> Result<Box<dyn TrainingRun>, Error> {
+    manifest::verify_snapshot(file).map_err(|damage| {
+        // The disk may give it at another time.
+        let kind = match damage {
+            Damage::Io(..) => ErrorKind::Storage,
+            _ => ErrorKind::Other,
+        };
+        Error::new(kind, damage)
+    })?;
+    backend.restore(file, StatePart::Everything)
 }

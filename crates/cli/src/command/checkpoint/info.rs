@@ -37,7 +37,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         ))
     })?;
     let rest = ctx.rest();
-    let run = rest.get_training_run(path.run());
+    let run = rest.get_training_run(path.run()).into_future();
     let run = ctx.ask("show the checkpoint's training run", run).await?;
     let info = Info {
         checkpoint,

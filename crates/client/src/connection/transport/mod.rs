@@ -1,7 +1,8 @@
 //! HTTP connections.
 //!
-//! A large upload gets a connection of its own, so it never holds up others: uploads use
-//! HTTP/1.1. All else shares connections where the server can; see [`pool`].
+//! The requests of a model, some of which are large, get a connection each, so they neither hold up
+//! others nor wait for them: they use HTTP/1.1. All else shares connections where the server can; see
+//! [`pool`].
 //!
 //! Requests start in small groups. Without that, thousands of samples that are submitted at once
 //! would open a connection each before the first response arrives, and connections cost far more
@@ -16,14 +17,14 @@ mod body;
 mod pool;
 pub(crate) mod redirect;
 
-pub(crate) use body::ACCEPTED_ENCODINGS;
+pub(crate) use body::{ACCEPTED_ENCODINGS, ReadLimits, read};
 
 use super::errors::AttemptError;
 use crate::Error;
 use crate::error::BoxError;
 use crate::external::HttpClient;
 use crate::external::connect::{Connector, Origin, tls_config};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::Full;
@@ -35,8 +36,6 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use url::Url;
 
-/// No result is larger; a longer response is a fault or an attack.
-pub(crate) const MAX_RESPONSE_BYTES: usize = 1 << 30;
 pub(crate) const MAX_REDIRECTS: usize = 10;
 /// How many requests may be in their first moment at a time.
 const STARTING: usize = 16;
@@ -50,8 +49,9 @@ const RESET_BUDGET: usize = 16;
 /// What a call puts on a connection, which decides which connections it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Traffic {
-    /// Uploads: one connection for each request.
-    Upload,
+    /// The requests of a model, which wait for each other: one connection for each, so that none waits for
+    /// anything else.
+    Training,
     /// Everything else.
     Shared,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Reply {
 
 #[derive(Debug)]
 pub(crate) struct Transport {
-    upload: PacedPool,
+    training: PacedPool,
     shared: PacedPool,
     external: HttpClient,
 }
@@ -85,9 +85,9 @@ impl Transport {
             let connector = Connector::new(origin.clone(), &proxies, tls.clone(), http2);
             PacedPool::new(connector)
         };
-        let (upload, shared) = (pool(false), pool(true));
+        let (training, shared) = (pool(false), pool(true));
         Ok(Self {
-            upload,
+            training,
             shared,
             external: HttpClient::with_tls(tls, NO_TIMEOUT),
         })
@@ -95,7 +95,7 @@ impl Transport {
 
     pub(crate) fn pool(&self, traffic: Traffic) -> &PacedPool {
         match traffic {
-            Traffic::Upload => &self.upload,
+            Traffic::Training => &self.training,
             Traffic::Shared => &self.shared,
         }
     }
@@ -104,21 +104,16 @@ impl Transport {
     pub(crate) async fn read_external(
         &self,
         url: Url,
-        silence: Duration,
+        limits: ReadLimits,
     ) -> Result<Reply, AttemptError> {
         let request = self.external.get(url.as_str());
-        let mut response = body::within(silence, request.send()).await?;
-        let mut body = BytesMut::new();
-        while let Some(chunk) = body::within(silence, response.bytes_chunk()).await? {
-            if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
-                return Err(AttemptError::TooLong);
-            }
-            body.extend_from_slice(&chunk);
-        }
+        let response = body::within(limits.silence, request.send()).await?;
+        let (status, headers) = (response.status_code(), response.headers().clone());
+        let body = body::read(response.into_body(), limits).await?;
         Ok(Reply {
-            status: response.status_code(),
-            headers: response.headers().clone(),
-            body: body.freeze(),
+            status,
+            headers,
+            body,
             generation: 0,
         })
     }
@@ -152,7 +147,7 @@ impl PacedPool {
     pub(crate) async fn exchange<F>(
         &self,
         make: impl FnOnce() -> F,
-        silence: Duration,
+        limits: ReadLimits,
     ) -> Result<Reply, AttemptError>
     where
         F: Future<Output = Result<Request<Full<Bytes>>, Error>>,
@@ -162,7 +157,7 @@ impl PacedPool {
         self.paced(|| {
             Box::pin(async {
                 let request = make().await.map_err(AttemptError::Unsent)?;
-                self.exchange_now(request, silence).await
+                self.exchange_now(request, limits).await
             })
         })
         .await
@@ -171,10 +166,9 @@ impl PacedPool {
     async fn exchange_now(
         &self,
         request: Request<Full<Bytes>>,
-        silence: Duration,
+        limits: ReadLimits,
     ) -> Result<Reply, AttemptError> {
-        let exchange = self.pool.exchange(request, silence, MAX_RESPONSE_BYTES);
-        let reply = exchange.await?;
+        let reply = self.pool.exchange(request, limits).await?;
         if reply.status.is_success() {
             self.succeeded();
         } else if is_from_load_balancer(&reply) {

@@ -7,7 +7,7 @@
 
 use super::body::{self, within};
 
-use super::{AttemptError, BoxError, Reply};
+use super::{AttemptError, BoxError, ReadLimits, Reply};
 use crate::external::connect::{Connect, Connector, Opened};
 use crate::lock;
 use bytes::Bytes;
@@ -102,22 +102,21 @@ impl<C: Connect> Pool<C> {
         }
     }
 
-    /// Sends a request and reads the whole response. The server may be silent for `silence` at a time.
+    /// Sends a request and reads the whole response.
     pub(super) async fn exchange(
         &self,
         mut request: Request<Body>,
-        silence: Duration,
-        max_bytes: usize,
+        limits: ReadLimits,
     ) -> Result<Reply, AttemptError> {
         loop {
-            let mut lease = within(silence, self.lease()).await?;
-            let sent = tokio::time::timeout(silence, self.send(&mut lease, request)).await;
+            let mut lease = within(limits.silence, self.lease()).await?;
+            let sent = tokio::time::timeout(limits.silence, self.send(&mut lease, request)).await;
             match sent.map_err(|_| AttemptError::Timeout)? {
                 Ok(response) => {
                     let (head, incoming) = response.into_parts();
                     let mut headers = head.headers;
-                    let body = body::read(incoming, silence, max_bytes).await?;
-                    let body = body::decode(&mut headers, body, max_bytes)?;
+                    let body = body::read(incoming, limits).await?;
+                    let body = body::decode(&mut headers, body, limits)?;
                     let generation = lease.generation;
                     self.give_back(lease);
                     return Ok(Reply {

@@ -95,6 +95,15 @@ pub enum Trouble {
     #[error("nothing arrived for {0} s")]
     Stalled(u64),
 
+    /// So little arrived that the download would not end.
+    #[error("only {bytes} bytes arrived in {seconds} s")]
+    TooSlow {
+        /// How much.
+        bytes: u64,
+        /// In how long.
+        seconds: u64,
+    },
+
     /// The server refused the request.
     #[error("status {0}")]
     Status(u16),

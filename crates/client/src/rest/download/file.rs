@@ -25,6 +25,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::time::Duration;
 use tokio::fs::{self, File};
 use tokio::io::{AsyncWriteExt, BufWriter};
+use tokio::time::Instant;
 
 const MAX_DELAY: Duration = Duration::from_secs(10);
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -133,6 +134,39 @@ struct Transfer<'a> {
     hasher: Option<Hasher>,
 }
 
+/// Whether a connection brings enough: one that brings a byte a second is never silent, and never ends.
+struct Pace {
+    period: Duration,
+    since: Instant,
+    bytes: u64,
+}
+
+impl Pace {
+    const MIN_BYTES_PER_SECOND: u64 = 1024;
+
+    fn new(period: Duration) -> Self {
+        Self {
+            period,
+            since: Instant::now(),
+            bytes: 0,
+        }
+    }
+
+    /// Takes note of what arrived. Each period has to bring enough.
+    fn received(&mut self, bytes: usize) -> Result<(), Trouble> {
+        self.bytes += bytes as u64;
+        if self.since.elapsed() < self.period {
+            return Ok(());
+        }
+        if self.bytes < Self::MIN_BYTES_PER_SECOND * self.period.as_secs() {
+            let (bytes, seconds) = (self.bytes, self.period.as_secs());
+            return Err(Trouble::TooSlow { bytes, seconds });
+        }
+        *self = Self::new(self.period);
+        Ok(())
+    }
+}
+
 /// How an attempt ended, unless it ended the download.
 enum Attempt {
     Complete(u64),
@@ -154,7 +188,8 @@ impl Transfer<'_> {
             let attempt = self.attempt().await?;
             // A server that always breaks at the same place makes no progress, even if it sends
             // the same bytes again and again.
-            if self.found.partial_bytes > most_bytes {
+            let too_slow = matches!(attempt, Attempt::Broken(Trouble::TooSlow { .. }, _));
+            if self.found.partial_bytes > most_bytes && !too_slow {
                 most_bytes = self.found.partial_bytes;
                 failures = 0;
                 links_refused = 0;
@@ -311,6 +346,7 @@ impl Transfer<'_> {
         partial: File,
     ) -> Result<Attempt, DownloadError> {
         self.check_size(self.total.unwrap_or(0))?;
+        let mut pace = Pace::new(self.options.stall_timeout);
         let mut partial = BufWriter::with_capacity(BUFFER_BYTES, partial);
         let trouble = loop {
             self.report();
@@ -320,6 +356,9 @@ impl Transfer<'_> {
                 Ok(Err(error)) => break Some(Trouble::Connection(error.into())),
                 Err(stalled) => break Some(stalled),
             };
+            if let Err(too_slow) = pace.received(chunk.len()) {
+                break Some(too_slow);
+            }
             let have = self.found.partial_bytes + chunk.len() as u64;
             self.check_size(have)?;
             if self.total.is_some_and(|total| have > total) {
@@ -463,7 +502,11 @@ impl Transfer<'_> {
     fn check_size(&self, bytes: u64) -> Result<(), DownloadError> {
         let limit_bytes = match &self.expected {
             Some(expected) => expected.size_bytes,
-            None => self.options.max_file_bytes,
+            None if self.total.is_some() => self.options.max_file_bytes,
+            None => {
+                let options = self.options;
+                options.max_file_bytes.min(options.max_unannounced_bytes)
+            }
         };
         if bytes <= limit_bytes {
             return Ok(());
@@ -478,5 +521,36 @@ impl Transfer<'_> {
         let limit = self.options.stall_timeout;
         let in_time = tokio::time::timeout(limit, work).await;
         in_time.map_err(|_| Trouble::Stalled(limit.as_secs()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_drips_is_given_up() {
+        let minute = Duration::from_secs(60);
+        let mut pace = Pace::new(minute);
+        for _ in 0..59 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            pace.received(1).unwrap();
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let drip = pace.received(1);
+        let found = matches!(
+            drip,
+            Err(Trouble::TooSlow {
+                bytes: 60,
+                seconds: 60
+            })
+        );
+        assert!(found, "{drip:?}");
+
+        let mut pace = Pace::new(minute);
+        for _ in 0..600 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            pace.received(2_000).unwrap();
+        }
     }
 }

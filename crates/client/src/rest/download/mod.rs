@@ -45,6 +45,8 @@ pub struct DownloadOptions {
     pub parallel: usize,
     /// The largest file to accept. The default is 1 TiB.
     pub max_file_bytes: u64,
+    /// The largest file to accept if the server does not say how large it is. The default is 256 MiB.
+    pub max_unannounced_bytes: u64,
     /// How long a connection may bring nothing before it counts as broken.
     pub stall_timeout: Duration,
     /// How long to wait after a break. Doubles with each attempt that brings nothing, up to 10 s.
@@ -63,6 +65,7 @@ impl Default for DownloadOptions {
         Self {
             parallel: 4,
             max_file_bytes: 1 << 40,
+            max_unannounced_bytes: 256 << 20,
             stall_timeout: Duration::from_secs(60),
             retry_delay: Duration::from_millis(500),
             attempts: 10,
@@ -76,6 +79,7 @@ impl fmt::Debug for DownloadOptions {
         f.debug_struct("DownloadOptions")
             .field("parallel", &self.parallel)
             .field("max_file_bytes", &self.max_file_bytes)
+            .field("max_unannounced_bytes", &self.max_unannounced_bytes)
             .field("stall_timeout", &self.stall_timeout)
             .field("retry_delay", &self.retry_delay)
             .field("attempts", &self.attempts)

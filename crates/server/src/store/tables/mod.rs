@@ -6,6 +6,7 @@
 pub(super) mod audit;
 pub(super) mod payloads;
 pub(super) mod records;
+pub(super) mod removals;
 pub(super) mod requests;
 pub(super) mod runs;
 pub(super) mod spans;

@@ -48,7 +48,18 @@ impl Records {
         Ok(())
     }
 
-    pub(in crate::store) fn remove(&self, on: &Transaction<'_>, id: &str) -> rusqlite::Result<()> {
+    /// Removes a record and returns what it was.
+    pub(in crate::store) fn remove<T: DeserializeOwned>(
+        &self,
+        on: &Transaction<'_>,
+        id: &str,
+    ) -> rusqlite::Result<Option<T>> {
+        let found = self.find(on, id)?;
+        self.delete(on, id)?;
+        Ok(found)
+    }
+
+    pub(in crate::store) fn delete(&self, on: &Transaction<'_>, id: &str) -> rusqlite::Result<()> {
         let sql = format!("DELETE FROM {} WHERE {} = ?", self.table, self.id);
         on.prepare_cached(&sql)?.execute([id])?;
         Ok(())

@@ -16,9 +16,49 @@ pub(crate) struct LoadedRun {
     pub(crate) next: i64,
     /// The last sequence id that its snapshot includes.
     pub(crate) snapshot: Option<i64>,
+    pub(crate) fallback: Fallback,
 }
 
-const SELECT: &str = "SELECT record, last_request, next, snapshot FROM runs";
+/// What a run goes on from if its snapshot is damaged: the journal is kept from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fallback {
+    Nothing,
+    /// The first operation of the run.
+    Creation,
+    /// The snapshot before.
+    Snapshot(i64),
+}
+
+impl Fallback {
+    /// How the column says that the whole journal is kept.
+    const CREATION: i64 = -1;
+
+    fn from_column(column: Option<i64>) -> Self {
+        match column {
+            None => Self::Nothing,
+            Some(Self::CREATION) => Self::Creation,
+            Some(seq_id) => Self::Snapshot(seq_id),
+        }
+    }
+
+    fn column(self) -> Option<i64> {
+        match self {
+            Self::Nothing => None,
+            Self::Creation => Some(Self::CREATION),
+            Self::Snapshot(seq_id) => Some(seq_id),
+        }
+    }
+
+    /// Returns the last sequence id that the snapshot before includes.
+    pub(crate) fn snapshot(self) -> Option<i64> {
+        match self {
+            Self::Snapshot(seq_id) => Some(seq_id),
+            Self::Nothing | Self::Creation => None,
+        }
+    }
+}
+
+const SELECT: &str = "SELECT record, last_request, next, snapshot, fallback FROM runs";
 
 fn read(row: &Row<'_>) -> rusqlite::Result<LoadedRun> {
     Ok(LoadedRun {
@@ -26,6 +66,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<LoadedRun> {
         last_request: time(row, "last_request")?,
         next: row.get("next")?,
         snapshot: row.get("snapshot")?,
+        fallback: Fallback::from_column(row.get("fallback")?),
     })
 }
 
@@ -94,21 +135,29 @@ pub(in crate::store) fn advance(
     Ok(())
 }
 
-/// Returns the last sequence id that the snapshot of a run includes.
-pub(in crate::store) fn snapshot(
+/// Returns the last sequence id that the snapshot of a run includes, and what it would go on from without.
+pub(in crate::store) fn snapshots(
     on: &Transaction<'_>,
     id: &ModelId,
-) -> rusqlite::Result<Option<i64>> {
-    on.prepare_cached("SELECT snapshot FROM runs WHERE id = ?")?
-        .query_row([id.as_str()], |row| row.get("snapshot"))
+) -> rusqlite::Result<(Option<i64>, Fallback)> {
+    on.prepare_cached("SELECT snapshot, fallback FROM runs WHERE id = ?")?
+        .query_row([id.as_str()], |row| {
+            let fallback = Fallback::from_column(row.get("fallback")?);
+            Ok((row.get("snapshot")?, fallback))
+        })
 }
 
-pub(in crate::store) fn set_snapshot(
+pub(in crate::store) fn set_snapshots(
     on: &Transaction<'_>,
     id: &ModelId,
     seq_id: Option<i64>,
+    fallback: Fallback,
 ) -> rusqlite::Result<()> {
-    on.prepare_cached("UPDATE runs SET snapshot = :seq_id WHERE id = :id")?
-        .execute(named_params! {":seq_id": seq_id, ":id": id.as_str()})?;
+    on.prepare_cached("UPDATE runs SET snapshot = :seq_id, fallback = :fallback WHERE id = :id")?
+        .execute(named_params! {
+            ":seq_id": seq_id,
+            ":fallback": fallback.column(),
+            ":id": id.as_str(),
+        })?;
     Ok(())
 }

@@ -193,7 +193,8 @@ async fn what_was_told_survives_a_loss_of_power_at_every_moment() {
 async fn a_sync_that_is_left_out_is_found() {
     let recording = Part::Short.recording();
     let is_folder = |path: &str| !path.rsplit('/').next().unwrap_or_default().contains('.');
-    let left_out: [(&str, fn(&str) -> bool); 3] = [
+    type IsLeftOut = fn(&str) -> bool;
+    let left_out: [(&str, IsLeftOut); 3] = [
         ("the write-ahead log", |path| path.ends_with("-wal")),
         ("folders", is_folder),
         ("weights", |path| path.starts_with("data/partial/")),

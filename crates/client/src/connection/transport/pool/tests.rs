@@ -7,7 +7,10 @@ use std::convert::Infallible;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-const SILENCE: Duration = Duration::from_secs(60);
+const LIMITS: ReadLimits = ReadLimits {
+    silence: Duration::from_secs(60),
+    max_bytes: 10,
+};
 
 /// A server at the other end of pipes, which answers when it is let.
 struct Piped {
@@ -74,7 +77,7 @@ fn request() -> Request<Body> {
 }
 
 async fn exchange(pool: &Pool<Piped>) -> Reply {
-    pool.exchange(request(), SILENCE, 10).await.unwrap()
+    pool.exchange(request(), LIMITS).await.unwrap()
 }
 
 #[tokio::test]

@@ -313,14 +313,19 @@ async fn a_file_above_the_limit_is_refused_whether_announced_or_not() {
         "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{}",
         "x".repeat(99)
     );
-    for script in [vec![], vec![Raw(unannounced)]] {
+    let limits = |max_file_bytes, max_unannounced_bytes| DownloadOptions {
+        max_file_bytes,
+        max_unannounced_bytes,
+        ..quick()
+    };
+    for (script, options) in [
+        (vec![], limits(50, 200)),
+        (vec![Raw(unannounced.clone())], limits(50, 200)),
+        (vec![Raw(unannounced)], limits(200, 50)),
+    ] {
         let fixture = Fixture::new().await;
         fixture.server.file("a", &body(99));
         fixture.server.script("a", script);
-        let options = DownloadOptions {
-            max_file_bytes: 50,
-            ..quick()
-        };
         let error = fixture.download_with(&options).await.unwrap_err();
         assert!(matches!(error, DownloadError::TooLarge { .. }), "{error}");
         assert!(!fixture.folder.path().join("a").exists());

@@ -48,6 +48,11 @@ impl ApiError {
         Self::new(StatusCode::GONE, detail)
     }
 
+    /// The body did not come in time; another try may be faster.
+    pub(crate) fn too_slow(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, detail)
+    }
+
     /// The body is too large.
     pub(crate) fn too_large(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail)

@@ -16,6 +16,7 @@ use tinkrs_wire::{Body, compress, header as names};
 use crate::Server;
 use crate::auth::{Denied, Owner};
 use crate::body::read_json;
+use crate::connections::TooSlow;
 use crate::error::ApiError;
 use crate::operations::OperationKind;
 
@@ -145,12 +146,28 @@ fn text(request: &Request, name: header::HeaderName) -> Option<String> {
 async fn read(body: HttpBody) -> Result<Bytes, ApiError> {
     axum::body::to_bytes(body, BODY_BYTES)
         .await
-        .map_err(|error| match std::error::Error::source(&error) {
-            Some(source) if source.is::<LengthLimitError>() => {
+        .map_err(|error| {
+            if is_caused_by::<LengthLimitError>(&error) {
                 ApiError::too_large(format!("the body has more than {BODY_BYTES} bytes"))
+            } else if is_caused_by::<TooSlow>(&error) {
+                ApiError::too_slow(
+                    "the body did not come in time: the server waits for `body_timeout`",
+                )
+            } else {
+                ApiError::bad_request("the body could not be read to its end")
             }
-            _ => ApiError::bad_request("the body could not be read to its end"),
         })
+}
+
+fn is_caused_by<T: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<T>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Refuses a query where none is read, as its parameters would be ignored.

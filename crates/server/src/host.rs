@@ -14,8 +14,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::Server;
+use crate::connections::Peer;
 use crate::error::ApiError;
-use crate::faults::Peer;
 
 /// Lets requests pass that were meant for this server.
 pub(crate) async fn check(State(server): State<Server>, request: Request, next: Next) -> Response {

@@ -5,7 +5,7 @@ use std::io;
 
 use tokio::net::TcpListener;
 
-use crate::faults::{Connections, Peer};
+use crate::connections::{self, Limits};
 use crate::{Server, router};
 
 /// Answers requests on `listener` until `shutdown` completes.
@@ -14,9 +14,11 @@ use crate::{Server, router};
 /// request under way has its answer, the operation under way has ended, and everything is stored.
 /// Operations that have not begun by then wait in the data folder for the next server.
 ///
+/// It raises the process's limit on open files to what it may be.
+///
 /// # Errors
 ///
-/// When the listener fails.
+/// When storing what there is ends in a panic.
 pub async fn serve(
     listener: TcpListener,
     server: Server,
@@ -24,14 +26,13 @@ pub async fn serve(
 ) -> io::Result<()> {
     server.run_maintenance();
     let stopping = server.clone();
-    let shutdown = async move {
+    tokio::spawn(async move {
         shutdown.await;
         stopping.close();
-    };
-    let service = router(server.clone()).into_make_service_with_connect_info::<Peer>();
-    let served = axum::serve(Connections(listener), service)
-        .with_graceful_shutdown(shutdown)
-        .await;
+    });
+    let limits = Limits::from(&server.shared().settings);
+    let closing = server.shared().closing.subscribe();
+    connections::serve(listener, router(server.clone()), limits, closing).await;
     tokio::task::spawn_blocking(move || server.stop()).await?;
-    served
+    Ok(())
 }

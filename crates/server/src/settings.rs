@@ -78,6 +78,41 @@ pub struct Settings {
         arg(long, value_name = "SIZE", value_parser = bytes::parse, help_heading = "Limits")
     )]
     pub unnamed_bytes: u64,
+    /// Connections that may be open. Beyond that, the one that has been idle for longest is closed for a new
+    /// one; if none is, the new one is told to come back, except for health checks. It is also limited by what
+    /// the system lets the process open (`ulimit -n`, which the server raises as far as it may).
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Limits"))]
+    pub connections: usize,
+    /// How long the head of a request may take.
+    #[serde(with = "duration")]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "TIME", value_parser = duration::parse, help_heading = "Limits")
+    )]
+    pub header_timeout: Duration,
+    /// How long the server waits for the next part of a body, and how long in all, with another second for each
+    /// KiB that came.
+    #[serde(with = "duration")]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "TIME", value_parser = duration::parse, help_heading = "Limits")
+    )]
+    pub body_timeout: Duration,
+    /// How long the server waits for a client to take the next part of a response, and how long in all, with
+    /// another second for each KiB that it took.
+    #[serde(with = "duration")]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "TIME", value_parser = duration::parse, help_heading = "Limits")
+    )]
+    pub write_timeout: Duration,
+    /// How long a connection is kept open for its next request.
+    #[serde(with = "duration")]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "TIME", value_parser = duration::parse, help_heading = "Limits")
+    )]
+    pub idle_timeout: Duration,
     /// Training operations of one owner that may wait in the queue of a base model. All owners together have
     /// eight times as many places, of which half are for those who have few.
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Limits"))]
@@ -159,6 +194,11 @@ impl Settings {
             keep_idle_runs: Duration::from_secs(300),
             keep_unnamed: Duration::from_secs(600),
             unnamed_bytes: 1 << 30,
+            connections: 4096,
+            header_timeout: Duration::from_secs(20),
+            body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(120),
             queued_operations: 1024,
             queued_samples: 4096,
             gap_timeout: Duration::from_secs(330),
@@ -191,10 +231,11 @@ impl Settings {
     /// Checks ranges.
     ///
     /// # Errors
-    /// If a queue has no room, a session no time to live, or `public_url` is not an address; the error names
+    /// If a queue has no room, a session or a connection no time to live, or `public_url` is not an address; the error names
     /// the setting.
     pub fn check(&self) -> Result<(), InvalidInput> {
         let counts = [
+            ("connections", self.connections),
             ("queued_operations", self.queued_operations),
             ("queued_samples", self.queued_samples),
         ];
@@ -204,6 +245,10 @@ impl Settings {
             }
         }
         let times = [
+            ("header_timeout", self.header_timeout),
+            ("body_timeout", self.body_timeout),
+            ("write_timeout", self.write_timeout),
+            ("idle_timeout", self.idle_timeout),
             ("gap_timeout", self.gap_timeout),
             ("session_timeout", self.session_timeout),
         ];

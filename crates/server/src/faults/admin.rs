@@ -8,8 +8,9 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use tinkrs_wire::ErrorBody;
 
-use super::{DOCUMENT_BYTES, Faults, Peer};
+use super::{DOCUMENT_BYTES, Faults};
 use crate::Server;
+use crate::connections::Peer;
 use crate::error::{ApiError, chain};
 
 /// Lets only callers on this machine use the routes that show and change the rules, and reads no more

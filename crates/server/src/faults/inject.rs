@@ -16,7 +16,8 @@ use tinkrs_wire::endpoint;
 
 use super::admin::refuse;
 use super::rules::Fault;
-use super::{Faults, Peer, Strike};
+use super::{Faults, Strike};
+use crate::connections::Peer;
 
 /// Handles a request, unless a rule has something else in mind.
 ///

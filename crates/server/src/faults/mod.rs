@@ -25,11 +25,10 @@
 //! requests that it was tried on, and what it decides depends on the seed, its place in the list and
 //! that count alone: the same requests in the same order meet the same faults.
 //!
-//! A connection is reset through [`Connections`], which has to be the listener, with [`Peer`] as its
-//! connect info. Without it the connection is closed without an answer instead.
+//! A connection is reset through its [`Peer`](crate::connections::Peer). Without one the connection is closed
+//! without an answer instead.
 
 mod admin;
-mod connection;
 mod inject;
 mod rules;
 #[cfg(test)]
@@ -45,7 +44,6 @@ use tinkrs_types::InvalidInput;
 use tokio::sync::watch;
 
 pub(crate) use admin::{clear, for_local_callers, replace, show};
-pub(crate) use connection::{Connections, Peer};
 pub(crate) use inject::inject;
 
 use rules::{Fault, Rules};

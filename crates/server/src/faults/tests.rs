@@ -11,10 +11,14 @@ use axum::{Router, middleware};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::{Connections, Faults, Peer, clear, for_local_callers, inject, replace, show};
+use crate::Settings;
+use crate::connections::{self, Limits};
+
+use super::{Faults, clear, for_local_callers, inject, replace, show};
 
 const ANSWER: &str = "0123456789";
 
@@ -51,12 +55,13 @@ impl Faulty {
         let routes = Router::new()
             .route("/api/v1/echo", post(echo))
             .merge(admin(faults.clone()))
-            .layer(middleware::from_fn_with_state(faults.clone(), inject))
-            .into_make_service_with_connect_info::<Peer>();
+            .layer(middleware::from_fn_with_state(faults.clone(), inject));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        let limits = Limits::from(&Settings::new("data"));
         let serving = tokio::spawn(async move {
-            axum::serve(Connections(listener), routes).await.unwrap();
+            let (_running, closing) = watch::channel(false);
+            connections::serve(listener, routes, limits, closing).await;
         });
         let server = Self {
             address,

@@ -1,46 +1,29 @@
-//! Connections that a request can have reset.
+//! A socket that ends when the other side takes nothing, and that a request can have reset.
 //!
-//! A handler cannot reach the socket its request came through. [`Connections`] accepts sockets
-//! together with a switch, and [`Peer`] carries the switch to the handlers; once it is thrown, the
-//! next read or write fails and the socket is dropped with its unsent bytes, which the other side
-//! sees as a reset.
+//! A handler cannot reach the socket its request came through. [`Connection`] has a switch, and [`Peer`]
+//! carries it to the handlers; once it is thrown, the next read or write fails and the socket is dropped with
+//! its unsent bytes, which the other side sees as a reset.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use axum::extract::connect_info::Connected;
-use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
-/// A listener whose connections can be reset.
-#[derive(Debug)]
-pub(crate) struct Connections(pub(crate) TcpListener);
-
-impl Listener for Connections {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        let (stream, address) = Listener::accept(&mut self.0).await;
-        let reset = Arc::default();
-        (Connection { stream, reset }, address)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
-    }
-}
+use super::Place;
+use super::patience::Patience;
 
 /// A socket with its switch.
-#[derive(Debug)]
-pub(crate) struct Connection {
+pub(super) struct Connection {
     stream: TcpStream,
     reset: Arc<AtomicBool>,
+    place: Arc<Place>,
+    writing: Patience,
 }
 
 /// Who is on the other side of a connection, and the switch that resets it.
@@ -68,22 +51,48 @@ impl Peer {
     }
 
     /// Has the connection reset at its next read or write.
-    pub(super) fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.reset.store(true, Ordering::Relaxed);
     }
 }
 
-impl Connected<IncomingStream<'_, Connections>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, Connections>) -> Self {
-        Self {
-            address: *stream.remote_addr(),
-            called: stream.io().stream.local_addr().ok(),
-            reset: Arc::clone(&stream.io().reset),
+impl Connection {
+    pub(super) fn new(
+        stream: TcpStream,
+        address: SocketAddr,
+        write_timeout: Duration,
+        place: Arc<Place>,
+    ) -> (Self, Peer) {
+        let reset = Arc::<AtomicBool>::default();
+        let peer = Peer {
+            address,
+            called: stream.local_addr().ok(),
+            reset: Arc::clone(&reset),
+        };
+        let connection = Self {
+            stream,
+            reset,
+            place,
+            writing: Patience::new(write_timeout),
+        };
+        (connection, peer)
+    }
+
+    /// Counts what was written, or the time for which nothing can be.
+    fn paced(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Ready(written) => {
+                self.writing.progressed(*written.as_ref().unwrap_or(&0));
+                Poll::Ready(written)
+            }
+            Poll::Pending => Poll::Ready(Err(ready!(self.writing.poll_waiting(cx)).into())),
         }
     }
-}
 
-impl Connection {
     /// Fails once the switch is thrown.
     fn open(&mut self) -> io::Result<Pin<&mut TcpStream>> {
         if self.reset.load(Ordering::Relaxed) {
@@ -101,7 +110,12 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.open()?.poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        let read = self.open()?.poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.place.note_first_byte();
+        }
+        read
     }
 }
 
@@ -111,7 +125,8 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.open()?.poll_write(cx, bytes)
+        let written = self.open()?.poll_write(cx, bytes);
+        self.paced(cx, written)
     }
 
     fn poll_write_vectored(
@@ -119,7 +134,8 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.open()?.poll_write_vectored(cx, slices)
+        let written = self.open()?.poll_write_vectored(cx, slices);
+        self.paced(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -5,12 +5,12 @@ import time
 
 from attack.harness import healthz
 
-TITLE = "3,000 half-open connections"
-CONNECTIONS = 3000
+TITLE = "2,000 half-open connections"
+CONNECTIONS = 2000
 
 
 def attack(target):
-    quick = ["--header-timeout", "3s"] if target.has_option("--header-timeout") else []
+    quick = ["--header-timeout", "2s"] if target.has_option("--header-timeout") else []
     server = target.serve(*quick)
     sockets = []
     with healthz(server) as probe:
@@ -23,13 +23,13 @@ def attack(target):
             except OSError:
                 pass
             sockets.append(connection)
-        time.sleep(6)
+        time.sleep(4)
         open_now = sum(is_open(connection) for connection in sockets)
     for connection in sockets:
         connection.close()
     p99 = probe.percentile(0.99)
     held = open_now == 0 and not probe.failures and p99 < 1
-    return f"{open_now} still open after 6 s, health p99 {1000 * p99:.0f} ms, {len(probe.failures)} failures", held
+    return f"{open_now} still open after 4 s, health p99 {1000 * p99:.0f} ms, {len(probe.failures)} failures", held
 
 
 def is_open(connection):

@@ -21,6 +21,20 @@ pub(crate) fn read_json_with<T>(
     Ok(read(bytes)?)
 }
 
+/// What a value and an object take in memory at most, beside their text.
+const VALUE_BYTES: u64 = 32;
+const OBJECT_BYTES: u64 = 640;
+
+/// Estimates how much memory decoding a JSON body takes, from its counts alone.
+pub(crate) fn json_bytes(bytes: &[u8]) -> u64 {
+    let weight = |byte: &u8| match byte {
+        b',' | b'[' => VALUE_BYTES,
+        b'{' => OBJECT_BYTES,
+        _ => 0,
+    };
+    bytes.len() as u64 + bytes.iter().map(weight).sum::<u64>()
+}
+
 /// Counts what separates values, before memory is set aside for each of them.
 pub(crate) fn check_values(bytes: &[u8]) -> Result<(), ApiError> {
     let separators = bytes.iter().filter(|byte| b",[{".contains(byte));

@@ -7,23 +7,23 @@ use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use http_body_util::LengthLimitError;
+use http_body_util::BodyExt;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use tinkrs_wire::op::forward_backward::Address;
-use tinkrs_wire::{Body, compress, header as names};
+use tinkrs_wire::{Body, header as names};
 
 use crate::Server;
 use crate::auth::{Denied, Owner};
 use crate::body::read_json;
 use crate::connections::TooSlow;
 use crate::error::ApiError;
+use crate::intake::BODY_BYTES;
 use crate::operations::OperationKind;
 
-/// The largest body that is read, as sent.
-const BODY_BYTES: usize = 64 << 20;
-/// The largest body after decompression.
-const PLAIN_BYTES: usize = 256 << 20;
+/// The largest body of a request that carries no data: all but passes, samples and uploads. It is decoded where it
+/// is read.
+pub(crate) const REQUEST_BYTES: usize = 128 << 10;
 
 /// The owner of the key that a request was sent with.
 #[derive(Clone, Debug)]
@@ -101,36 +101,9 @@ impl Json {
     }
 }
 
-/// A body as bytes, decompressed, and whether it is a protobuf message.
-pub(crate) struct Raw {
-    pub(crate) bytes: Bytes,
-    pub(crate) is_message: bool,
-}
-
-impl<S: Send + Sync> FromRequest<S> for Raw {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let encoding = text(&request, header::CONTENT_ENCODING);
-        let content_type = text(&request, header::CONTENT_TYPE).unwrap_or_default();
-        let is_message = content_type.starts_with(names::PROTOBUF);
-        let bytes = read(request.into_body()).await?;
-        let bytes = match encoding.as_deref() {
-            None | Some("identity" | "") => bytes,
-            Some("zstd") => compress::decompress(&bytes, PLAIN_BYTES)?,
-            Some(other) => {
-                return Err(ApiError::bad_request(format!(
-                    "`Content-Encoding`: found {other}, expected zstd or none"
-                )));
-            }
-        };
-        Ok(Self { bytes, is_message })
-    }
-}
-
 /// Refuses a compressed body where none is read, instead of taking it for broken JSON.
 fn refuse_encoded(request: &Request) -> Result<(), ApiError> {
-    match text(request, header::CONTENT_ENCODING).as_deref() {
+    match header_text(request, header::CONTENT_ENCODING).as_deref() {
         None | Some("identity" | "") => Ok(()),
         Some(other) => Err(ApiError::bad_request(format!(
             "`Content-Encoding`: found {other}, expected none"
@@ -138,25 +111,46 @@ fn refuse_encoded(request: &Request) -> Result<(), ApiError> {
     }
 }
 
-fn text(request: &Request, name: header::HeaderName) -> Option<String> {
+/// Returns a header in lower case.
+pub(crate) fn header_text(request: &Request, name: header::HeaderName) -> Option<String> {
     let value = request.headers().get(name)?;
     Some(value.to_str().unwrap_or("?").trim().to_ascii_lowercase())
 }
 
-async fn read(body: HttpBody) -> Result<Bytes, ApiError> {
-    axum::body::to_bytes(body, BODY_BYTES)
-        .await
-        .map_err(|error| {
-            if is_caused_by::<LengthLimitError>(&error) {
-                ApiError::too_large(format!("the body has more than {BODY_BYTES} bytes"))
-            } else if is_caused_by::<TooSlow>(&error) {
-                ApiError::too_slow(
-                    "the body did not come in time: the server waits for `body_timeout`",
-                )
-            } else {
-                ApiError::bad_request("the body could not be read to its end")
-            }
-        })
+/// Reads a body. One that is too large is read to its end all the same, as far as that is bearable: a client that is
+/// still sending would see the connection end before any status.
+async fn read(mut body: HttpBody) -> Result<Bytes, ApiError> {
+    let (mut bytes, mut size) = (Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| unreadable(&error))?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        size += data.len();
+        if size <= REQUEST_BYTES {
+            bytes.extend_from_slice(&data);
+        } else if size > BODY_BYTES {
+            break;
+        }
+    }
+    if size > REQUEST_BYTES {
+        return Err(too_large(REQUEST_BYTES));
+    }
+    Ok(bytes.into())
+}
+
+/// Refuses a body that is larger than one of its kind may be.
+pub(crate) fn too_large(limit: usize) -> ApiError {
+    ApiError::too_large(format!("the body has more than {limit} bytes"))
+}
+
+/// Tells what kept a body from being read.
+pub(crate) fn unreadable(error: &axum::Error) -> ApiError {
+    if is_caused_by::<TooSlow>(error) {
+        ApiError::too_slow("the body did not come in time: the server waits for `body_timeout`")
+    } else {
+        ApiError::bad_request("the body could not be read to its end")
+    }
 }
 
 fn is_caused_by<T: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static)) -> bool {

@@ -3,7 +3,7 @@
 //! [`Server::start`] takes loaded models and gives a handle; [`serve()`] answers requests with it
 //! until told to stop. Reading order:
 //!
-//! 1. `router`, `serve`, `connections`, `host`, `extract`, `body`, `error`: every route on one page, and what handlers are
+//! 1. `router`, `serve`, `connections`, `host`, `extract`, `intake`, `body`, `error`: every route on one page, and what handlers are
 //!    given and answer with;
 //! 2. `api`: one file for each group of endpoints: handlers, and what they do;
 //! 3. `accept`: the one way in for everything that is accepted once; `operations`: the operations of a
@@ -42,6 +42,7 @@ mod connections;
 mod error;
 mod extract;
 mod host;
+mod intake;
 mod local_server;
 mod router;
 mod serve;

@@ -11,7 +11,7 @@ use crate::worker::Command;
 
 /// Interval between two rounds of maintenance.
 const TICK: Duration = Duration::from_secs(1);
-/// A round of maintenance that comes this late means that the process was stopped, not that it was busy.
+/// A round of maintenance that comes this late, and not because the process was busy, means that it was stopped.
 const STOPPED: Duration = Duration::from_secs(5);
 
 impl Server {
@@ -22,13 +22,14 @@ impl Server {
         let tick = TICK.min(settings.gap_timeout).max(Duration::from_millis(1));
         tokio::spawn(async move {
             loop {
-                let asleep = Instant::now();
+                let (asleep, busy) = (Instant::now(), cpu_time());
                 tokio::time::sleep(tick).await;
                 let Some(inner) = server.upgrade() else {
                     return;
                 };
                 let server = Self::from(inner);
-                if let Some(pause) = pause(asleep.elapsed(), tick) {
+                let worked = cpu_time().saturating_sub(busy);
+                if let Some(pause) = pause(asleep.elapsed(), tick, worked) {
                     tracing::warn!(
                         seconds = pause.as_secs(),
                         "the server was stopped for a while"
@@ -140,10 +141,24 @@ impl Server {
     }
 }
 
-/// Returns how long the process was stopped, if it slept for so much longer than it wanted to.
-fn pause(slept: Duration, wanted: Duration) -> Option<Duration> {
-    let late = slept.saturating_sub(wanted);
-    (late >= STOPPED).then_some(late)
+/// Returns how long the process was stopped, if it slept for so much longer than it wanted to. A process that
+/// has worked meanwhile was late because it was busy: its clients could send what they wanted to send.
+fn pause(slept: Duration, wanted: Duration, worked: Duration) -> Option<Duration> {
+    let stopped = slept.saturating_sub(wanted).saturating_sub(worked);
+    (stopped >= STOPPED).then_some(stopped)
+}
+
+/// Returns how long the threads of this process have worked, all together.
+#[cfg(unix)]
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+#[cfg(not(unix))]
+fn cpu_time() -> Duration {
+    Duration::ZERO
 }
 
 #[cfg(test)]
@@ -153,8 +168,11 @@ mod tests {
     #[test]
     fn a_late_look_around_is_a_pause_and_a_busy_one_is_not() {
         let seconds = Duration::from_secs;
-        assert_eq!(pause(seconds(1), TICK), None);
-        assert_eq!(pause(seconds(4), TICK), None);
-        assert_eq!(pause(seconds(301), TICK), Some(seconds(300)));
+        assert_eq!(pause(seconds(1), TICK, seconds(0)), None);
+        assert_eq!(pause(seconds(4), TICK, seconds(0)), None);
+        assert_eq!(pause(seconds(301), TICK, seconds(2)), Some(seconds(298)));
+        // Somebody kept it busy on one core, or on both.
+        assert_eq!(pause(seconds(13), TICK, seconds(12)), None);
+        assert_eq!(pause(seconds(13), TICK, seconds(25)), None);
     }
 }

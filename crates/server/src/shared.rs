@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::auth::Auth;
 use crate::checkpoints::Checkpoints;
 use crate::faults::Faults;
+use crate::intake::Intake;
 use crate::lock::lock;
 use crate::memory::Budget;
 use crate::metrics::Metrics;
@@ -41,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) losses: Mutex<HashMap<LossId, UploadedLoss>>,
     pub(crate) metrics: Metrics,
     pub(crate) memory: Budget,
+    pub(crate) intake: Intake,
     pub(crate) under_way: UnderWay,
     /// How many more adapters may be imported at the same time.
     pub(crate) imports: Arc<Semaphore>,
@@ -71,6 +73,7 @@ impl Shared {
             checkpoints,
             losses: Mutex::default(),
             metrics: Metrics::default(),
+            intake: Intake::new(memory.clone()),
             memory,
             under_way,
             imports: Arc::new(Semaphore::new(IMPORTS)),

@@ -10,6 +10,11 @@ pub fn compress(body: &[u8]) -> Vec<u8> {
         .expect("compressing from memory to memory only fails without memory")
 }
 
+/// Returns how large a body says that it is going to be, if it says so.
+pub fn announced_bytes(body: &[u8]) -> Option<u64> {
+    zstd::zstd_safe::get_frame_content_size(body).ok().flatten()
+}
+
 /// Decompresses a body that must not grow beyond a limit.
 ///
 /// # Errors
@@ -40,6 +45,8 @@ mod tests {
         let body = vec![7; 100_000];
         let small = compress(&body);
         assert!(small.len() < 1_000);
+        assert_eq!(announced_bytes(&small), Some(100_000));
+        assert_eq!(announced_bytes(b"not zstd"), None);
         assert_eq!(decompress(&small, 100_000).unwrap(), body);
         assert!(matches!(
             decompress(&small, 99_999),

@@ -17,8 +17,10 @@ use tinkrs_wire::op::retrieve_futures::{
 use super::{Plain, json};
 use crate::Server;
 use crate::auth::Owner;
+use crate::body::{json_bytes, read_json};
 use crate::error::ApiError;
 use crate::extract::{Caller, Decoded};
+use crate::intake::Upload;
 use crate::results::completion_feed::CompletionFeed;
 use crate::results::{Lookup, OperationResult, ResultFormat};
 use crate::worker::Command;
@@ -50,8 +52,12 @@ pub(crate) async fn retrieve(
 pub(crate) async fn retrieve_many(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Decoded(request): Decoded<RetrieveFuturesRequest>,
+    body: Upload,
 ) -> Result<Plain<RetrieveFuturesResponse>, ApiError> {
+    let (request, held) = body
+        .decode(&server, json_bytes, |body| read_json(&body))
+        .await?;
+    drop(held);
     server.completions(owner, request).await.map(Plain)
 }
 

@@ -12,10 +12,11 @@ use super::Plain;
 use crate::Server;
 use crate::accept::{AcceptOnce, Claimed, Submission};
 use crate::auth::Owner;
-use crate::body::read_json;
+use crate::body::{json_bytes, read_json};
 use crate::custom_loss::CompiledLoss;
 use crate::error::ApiError;
-use crate::extract::{Caller, Json};
+use crate::extract::Caller;
+use crate::intake::Upload;
 use crate::lock::lock;
 use crate::registry::Registry;
 use crate::results::{OperationResult, Responder};
@@ -25,10 +26,13 @@ use crate::uploaded_losses::{LossRecord, UploadedLoss};
 pub(crate) async fn create(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Json(body): Json,
+    body: Upload,
 ) -> Result<Plain<Promise>, ApiError> {
-    let request = read_json(&body)?;
-    server.create_loss(owner, request, body).await.map(Plain)
+    let read = |body: Bytes| Ok((read_json(&body)?, body));
+    let ((request, body), held) = body.decode(&server, json_bytes, read).await?;
+    let promise = server.create_loss(owner, request, body).await;
+    drop(held);
+    promise.map(Plain)
 }
 
 impl Server {

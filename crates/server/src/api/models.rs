@@ -262,8 +262,18 @@ pub(super) fn check_optimizer(
     ))
 }
 
+/// The most labels of a session, a run or a checkpoint, and the bytes of all of them together.
+const LABELS: usize = 256;
+const LABEL_BYTES: usize = 64 << 10;
+
 /// Reads labels, which listings show as texts.
 pub(super) fn read_metadata(members: Map<String, Value>) -> Result<UserMetadata, InvalidInput> {
+    check_labels(
+        "user_metadata",
+        members
+            .iter()
+            .map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)),
+    )?;
     let text = |(name, value): (String, Value)| match value {
         Value::String(text) => Ok((name, text)),
         other => Err(InvalidInput::new(
@@ -273,4 +283,21 @@ pub(super) fn read_metadata(members: Map<String, Value>) -> Result<UserMetadata,
         )),
     };
     members.into_iter().map(text).collect()
+}
+
+/// Checks how many labels or tags there are, and how many bytes they have.
+pub(super) fn check_labels(
+    field: &'static str,
+    sizes: impl ExactSizeIterator<Item = usize>,
+) -> Result<(), InvalidInput> {
+    let (count, allowed) = (
+        sizes.len(),
+        format!("at most {LABELS}, of {LABEL_BYTES} bytes together"),
+    );
+    let bytes: usize = sizes.sum();
+    if count > LABELS || bytes > LABEL_BYTES {
+        let found = format!("{count} with {bytes} bytes");
+        return Err(InvalidInput::new(field, found, allowed));
+    }
+    Ok(())
 }

@@ -25,9 +25,10 @@ use super::{Plain, Tagged};
 use crate::Server;
 use crate::accept::{AcceptOnce, Claimed, Submission};
 use crate::auth::Owner;
-use crate::body::read_json;
+use crate::body::{json_bytes, read_json};
 use crate::error::ApiError;
-use crate::extract::{Caller, Decoded, InPath, Json};
+use crate::extract::{Caller, Decoded, InPath};
+use crate::intake::Upload;
 use crate::operations::SAMPLE;
 use crate::places::QueuePlace;
 use crate::registry::records::SamplerRecord;
@@ -70,10 +71,13 @@ pub(crate) async fn info(
 pub(crate) async fn asample(
     State(server): State<Server>,
     Caller(owner): Caller,
-    Json(body): Json,
+    body: Upload,
 ) -> Result<Plain<Promise>, ApiError> {
-    let request = read_json(&body)?;
-    server.sample(owner, request, body).await.map(Plain)
+    let read = |body: Bytes| Ok((read_json(&body)?, body));
+    let ((request, body), held) = body.decode(&server, json_bytes, read).await?;
+    let promise = server.sample(owner, request, body).await;
+    drop(held);
+    promise.map(Plain)
 }
 
 /// What is sampled from.

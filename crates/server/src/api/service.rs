@@ -1,9 +1,12 @@
 //! What the server offers, and how clients should behave.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use axum::extract::State;
 use axum::response::Response;
+use bytes::Bytes;
+use serde::de::IgnoredAny;
 use tinkrs_types::protocol::{ClientConfig, DynamicConfig};
 use tinkrs_types::service::{ServerCapabilities, SupportedModel};
 use tinkrs_wire::op::client_config::ClientConfigRequest;
@@ -13,9 +16,10 @@ use tinkrs_wire::openapi;
 
 use super::{Plain, json};
 use crate::Server;
-use crate::body::check_values;
+use crate::body::{check_values, json_bytes};
 use crate::error::ApiError;
-use crate::extract::{Decoded, Raw};
+use crate::extract::Decoded;
+use crate::intake::Upload;
 
 /// Answers as soon as it can be asked: a server starts with its models loaded.
 pub(crate) async fn healthz() -> Plain<Health> {
@@ -54,13 +58,17 @@ pub(crate) async fn capabilities(State(server): State<Server>) -> Plain<ServerCa
 }
 
 /// Takes a report and keeps nothing of it: it says nothing that this machine does not know.
-pub(crate) async fn telemetry(body: Raw) -> Result<Plain<TelemetryResponse>, ApiError> {
-    check_values(&body.bytes)?;
-    let report: serde_json::Value = serde_json::from_slice(&body.bytes)
-        .map_err(|error| ApiError::bad_request(format!("not a JSON object: {error}")))?;
-    if !report.is_object() {
-        return Err(ApiError::bad_request("not a JSON object"));
-    }
+pub(crate) async fn telemetry(
+    State(server): State<Server>,
+    body: Upload,
+) -> Result<Plain<TelemetryResponse>, ApiError> {
+    let read = |body: Bytes| {
+        check_values(&body)?;
+        serde_json::from_slice::<BTreeMap<String, IgnoredAny>>(&body)
+            .map_err(|error| ApiError::bad_request(format!("not a JSON object: {error}")))
+    };
+    let (_, held) = body.decode(&server, json_bytes, read).await?;
+    drop(held);
     Ok(Plain(TelemetryResponse {
         status: "accepted".to_owned(),
     }))

@@ -3,13 +3,13 @@
 use axum::extract::State;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tinkrs_types::SessionId;
 use tinkrs_types::session::SessionStatus;
+use tinkrs_types::{InvalidInput, SessionId};
 use tinkrs_wire::op::create_session::{CreateSessionRequest, CreateSessionResponse};
 use tinkrs_wire::op::finish_session::FinishSessionRequest;
 use tinkrs_wire::op::session_heartbeat::{SessionHeartbeatRequest, SessionHeartbeatResponse};
 
-use super::models::read_metadata;
+use super::models::{check_labels, read_metadata};
 use super::{Plain, Tagged, check_project};
 use crate::Server;
 use crate::auth::Owner;
@@ -19,6 +19,9 @@ use crate::registry::Session;
 use crate::registry::records::SessionRecord;
 use crate::store::Change;
 use crate::worker::Command;
+
+/// The longest name that a session is shown by.
+const NAME_BYTES: usize = 1024;
 
 pub(crate) async fn create(
     State(server): State<Server>,
@@ -64,6 +67,13 @@ impl Server {
     ) -> Result<CreateSessionResponse, ApiError> {
         if let Some(project) = &request.project_id {
             check_project(project.as_str())?;
+        }
+        check_labels("tags", request.tags.iter().map(String::len))?;
+        let name = request.display_name.as_deref().unwrap_or_default();
+        if name.len() > NAME_BYTES {
+            let found = format!("{} bytes", name.len());
+            let allowed = format!("at most {NAME_BYTES} bytes");
+            return Err(InvalidInput::new("display_name", found, allowed).into());
         }
         let session_id = SessionId::new(uuid());
         let record = SessionRecord {

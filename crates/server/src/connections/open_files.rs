@@ -15,7 +15,7 @@ pub(super) fn for_connections() -> usize {
             current: limit.maximum,
             maximum: limit.maximum,
         };
-        match setrlimit(Resource::Nofile, raised.clone()) {
+        match setrlimit(Resource::Nofile, raised) {
             Ok(()) => limit = raised,
             Err(error) => tracing::warn!(%error, "could not raise the limit on open files"),
         }

@@ -16,8 +16,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
-
 pub(crate) use limit::default_limit;
 pub(crate) use plan::Plan;
 
@@ -134,9 +132,6 @@ struct Shared {
     freed: Condvar,
     /// How many threads wait for that.
     waiting: AtomicUsize,
-    freed_async: Notify,
-    /// Those who wait for uploads wait in line, so that a large one has its turn.
-    line: tokio::sync::Mutex<()>,
 }
 
 impl Budget {
@@ -146,8 +141,6 @@ impl Budget {
             used: Mutex::default(),
             freed: Condvar::new(),
             waiting: AtomicUsize::new(0),
-            freed_async: Notify::new(),
-            line: tokio::sync::Mutex::default(),
         }))
     }
 
@@ -206,25 +199,6 @@ impl Budget {
         self.0.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Takes memory, and waits in line until others give some back. Refuses at once what will never fit.
-    /// Dropping the future leaves the line.
-    pub(crate) async fn reserve_later(
-        &self,
-        kind: MemoryKind,
-        bytes: u64,
-    ) -> Result<Reservation, Refusal> {
-        let _turn = self.0.line.lock().await;
-        loop {
-            let mut freed = std::pin::pin!(self.0.freed_async.notified());
-            // Registered before looking, so that nothing is given back unseen in between.
-            freed.as_mut().enable();
-            match self.reserve(kind, bytes) {
-                Err(refusal) if !refusal.is_permanent() => freed.await,
-                decided => return decided,
-            }
-        }
-    }
-
     /// Returns how many bytes of a kind are free.
     pub(crate) fn free(&self, kind: MemoryKind) -> u64 {
         self.free_of(&lock(&self.0.used), kind)
@@ -274,7 +248,6 @@ impl Budget {
         }
         lock(&self.0.used)[kind as usize] -= bytes;
         self.0.freed.notify_all();
-        self.0.freed_async.notify_waiters();
     }
 
     /// Returns how much each kind of memory takes: what is reserved now, and the fixed parts.
@@ -371,43 +344,6 @@ mod tests {
         let _upload = budget.reserve(MemoryKind::Uploads, 160).unwrap();
         assert!(budget.reserve(MemoryKind::Uploads, 1).is_err());
         assert!(budget.reserve(MemoryKind::Passes, 1).is_err());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn uploads_wait_in_line_until_there_is_room() {
-        let budget = budget();
-        let never = budget.reserve_later(MemoryKind::Uploads, 161).await;
-        assert!(never.unwrap_err().is_permanent());
-        let first = budget.reserve(MemoryKind::Uploads, 100).unwrap();
-        let large = tokio::spawn({
-            let budget = budget.clone();
-            async move {
-                budget
-                    .reserve_later(MemoryKind::Uploads, 160)
-                    .await
-                    .map(drop)
-            }
-        });
-        tokio::task::yield_now().await;
-        let small = tokio::spawn({
-            let budget = budget.clone();
-            async move { budget.reserve_later(MemoryKind::Uploads, 1).await.map(drop) }
-        });
-        tokio::task::yield_now().await;
-        assert!(!large.is_finished() && !small.is_finished());
-        drop(first);
-        large.await.unwrap().unwrap();
-        small.await.unwrap().unwrap();
-        // Someone who gives up does not hold up the others.
-        let held = budget.reserve(MemoryKind::Uploads, 160).unwrap();
-        let waiting = budget.reserve_later(MemoryKind::Uploads, 10);
-        assert!(
-            tokio::time::timeout(Duration::from_secs(1), waiting)
-                .await
-                .is_err()
-        );
-        drop(held);
-        assert!(budget.reserve_later(MemoryKind::Uploads, 10).await.is_ok());
     }
 
     #[test]

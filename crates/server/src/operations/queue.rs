@@ -14,12 +14,16 @@
 use bytes::Bytes;
 use tinkrs_types::protocol::Promise;
 use tinkrs_types::{ModelId, RequestId};
-use tinkrs_wire::op::forward_backward::Address;
+use tinkrs_wire::DecodeError;
+use tinkrs_wire::op::forward_backward::{Address, ForwardBackwardRequest};
 
 use crate::Server;
 use crate::accept::{AcceptOnce, Claimed, Submission};
 use crate::auth::Owner;
+use crate::body::json_bytes;
 use crate::error::ApiError;
+use crate::intake::Upload;
+use crate::operations::forward_backward::FORWARD_BACKWARD;
 use crate::operations::order::Place;
 use crate::operations::{OfModel, OperationKind, Prepare};
 use crate::places::QueuePlace;
@@ -27,6 +31,9 @@ use crate::registry::Registry;
 use crate::results::{OperationResult, Responder};
 use crate::store::Change;
 use crate::worker::{Command, Operation, TrainJob};
+
+/// Finds the model and the sequence id of a request in its body.
+pub(crate) type ReadAddress = fn(&Bytes) -> Result<Address, DecodeError>;
 
 /// A request for an operation of a model.
 struct OperationRequest {
@@ -62,17 +69,30 @@ impl Server {
         address: &Address,
         body: Bytes,
     ) -> Result<Promise, ApiError> {
-        let seq_id = i64::from(address.seq_id);
-        let mut submission = Submission::new(owner, kind.name, address.model_id.clone(), body);
-        submission.seq_id = Some(seq_id);
-        self.accept_once(OperationRequest {
-            request: (kind.read)(&submission.body),
-            submission,
-            model_id: ModelId::new(address.model_id.as_str()),
-            kind,
-            seq_id,
-        })
-        .await
+        let request = OperationRequest::read(owner, kind, address, body);
+        self.accept_once(request).await
+    }
+
+    /// Queues an operation whose body may be large, as [`submit`](Self::submit) does.
+    pub(crate) async fn submit_upload(
+        &self,
+        owner: Owner,
+        kind: &'static OperationKind,
+        address: ReadAddress,
+        body: Upload,
+    ) -> Result<Promise, ApiError> {
+        let estimate = match kind.name {
+            name if name == FORWARD_BACKWARD.name => ForwardBackwardRequest::decoded_bytes,
+            _ => json_bytes,
+        };
+        let read = move |body| {
+            let address = address(&body)?;
+            Ok(OperationRequest::read(owner, kind, &address, body))
+        };
+        let (request, held) = body.decode(self, estimate, read).await?;
+        let accepted = self.accept_once(request).await;
+        drop(held);
+        accepted
     }
 
     /// Gives up on operations that have not come in time, and on those that wait for them.
@@ -97,6 +117,21 @@ impl Server {
                     timeout.as_secs_f64()
                 )));
             }
+        }
+    }
+}
+
+impl OperationRequest {
+    fn read(owner: Owner, kind: &'static OperationKind, address: &Address, body: Bytes) -> Self {
+        let seq_id = i64::from(address.seq_id);
+        let mut submission = Submission::new(owner, kind.name, address.model_id.clone(), body);
+        submission.seq_id = Some(seq_id);
+        Self {
+            request: (kind.read)(&submission.body),
+            submission,
+            model_id: ModelId::new(address.model_id.as_str()),
+            kind,
+            seq_id,
         }
     }
 }

@@ -254,3 +254,55 @@ async fn a_request_for_another_host_is_refused_whatever_it_asks_for() {
         .unwrap();
     assert_eq!(answer.status, 421);
 }
+
+#[tokio::test]
+async fn what_a_body_would_take_is_known_before_it_is_decoded() {
+    let server = TestServer::with(|settings| settings.memory = Some(200 << 20)).await;
+    let model = server.model().await;
+    let mut body = pass(&model, 1);
+    body["forward_backward_input"]["extra"] = json!(vec![json!({}); 100_000]);
+    let answer = server
+        .owner(KEY)
+        .call(Method::POST, "/forward_backward", &body)
+        .await;
+    assert_eq!(answer.status, 413);
+    let detail = answer.detail();
+    assert!(
+        detail.contains("of memory") && detail.contains("--memory"),
+        "{detail}"
+    );
+    // A pass of the usual kind is taken beside that.
+    let id = server.forward_backward(&model, 1).await;
+    server.loss(&id).await;
+}
+
+#[tokio::test]
+async fn labels_tags_and_names_have_limits() {
+    let server = TestServer::start().await;
+    let many: serde_json::Map<_, _> = (0..257).map(|n| (n.to_string(), json!(""))).collect();
+    let large = json!({"name": "x".repeat(66_000)});
+    let session = json!({"tags": [], "sdk_version": "1"});
+    for (member, value, status) in [
+        ("user_metadata", json!(many), 400),
+        ("user_metadata", large, 400),
+        ("user_metadata", json!({"name": "x".repeat(140_000)}), 413),
+        ("tags", json!(vec!["x"; 257]), 400),
+        ("display_name", json!("x".repeat(1025)), 400),
+        ("display_name", json!("x".repeat(1024)), 200),
+    ] {
+        let mut body = session.clone();
+        body[member] = value;
+        let answer = server
+            .owner(KEY)
+            .call(Method::POST, "/create_session", &body)
+            .await;
+        assert_eq!(answer.status, status, "{member}: {:?}", answer.body);
+        if status == 400 {
+            let detail = answer.detail();
+            assert!(
+                detail.contains(member) && detail.contains("at most"),
+                "{detail}"
+            );
+        }
+    }
+}

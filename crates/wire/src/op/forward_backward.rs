@@ -103,6 +103,11 @@ impl ForwardBackwardRequest {
         })
     }
 
+    /// Estimates how much memory decoding a message takes, from its counts alone.
+    pub fn decoded_bytes(body: &[u8]) -> u64 {
+        bounds::decoded_bytes(body)
+    }
+
     /// Writes the request as clients to 0.24 do, for servers that take nothing else.
     ///
     /// Such servers have [`forward`](super::forward)'s path for a request without gradients, and no

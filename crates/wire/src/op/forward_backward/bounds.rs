@@ -21,30 +21,43 @@ pub(super) fn check(message: &[u8]) -> Result<(), InvalidInput> {
         let allowed = format!("at most {DATUMS} in a request");
         return Err(InvalidInput::new(
             "data",
-            format!("{datums} datums"),
+            format!("{datums} datums or more"),
             allowed,
         ));
     }
     if parts > PARTS {
         return Err(InvalidInput::new(
             "data",
-            format!("{parts} chunks, tensors and spans"),
+            format!("{parts} chunks, tensors and spans or more"),
             format!("at most {PARTS} in a request"),
         ));
     }
     Ok(())
 }
 
-/// Counts the datums, and what they are made of.
+/// What a datum, and each of its chunks, tensors and spans, takes in memory beside its bytes.
+const DATUM_BYTES: u64 = 512;
+const PART_BYTES: u64 = 256;
+
+/// Estimates how much memory a message takes when it is read: its bytes are copied once.
+pub(super) fn decoded_bytes(message: &[u8]) -> u64 {
+    let (datums, parts) = count(message);
+    message.len() as u64 + datums as u64 * DATUM_BYTES + parts as u64 * PART_BYTES
+}
+
+/// Counts the datums, and what they are made of, until there are too many.
 fn count(mut message: &[u8]) -> (usize, usize) {
     let (mut datums, mut parts) = (0, 0);
     while let Some((tag, field)) = next_field(&mut message) {
         if tag == DATA {
             let mut datum = field;
             datums += 1;
-            while next_field(&mut datum).is_some() {
+            while parts <= PARTS && next_field(&mut datum).is_some() {
                 parts += 1;
             }
+        }
+        if datums > DATUMS || parts > PARTS {
+            break;
         }
     }
     (datums, parts)

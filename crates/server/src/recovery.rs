@@ -11,6 +11,7 @@
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
+use tinkrs_backend as backend;
 use tinkrs_types::session::SessionStatus;
 use tinkrs_types::{ModelId, SamplingSessionId, SessionId};
 
@@ -25,7 +26,7 @@ use crate::results::completion_feed::CompletionFeed;
 use crate::results::{OperationResult, Responder, ResultFormat};
 use crate::store::manifest::{self, Damage};
 use crate::store::{Change, Fallback, Loaded, LoadedRequest, LoadedRun};
-use crate::worker::{Command, Operation, TrainJob};
+use crate::worker::{Command, JournaledPass, Operation, TrainJob};
 
 impl Server {
     pub(crate) fn recover(&self, loaded: Loaded) {
@@ -63,8 +64,10 @@ impl Server {
                 others.push(request);
             }
         }
+        // More would not fit: live requests have this much while they are read.
+        let mut room = self.shared().memory.plan().uploads / 2;
         for (id, run) in runs {
-            self.recover_run(run, by_run.remove(&id).unwrap_or_default());
+            self.recover_run(run, by_run.remove(&id).unwrap_or_default(), &mut room);
         }
         for request in others {
             self.recover_request(request);
@@ -74,7 +77,7 @@ impl Server {
         }
     }
 
-    fn recover_run(&self, loaded: LoadedRun, mut requests: Vec<LoadedRequest>) {
+    fn recover_run(&self, loaded: LoadedRun, mut requests: Vec<LoadedRequest>, room: &mut u64) {
         let LoadedRun {
             record,
             last_request,
@@ -178,7 +181,7 @@ impl Server {
                     owner,
                     session: session.clone(),
                     seq_id,
-                    operation,
+                    operation: self.in_memory_or_later(operation, request, room),
                     responder,
                     place: None,
                 }),
@@ -224,6 +227,45 @@ impl Server {
         );
         store.note(Change::SnapshotLost { run: id.clone() });
         Ok(before)
+    }
+
+    /// Keeps what was read for its turn, or lets a pass be read again then if there is no room.
+    fn in_memory_or_later(
+        &self,
+        operation: Operation,
+        request: LoadedRequest,
+        room: &mut u64,
+    ) -> Operation {
+        let Operation::Pass(pass) = &operation else {
+            return operation;
+        };
+        let body = self.shared().store.files().body(&request.id);
+        let bytes = std::fs::metadata(body).map_or(u64::MAX, |body| body.len());
+        // As numbers a body takes several times its room.
+        if let Some(left) = room.checked_sub(bytes.saturating_mul(4)) {
+            *room = left;
+            return operation;
+        }
+        let (backward, tokens) = (pass.backward, operation.tokens());
+        let server = self.downgrade();
+        let read = move || {
+            let failed = |why: String| backend::Error::new(backend::ErrorKind::Storage, why);
+            let server = server.upgrade().map(Self::from);
+            let server = server.ok_or_else(|| failed("the server is stopping".to_owned()))?;
+            let kind = OperationKind::from_name(&request.kind);
+            let kind = kind.ok_or_else(|| failed("an unknown kind of request".to_owned()))?;
+            let id = ModelId::new(request.subject.as_str());
+            match server.operation_of(&request, kind, request.owner, &id) {
+                Ok(Operation::Pass(pass)) => Ok(pass),
+                Ok(_) => Err(failed("the request is not a pass any more".to_owned())),
+                Err(refusal) => Err(failed(refusal.detail().to_owned())),
+            }
+        };
+        Operation::JournaledPass(JournaledPass {
+            backward,
+            tokens,
+            read: Box::new(read),
+        })
     }
 
     /// Reads a journaled operation of a run again.

@@ -37,6 +37,10 @@ impl Training {
         let done = match operation {
             Operation::Create { lora, optimizer } => self.create(job, &lora, &optimizer)?,
             Operation::CreateFrom { path, part } => self.load(job, &path, part, job.purpose())?,
+            Operation::JournaledPass(pass) => {
+                let pass = self.runs.begin(&job.model_id, (pass.read)()?)?;
+                return Self::advance_pass(pass);
+            }
             Operation::Pass(request) => {
                 let pass = self.runs.begin(&job.model_id, request)?;
                 return Self::advance_pass(pass);

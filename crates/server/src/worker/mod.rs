@@ -43,7 +43,7 @@ use crate::shared::Shared;
 use crate::token_watch::TokenSender;
 use crate::under_way::Mark;
 pub(crate) use execute::STATE_FILE;
-pub(crate) use operation::Operation;
+pub(crate) use operation::{JournaledPass, Operation};
 use turns::{Turns, Wish};
 
 /// Something for the worker to do.

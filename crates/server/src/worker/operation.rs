@@ -1,6 +1,8 @@
 //! What can be done to a training run.
 
-use tinkrs_backend::{PassRequest, StatePart};
+use std::fmt;
+
+use tinkrs_backend::{Error, PassRequest, StatePart};
 use tinkrs_types::training::{OptimizerConfig, OptimizerParams};
 use tinkrs_types::{LoraConfig, SamplingSessionId, TinkerPath};
 
@@ -18,6 +20,8 @@ pub(crate) enum Operation {
     CreateFrom { path: TinkerPath, part: StatePart },
     /// Computes a loss, and its gradients if asked to.
     Pass(PassRequest),
+    /// A pass that is read from the journal when its turn comes.
+    JournaledPass(JournaledPass),
     /// Applies the gradients.
     OptimStep(OptimizerParams),
     /// Saves everything.
@@ -34,11 +38,29 @@ pub(crate) enum Operation {
     Unload,
 }
 
+/// A pass that is read from the journal when its turn comes: after a restart there may be more of them than
+/// fit in memory.
+pub(crate) struct JournaledPass {
+    pub(crate) backward: bool,
+    pub(crate) tokens: u64,
+    pub(crate) read: Box<dyn FnOnce() -> Result<PassRequest, Error> + Send>,
+}
+
+impl fmt::Debug for JournaledPass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JournaledPass")
+            .field("backward", &self.backward)
+            .field("tokens", &self.tokens)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Operation {
     /// Whether it changes weights, gradients or optimizer.
     pub(crate) fn changes_run(&self) -> bool {
         match self {
             Self::Pass(request) => request.backward,
+            Self::JournaledPass(pass) => pass.backward,
             Self::Create { .. }
             | Self::CreateFrom { .. }
             | Self::OptimStep(_)
@@ -62,7 +84,8 @@ impl Operation {
             Self::Create { .. } => "create_model",
             Self::CreateFrom { .. } => "create_model_from_checkpoint",
             Self::Pass(request) if request.backward => "forward_backward",
-            Self::Pass(_) => "forward",
+            Self::JournaledPass(pass) if pass.backward => "forward_backward",
+            Self::Pass(_) | Self::JournaledPass(_) => "forward",
             Self::OptimStep(_) => "optim_step",
             Self::SaveWeights(_) => "save_weights",
             Self::SaveNamedSampler(_) | Self::SaveSampler(_) => "save_weights_for_sampler",
@@ -73,13 +96,14 @@ impl Operation {
     }
 
     /// Counts the tokens that it trains on.
-    pub(super) fn tokens(&self) -> u64 {
+    pub(crate) fn tokens(&self) -> u64 {
         match self {
             Self::Pass(request) => {
                 let data = request.data.iter();
                 let lengths = data.filter_map(|datum| datum.model_input().len());
                 lengths.sum::<usize>() as u64
             }
+            Self::JournaledPass(pass) => pass.tokens,
             _ => 0,
         }
     }

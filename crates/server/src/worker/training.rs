@@ -166,7 +166,8 @@ impl Training {
     pub(super) fn can_begin(&self, job: &TrainJob) -> bool {
         let (operation, passes) = (&job.operation, self.passes.len());
         passes == 0
-            || (passes < PASSES || !matches!(operation, Operation::Pass(_)))
+            || (passes < PASSES
+                || !matches!(operation, Operation::Pass(_) | Operation::JournaledPass(_)))
                 && self.runs.has_room(&job.model_id, operation)
     }
 

@@ -144,6 +144,47 @@ async fn a_run_that_does_not_fit_after_a_restart_waits_for_a_server_with_more_me
     assert_eq!(train(&server, &model, 4).await, losses[1]);
 }
 
+/// A pass of about a megabyte.
+fn large_pass(model: &str, seq_id: i64) -> Value {
+    let mut body = pass(model, seq_id);
+    let data = &mut body["forward_backward_input"]["data"];
+    *data = vec![data[0].clone(); 10_000].into();
+    assert!(body.to_string().len() > 1 << 20);
+    body
+}
+
+#[tokio::test]
+async fn passes_that_do_not_fit_together_after_a_restart_are_read_one_by_one() {
+    let steps = async |server: &TestServer, model: &str, numbers: std::ops::Range<i64>| {
+        let mut losses = Vec::new();
+        for step in numbers {
+            let pass = large_pass(model, 2 * step + 1);
+            let pass = server.promise("/forward_backward", pass).await;
+            let step = server.optim_step(model, 2 * step + 2).await;
+            losses.push(server.loss(&pass).await);
+            server.result(&step).await;
+        }
+        losses
+    };
+    let undisturbed = TestServer::start().await;
+    let model = undisturbed.model().await;
+    let expected = steps(&undisturbed, &model, 0..5).await;
+
+    let server = TestServer::start().await;
+    let model = server.model().await;
+    assert_eq!(steps(&server, &model, 0..4).await, expected[..4]);
+    let body = large_pass(&model, 11);
+    let waiting = server.promise("/forward_backward", body).await;
+    // 8 MiB for uploads, of which half are for what is read again: one of the five passes.
+    let server = server
+        .restart(|settings| settings.memory = Some(FIXED + 64 * MIB))
+        .await;
+    let last = steps(&server, &model, 4..5).await;
+    assert_eq!(last, expected[4..], "all four were repeated");
+    let waited = server.result(&waiting).await;
+    assert!(waited["metrics"].is_object(), "{waited}");
+}
+
 #[tokio::test]
 async fn a_pass_that_does_not_fit_is_refused_and_harms_nothing() {
     let losses = undisturbed().await;

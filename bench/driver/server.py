@@ -39,6 +39,22 @@ def overhead(tools):
     ]
 
 
+def sharing(tools):
+    """A sample of one key beside another key's pass. Its program takes turns with and without the samples itself."""
+    slices, rounds = (2, 1) if QUICK else (24, 3)
+    command = [tools.programs["server"], "--json", "--sharing", tools.models / STORIES, "--slices", slices, "--rounds", rounds]
+    side = Side("tinkrs-server", shown(command), lambda: lines_of(command)[-1])
+    (numbers,) = alternate("a sample beside a pass", [side], 1)
+    sample, training = f"sample of 4 tokens, {STORIES}", f"pass of {slices} x 1,024 tokens, {STORIES}"
+    return [
+        single(sample, Metric("idle_p50_ms", "on an idle server (p50)", "ms", "wall"), side, numbers),
+        single(sample, Metric("busy_p95_ms", "while another key's pass runs (p95)", "ms", "wall"), side, numbers),
+        single(sample, Metric("limit_ms", "10 x idle and one slice", "ms", "wall"), side, numbers),
+        single(training, Metric("pass_alone_s", "alone", "s", "wall"), side, numbers),
+        single(training, Metric("pass_beside_s", "beside samples without a pause", "s", "wall"), side, numbers),
+    ]
+
+
 def folder_of(tools, model):
     return ROOT / "crates/nano/model" if model == NANO else tools.models / model
 
@@ -97,7 +113,7 @@ def servers(tools, model, group, tokens):
 
 
 def run(tools):
-    rows = overhead(tools)
+    rows = overhead(tools) + sharing(tools)
     for model, (group, tokens) in STEPS.items():
         rows += reinforcement(tools, model, group, tokens)
     if tools.skyrl:

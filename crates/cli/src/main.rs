@@ -30,8 +30,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::filter::LevelFilter;
 
 use command::{
-    auth, billing, chat, checkpoint, completions, demo, doctor, eval, man, model, models, run,
-    sample, serve, session, train, version,
+    auth, billing, chat, checkpoint, completions, data, demo, doctor, eval, man, model, models,
+    run, sample, serve, session, train, version,
 };
 use context::{Context, OutputArgs};
 
@@ -56,6 +56,8 @@ enum Command {
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
     Completions(completions::Args),
+    #[command(subcommand)]
+    Data(data::Command),
     Demo(demo::Args),
     Doctor(doctor::Args),
     Eval(eval::Args),
@@ -103,6 +105,7 @@ fn main() -> ExitCode {
         Command::Chat(args) => ctx.block_on_to_end(chat::run(&ctx, args)),
         Command::Checkpoint(args) => ctx.block_on(checkpoint::run(&ctx, args)),
         Command::Completions(args) => completions::run(args, Cli::command()),
+        Command::Data(args) => data::run(&ctx, args),
         Command::Demo(args) => ctx.block_on(demo::run(args)),
         Command::Doctor(args) => ctx.block_on(doctor::run(&ctx, args)),
         Command::Eval(args) => ctx.block_on(eval::run(&ctx, args)),

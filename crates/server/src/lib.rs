@@ -10,7 +10,8 @@
 //!    model and their queue; `registry`: sessions, runs and samplers; `results`: from the promise to
 //!    the poll;
 //! 4. `worker`: the thread that owns a model and computes;
-//! 5. `store`, `checkpoints`, `recovery`: what is on the disk, and how it comes back;
+//! 5. `store`, `checkpoints`, `recovery`, `data`: what is on the disk, how it comes back, and what to do
+//!    when it is damaged;
 //! 6. `state`, `shared`, `settings`, `auth`, `permissions`: the handle, what is behind it, and who may use it;
 //! 7. `maintenance`, `metrics`, `trace`, `faults`: what happens by itself, what can be seen of it, and
 //!    what fails on purpose.
@@ -63,6 +64,7 @@ mod token_watch;
 mod worker;
 
 mod checkpoints;
+pub mod data;
 mod recovery;
 mod store;
 

@@ -5,6 +5,7 @@ pub(crate) mod billing;
 pub(crate) mod chat;
 pub(crate) mod checkpoint;
 pub(crate) mod completions;
+pub(crate) mod data;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod eval;

@@ -43,6 +43,12 @@ impl Files {
         Ok(Self { root })
     }
 
+    /// Names a folder as it is; nothing is made.
+    pub(super) fn at(root: &Path) -> Self {
+        let root = root.to_owned();
+        Self { root }
+    }
+
     /// Removes what an earlier process left half-written. It is of no use to anybody.
     pub(super) fn remove_partial(&self) -> io::Result<()> {
         for left in fs::read_dir(self.root.join("partial"))? {
@@ -159,11 +165,16 @@ pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
+/// Returns a path with something after its name.
+pub(super) fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
 /// Replaces a file, durably: a crash leaves the old one or the new one.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
+    let partial = with_ending(path, ".partial");
     write_durably(&partial, bytes)?;
     fs::rename(&partial, path)?;
     sync_folder(parent(path))

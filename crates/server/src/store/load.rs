@@ -37,8 +37,15 @@ impl Loaded {
 
 /// Reads everything, and counts this start.
 pub(super) fn load(connection: &Connection) -> rusqlite::Result<Loaded> {
+    let epoch = starts::count(connection)?;
+    let loaded = read(connection)?;
+    Ok(Loaded { epoch, ..loaded })
+}
+
+/// Reads everything.
+pub(super) fn read(connection: &Connection) -> rusqlite::Result<Loaded> {
     Ok(Loaded {
-        epoch: starts::count(connection)?,
+        epoch: 0,
         sessions: records::SESSIONS.all(connection)?,
         runs: runs::all(connection)?,
         samplers: records::SAMPLERS.all(connection)?,

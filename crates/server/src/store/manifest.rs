@@ -228,6 +228,13 @@ pub(crate) fn of_snapshot(snapshot: &Path) -> PathBuf {
     snapshot.with_extension(SNAPSHOT_ENDING)
 }
 
+/// Returns the snapshot that a manifest is of.
+pub(super) fn described_by(manifest: &Path) -> PathBuf {
+    let name = manifest.to_string_lossy();
+    let name = name.trim_end_matches(SNAPSHOT_ENDING);
+    PathBuf::from(format!("{name}safetensors"))
+}
+
 /// Compares files of a folder with what they were when they were saved.
 pub(crate) fn verify(folder: &Path, is_needed: impl Fn(&str) -> bool) -> Result<(), Damage> {
     Manifest::read(&folder.join(FILE))?.verify(folder, is_needed)

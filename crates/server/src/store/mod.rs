@@ -24,7 +24,10 @@ pub(crate) mod load;
 pub(crate) mod manifest;
 mod orphans;
 mod query;
+pub(crate) mod repair;
+mod salvage;
 mod schema;
+pub(crate) mod survey;
 mod tables;
 mod writer;
 
@@ -61,6 +64,12 @@ pub(crate) enum OpenError {
         schema::VERSION
     )]
     Newer { version: i64 },
+    #[error(
+        "it was written by an older version of this program (its database has version {version}, and this \
+         program's {}); start a server on it once, which migrates it",
+        schema::VERSION
+    )]
+    Older { version: i64 },
     #[error(
         "{} is not a database of this program; if it was one, `tinkrs data repair {}` makes a new one of the \
          saved weights, and keeps this file",

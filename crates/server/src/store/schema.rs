@@ -196,15 +196,8 @@ fn found_version(connection: &Connection) -> rusqlite::Result<Option<i64>> {
 
 /// Copies a database before it is migrated, with all that is in its write-ahead log.
 fn keep_copy(connection: &Connection, path: &Path, version: i64) -> Result<PathBuf, OpenError> {
-    let with = |ending: &str| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(ending);
-        PathBuf::from(name)
-    };
-    let (partial, copy) = (
-        with(&format!(".v{version}.partial")),
-        with(&format!(".v{version}")),
-    );
+    let partial = files::with_ending(path, &format!(".v{version}.partial"));
+    let copy = files::with_ending(path, &format!(".v{version}"));
     // What a migration left that was interrupted here.
     if partial.exists() {
         fs::remove_file(&partial)?;

@@ -14,6 +14,7 @@ mod checkpoints;
 mod console;
 mod copies;
 mod damage;
+mod data;
 mod downloads;
 mod fairness;
 mod faults;

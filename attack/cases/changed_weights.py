@@ -19,19 +19,21 @@ def failed(call):
 
 
 def attack(target):
-    server = target.serve("--snapshot-operations", "2")
+    # An older binary takes a snapshot after 64 operations.
+    options, steps = (["--snapshot-operations", "2"], 4) if target.has_option("--snapshot-operations") else ([], 33)
+    server = target.serve(*options)
     api = server.api()
     session = api.session()
     model = api.model(session)
-    for step in range(4):
+    for step in range(steps):
         api.result(api.forward_backward(model, 2 * step + 1))
         api.result(api.optim_step(model, 2 * step + 2))
-    state = api.result(api.post("save_weights", {"model_id": model, "seq_id": 9, "path": "a"}))["path"]
-    adapter = api.result(api.post("save_weights_for_sampler", {"model_id": model, "seq_id": 10, "path": "b"}))["path"]
+    state = api.result(api.post("save_weights", {"model_id": model, "seq_id": 2 * steps + 1, "path": "a"}))["path"]
+    adapter = api.result(api.post("save_weights_for_sampler", {"model_id": model, "seq_id": 2 * steps + 2, "path": "b"}))["path"]
     server.stop()
     for path in server.data.rglob("*.safetensors"):
         flip(path)
-    again = target.serve("--snapshot-operations", "2")
+    again = target.serve(*options)
     if not again.is_listening:
         return "the server does not start", False
     api = again.api()
@@ -42,7 +44,7 @@ def attack(target):
         "state": failed(lambda: api.result(api.post("load_weights", {"model_id": other, "seq_id": 1, "path": state,
                                                                      "optimizer": True}))),
         "adapter": failed(lambda: api.result(api.sample([1, 2, 3], sampler=sampler, seq_id=0))),
-        "snapshot": failed(lambda: api.result(api.forward_backward(model, 11))),
+        "snapshot": failed(lambda: api.result(api.forward_backward(model, 2 * steps + 3))),
     }
     goes_on = "error" not in api.result(api.forward_backward(other, 2))
     text = ", ".join(f"{name} {'is an error by name' if ok else 'is used'}" for name, ok in found.items())

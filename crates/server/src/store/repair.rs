@@ -161,7 +161,7 @@ impl Repair {
             .execute("VACUUM INTO ?", [copy.to_string_lossy()])
             .map_err(failed)?;
         let transaction = connection.transaction().map_err(failed)?;
-        let mut add = || -> Result<(), RepairError> {
+        let add = || -> Result<(), RepairError> {
             for path in &gone {
                 records::CHECKPOINTS.delete(&transaction, &path.to_string())?;
                 self.done

@@ -77,13 +77,9 @@ pub(super) fn all_saved(files: &Files) -> Vec<Saved> {
 /// Reads the weights in quarantine.
 pub(super) fn all_quarantined(files: &Files) -> Vec<Saved> {
     let mut found = Vec::new();
-    for folder in fs::read_dir(files.root().join("quarantine"))
-        .into_iter()
-        .flatten()
-    {
-        if let Ok(folder) = folder {
-            found.extend(all_saved(&Files::at(&folder.path())));
-        }
+    let folders = fs::read_dir(files.root().join("quarantine"));
+    for folder in folders.into_iter().flatten().flatten() {
+        found.extend(all_saved(&Files::at(&folder.path())));
     }
     found
 }

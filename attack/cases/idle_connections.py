@@ -16,14 +16,17 @@ def attack(target):
         server = target.serve(*options)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    kept = []
+    kept, failures = [], 0
     for _ in range(CONNECTIONS):
+        if failures == 3:  # nobody gets in any more
+            break
         connection = http.client.HTTPConnection(*server.address, timeout=2)
         try:
             connection.request("GET", "/api/v1/healthz")
             connection.getresponse().read()
+            failures = 0
         except OSError:
-            pass
+            failures += 1
         kept.append(connection)
     answered = 0
     for _ in range(10):

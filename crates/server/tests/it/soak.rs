@@ -122,10 +122,7 @@ async fn leave_alone(server: &impl Way, is_over: impl Fn(usize) -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[expect(
-    clippy::print_stdout,
-    reason = "what was measured is for whoever asked for it"
-)]
+#[expect(clippy::print_stdout, reason = "shows what was measured")]
 async fn memory_disk_files_and_the_time_of_a_step_stay_where_they_were() {
     let seconds = std::env::var("TINKRS_SOAK_SECONDS").ok();
     let seconds: Option<u64> =

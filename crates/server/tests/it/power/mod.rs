@@ -30,11 +30,11 @@ enum Part {
 }
 
 impl Part {
-    /// The test that plays it.
+    /// The test that plays it when it is run in a process that is recorded.
     fn test(self) -> &'static str {
         match self {
-            Self::Short => "power::plays_the_short_script",
-            Self::Long => "power::plays_the_long_script",
+            Self::Short => "power::what_was_told_survives_a_loss_of_power_at_every_moment",
+            Self::Long => "power::what_was_told_survives_a_loss_of_power_at_random_moments",
         }
     }
 
@@ -109,18 +109,6 @@ fn change(settings: &mut Settings, data: &Path) {
     settings.snapshot_operations = 3;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "is recorded by the tests below, in a process of its own"]
-async fn plays_the_short_script() {
-    Part::Short.perform().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "is recorded by the tests below, in a process of its own"]
-async fn plays_the_long_script() {
-    Part::Long.perform().await;
-}
-
 /// Returns what is wrong with these images.
 async fn faults(
     part: Part,
@@ -168,6 +156,9 @@ fn count() -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_told_survives_a_loss_of_power_at_random_moments() {
+    if recording::is_recorded() {
+        return Part::Long.perform().await;
+    }
     let recording = Part::Long.recording();
     let faults = faults(Part::Long, recording, drawn(recording, count())).await;
     assert!(faults.is_empty(), "{}: {faults:#?}", faults.len());
@@ -175,6 +166,9 @@ async fn what_was_told_survives_a_loss_of_power_at_random_moments() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_told_survives_a_loss_of_power_at_every_moment() {
+    if recording::is_recorded() {
+        return Part::Short.perform().await;
+    }
     let recording = Part::Short.recording();
     let images = recording.moments().into_iter().map(|moment| {
         // Between two syncs, what is certain stays the same.
@@ -233,9 +227,8 @@ fn version_1(root: &Path) {
     database.execute_batch(sql).unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "is recorded by the test below, in a process of its own"]
-async fn migrates() {
+/// Starts a server on the folder, in this process, which is recorded.
+async fn migrate() {
     let recorded = Recorded::here();
     let change = |settings: &mut Settings| change(settings, &recorded.data);
     let server = TestServer::of(fake(), Arc::new(scratch()), change).await;
@@ -244,7 +237,11 @@ async fn migrates() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migration_survives_a_loss_of_power_at_every_moment() {
-    let recording = Recording::of("power::migrates", "migration", version_1);
+    if recording::is_recorded() {
+        return migrate().await;
+    }
+    let test = "power::a_migration_survives_a_loss_of_power_at_every_moment";
+    let recording = Recording::of(test, "migration", version_1);
     for moment in recording.moments() {
         for luck in [Luck::None, Luck::Drawn(moment as u64)] {
             let (disk, _) = recording.until(moment);

@@ -143,13 +143,21 @@ impl Files {
 
 /// Lets `make` make a folder and what is missing above it, durably.
 pub(crate) fn make_root(root: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
-    let missing = root.ancestors().take_while(|folder| !folder.exists());
-    let missing: Vec<_> = missing.map(Path::to_owned).collect();
+    let missing = missing_of(root);
     make(root)?;
     for folder in missing {
         sync_folder(parent(&folder))?;
     }
     Ok(())
+}
+
+/// Returns a folder and those above it that are not there.
+fn missing_of(folder: &Path) -> Vec<PathBuf> {
+    let above = folder.ancestors();
+    // Above a relative path is the current folder, under an empty name.
+    let named = above.take_while(|folder| !folder.as_os_str().is_empty());
+    let missing = named.take_while(|folder| !folder.exists());
+    missing.map(Path::to_owned).collect()
 }
 
 /// Writes a whole new file, durably. What a full disk cuts off does not stay behind.
@@ -270,5 +278,19 @@ pub(crate) fn remove(path: &Path) {
             tracing::warn!(path = %path.display(), %error, "could not remove what is not needed");
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_current_folder_is_not_missing() {
+        let missing = missing_of(Path::new("not-there/nor-this"));
+        assert_eq!(
+            missing,
+            ["not-there/nor-this", "not-there"].map(PathBuf::from)
+        );
     }
 }

@@ -8,7 +8,7 @@ TITLE = "a pass of many seconds; another key samples 4 tokens and trains a short
 
 
 def attack(target):
-    server = target.serve("--poll-timeout", "0.2s" if target.has_option("--memory") else "0.2")
+    server = target.serve(*["--poll-timeout", "0.2s"] if target.has_option("--poll-timeout") else [])
     one, other = server.api("tml-one"), server.api("tml-other")
     long, short = one.model(one.session(), rank=32), other.model(other.session())
     promise = one.forward_backward(long, 1, datums=2600, length=120)

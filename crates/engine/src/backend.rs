@@ -105,6 +105,7 @@ impl Backend for CpuBackend {
 
     fn trim(&self) {
         self.model.workspaces.clear();
+        memory::give_back();
     }
 
     fn create(

@@ -422,13 +422,21 @@ impl Runs {
         let start = Instant::now();
         let round = if is_busy { ROUND_BESIDE_WORK } else { ROUND };
         let keep = self.shared.settings.keep_idle_runs;
+        let mut has_evicted = false;
         while start.elapsed() < round {
             let waits = self.shared.memory.is_waited_for();
             let idle = if waits { Duration::ZERO } else { keep };
-            let freed = (waits && self.trim()) || self.evict_oldest(idle, None);
-            if !freed {
-                return;
+            if waits && self.trim() {
+                continue;
             }
+            if !self.evict_oldest(idle, None) {
+                break;
+            }
+            has_evicted = true;
+        }
+        if has_evicted && !is_busy {
+            self.workspace.take();
+            self.backend.trim();
         }
     }
 

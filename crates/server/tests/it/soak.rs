@@ -2,12 +2,16 @@
 //!
 //! Two loops of reinforcement learning on a real model, with weights for sampling at every step, beside runs
 //! that are created, trained once and left alone, and results that nobody fetches. Everything that is kept for a
-//! while is kept for a few seconds, so that it comes and goes many times. `TINKRS_SOAK_SECONDS` says for how
-//! long: five minutes in CI, an hour by hand. Without it, a few steps show that the loops work, and nothing is
-//! measured: other tests share the process.
+//! while is kept for a few seconds, so that it comes and goes many times. What stays on purpose is the history:
+//! each session and run that ever was can be listed, so the database may grow with their number, and with
+//! nothing else.
+//!
+//! `TINKRS_SOAK_SECONDS` says for how long: five minutes in CI, an hour by hand. Without it, a few steps show
+//! that the loops work, and nothing is measured: other tests share the process.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -25,18 +29,23 @@ const GROWTH: f64 = 1.5;
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     memory_mib: f64,
-    disk_mib: f64,
+    /// Weights, snapshots, bodies and results.
+    files_mib: f64,
+    database_kib_a_run: f64,
     open_files: f64,
 }
 
-fn sizes(data: &Path) -> Sizes {
+fn sizes(data: &Path, runs: usize) -> Sizes {
+    let database = std::fs::metadata(data.join("tinkrs.db")).map_or(0, |about| about.len());
+    let log = std::fs::metadata(data.join("tinkrs.db-wal")).map_or(0, |about| about.len());
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let memory = memory.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
     let files = std::fs::read_dir("/proc/self/fd");
     Sizes {
         memory_mib: memory.unwrap_or(0.0) / 1024.0,
-        disk_mib: bytes_in(data) as f64 / f64::from(1 << 20),
+        files_mib: bytes_in(data).saturating_sub(database + log) as f64 / f64::from(1 << 20),
+        database_kib_a_run: database as f64 / 1024.0 / runs.max(1) as f64,
         open_files: files.map_or(0.0, |files| files.count() as f64),
     }
 }
@@ -101,13 +110,14 @@ async fn reinforce(server: &impl Way, is_over: impl Fn(usize) -> bool) -> Vec<(I
 }
 
 /// Creates runs that are left alone after a pass that nobody fetches the result of, ten at a time.
-async fn leave_alone(server: &impl Way, is_over: impl Fn(usize) -> bool) {
+async fn leave_alone(server: &impl Way, runs: &AtomicUsize, is_over: impl Fn(usize) -> bool) {
     let mut sessions = std::collections::VecDeque::new();
     for number in 0.. {
         if is_over(number) {
             return;
         }
         let (session, model) = new_model(server).await;
+        runs.fetch_add(1, Ordering::Relaxed);
         server.ok("/forward_backward", &pass(&model, 1)).await;
         sessions.push_back(session);
         if sessions.len() > 10 {
@@ -139,11 +149,13 @@ async fn memory_disk_files_and_the_time_of_a_step_stay_where_they_were() {
     let start = Instant::now();
     let end = start + Duration::from_secs(seconds.unwrap_or(0));
     let is_over = move |steps: usize| steps >= 5 && Instant::now() >= end;
+    let runs = AtomicUsize::new(0);
     let measure = async {
         let mut measured = Vec::new();
         while Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(500)).await;
-            measured.push((Instant::now(), sizes(data.path())));
+            let sizes = sizes(data.path(), runs.load(Ordering::Relaxed));
+            measured.push((Instant::now(), sizes));
         }
         measured
     };
@@ -151,7 +163,7 @@ async fn memory_disk_files_and_the_time_of_a_step_stay_where_they_were() {
     let (one, other, (), measured) = tokio::join!(
         reinforce(&one, is_over),
         reinforce(&other, is_over),
-        leave_alone(&idle, is_over),
+        leave_alone(&idle, &runs, is_over),
         measure
     );
     assert!(one.len() >= 5 && other.len() >= 5);
@@ -171,16 +183,21 @@ async fn memory_disk_files_and_the_time_of_a_step_stay_where_they_were() {
     };
     // What may be added to the second part before it is multiplied: small numbers vary more.
     type Measure<'a> = (&'a str, f64, Box<dyn Fn(usize) -> f64 + 'a>);
-    let measures: [Measure<'_>; 4] = [
+    let measures: [Measure<'_>; 5] = [
         (
             "MiB of memory",
             16.0,
             Box::new(|part| of(part, |s| s.memory_mib)),
         ),
         (
-            "MiB on disk",
+            "MiB in files",
             4.0,
-            Box::new(|part| of(part, |s| s.disk_mib)),
+            Box::new(|part| of(part, |s| s.files_mib)),
+        ),
+        (
+            "KiB in the database for each run",
+            0.0,
+            Box::new(|part| of(part, |s| s.database_kib_a_run)),
         ),
         (
             "open files",

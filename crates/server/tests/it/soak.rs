@@ -3,8 +3,8 @@
 //! Two loops of reinforcement learning on a real model, with weights for sampling at every step, beside runs
 //! that are created, trained once and left alone, and results that nobody fetches. Everything that is kept for a
 //! while is kept for a few seconds, so that it comes and goes many times. What stays on purpose is the history:
-//! each session and run that ever was can be listed, so the database may grow with their number, and with
-//! nothing else.
+//! each session and run that ever was can be listed, so the database may grow with their number. (Steps come
+//! as steadily as runs here, so rows that stay for each step would not show.)
 //!
 //! `TINKRS_SOAK_SECONDS` says for how long: five minutes in CI, an hour by hand. Without it, a few steps show
 //! that the loops work, and nothing is measured: other tests share the process.

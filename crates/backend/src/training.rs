@@ -50,7 +50,8 @@ pub trait TrainingRun: Send {
     /// Returns the adapter as it is now, to be added to a sampler of the same backend.
     fn adapter(&self) -> Adapter;
 
-    /// Writes the adapter as it is now into a folder, in the layout of PEFT.
+    /// Writes the adapter as it is now into a folder, in the layout of PEFT, with the head under the name
+    /// that it has in checkpoints of the hosted service: `model.unembed_tokens`.
     ///
     /// # Errors
     ///

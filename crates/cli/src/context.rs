@@ -3,15 +3,19 @@
 use std::fmt::Display;
 use std::future::Future;
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use clap::ValueEnum;
 use serde::Serialize;
 use tinkrs::{AdminClient, RestClient, ServiceClient};
+use tokio::sync::Notify;
 
+use crate::ctrl_c::CtrlC;
 use crate::hint::explain;
-use crate::output;
+use crate::output::{self, Aborted};
+use crate::server_args::Target;
 use crate::system;
 use crate::table::Table;
 
@@ -21,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const RETRY_TIME: Duration = Duration::from_secs(20);
 
 /// How results are shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Table,
     Json,
@@ -35,11 +39,12 @@ pub(crate) struct OutputArgs {
         short,
         long,
         global = true,
-        value_enum,
+        value_parser = ["table", "json"],
         default_value = "table",
         help_heading = "Output"
     )]
-    format: Format,
+    // A text, because `export` has a `--format` of its own in this one's place.
+    format: String,
 
     /// The same as `--format json`
     #[arg(long, global = true, help_heading = "Output")]
@@ -47,16 +52,77 @@ pub(crate) struct OutputArgs {
 }
 
 /// What every command works with.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Context {
     format: Format,
+    /// The command, as other processes are told.
+    command: String,
+    target: Target,
+    lost: Arc<Lost>,
+    /// How many parts of the command listen for Ctrl-C themselves.
+    listening: Arc<AtomicUsize>,
+}
+
+/// A server that is gone while a command uses it.
+#[derive(Debug, Default)]
+struct Lost {
+    error: Mutex<Option<anyhow::Error>>,
+    notice: Notify,
+}
+
+/// A part of the command that listens for Ctrl-C itself, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Listening<'a>(&'a AtomicUsize);
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Context {
-    pub(crate) fn new(args: &OutputArgs) -> Self {
+    /// Makes what a command, such as `tinkrs train sft`, works with.
+    pub(crate) fn new(args: &OutputArgs, command: String) -> Self {
         Self {
-            format: if args.json { Format::Json } else { args.format },
+            format: if args.json || args.format == "json" {
+                Format::Json
+            } else {
+                Format::Table
+            },
+            command,
+            target: Target::Environment,
+            lost: Arc::default(),
+            listening: Arc::default(),
         }
+    }
+
+    /// Returns the same for a command that uses this server.
+    pub(crate) fn on(&self, target: Target) -> Self {
+        Self {
+            target,
+            ..self.clone()
+        }
+    }
+
+    /// Returns the command, such as `tinkrs train sft`.
+    pub(crate) fn command(&self) -> &str {
+        &self.command
+    }
+
+    /// Ends the command with an error once there is one.
+    pub(crate) fn fail_when(&self, lost: impl Future<Output = anyhow::Error> + Send + 'static) {
+        let shared = Arc::clone(&self.lost);
+        tokio::spawn(async move {
+            *lock(&shared.error) = Some(lost.await);
+            shared.notice.notify_one();
+        });
+    }
+
+    /// Completes when the server that the command uses is gone.
+    async fn lost(&self) -> anyhow::Error {
+        self.lost.notice.notified().await;
+        let error = lock(&self.lost.error).take();
+        error.unwrap_or_else(|| anyhow!("the server is gone"))
     }
 
     /// Whether results are JSON.
@@ -69,14 +135,14 @@ impl Context {
         !self.is_json() && std::io::stderr().is_terminal()
     }
 
-    /// Returns a client with the settings of the environment.
+    /// Returns a client of the server.
     ///
     /// It sends no reports: a command ends before there is anything worth reporting.
     pub(crate) fn service(&self) -> ServiceClient {
-        ServiceClient::builder()
+        self.target
+            .client()
             .telemetry(false)
             .max_retry_time(RETRY_TIME)
-            .on_retry(output::retry_notes())
             .build()
     }
 
@@ -97,9 +163,20 @@ impl Context {
             .enable_all()
             .build()
             .context("could not start the threads that wait for the server")?;
-        let result = runtime.block_on(command);
+        let result = runtime.block_on(async {
+            tokio::select! {
+                result = command => result,
+                lost = self.lost() => Err(lost),
+            }
+        });
         runtime.shutdown_background();
         result
+    }
+
+    /// Leaves Ctrl-C to a part of the command, which has to end in an orderly way.
+    pub(crate) fn listening_for_ctrl_c(&self) -> Listening<'_> {
+        self.listening.fetch_add(1, Ordering::AcqRel);
+        Listening(&self.listening)
     }
 
     /// Runs a command to its end, or until the user has enough of it.
@@ -113,12 +190,21 @@ impl Context {
             .build()
             .context("could not start the threads that wait for the server")?;
         let result = runtime.block_on(async {
-            tokio::select! {
-                // Ctrl-C is listened for before anything begins.
-                biased;
-                // What the command has to clean up happens when it is dropped.
-                Ok(()) = tokio::signal::ctrl_c() => Err(anyhow!("aborted")),
-                result = command => result,
+            // Before anything begins.
+            let mut ctrl_c = CtrlC::listen()?;
+            let mut command = std::pin::pin!(command);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = ctrl_c.pressed() => {
+                        // What the command has to clean up happens when it is dropped.
+                        if self.listening.load(Ordering::Acquire) == 0 {
+                            return Err(Aborted.into());
+                        }
+                    }
+                    result = &mut command => return result,
+                    lost = self.lost() => return Err(lost),
+                }
             }
         });
         // A thread may still wait for a line on stdin.
@@ -136,7 +222,7 @@ impl Context {
         let answer = tokio::select! {
             answer = &mut call => answer,
             () = tokio::time::sleep(PATIENCE) => {
-                let url = tinkrs::server_url::from_env();
+                let url = self.target.url();
                 self.note(format_args!("waiting for {url}; Ctrl-C gives up"));
                 call.await
             }
@@ -174,6 +260,10 @@ impl Context {
             self.line(text)
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poison| poison.into_inner())
 }
 
 /// Escapes all but ASCII. In JSON it can only be part of a text.

@@ -8,30 +8,37 @@ mod backend;
 mod command;
 mod context;
 mod cost;
+mod ctrl_c;
+mod ending;
 mod hint;
+mod holder;
 mod http;
-mod hub_access;
 mod human;
 mod judge;
 mod local;
 mod local_model;
 mod model_store;
+mod notices;
 mod output;
+mod private;
 mod prompt;
+mod server_args;
 mod settings;
 mod status_line;
 mod system;
 mod table;
+mod terminal_line;
 mod training_progress;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::filter::LevelFilter;
 
+use backend::{Need, OnServer};
 use command::{
-    auth, billing, chat, checkpoint, completions, data, demo, doctor, eval, man, model, models,
-    run, sample, serve, session, train, version,
+    auth, billing, chat, checkpoint, completions, conform, data, demo, doctor, eval, export, man,
+    model, models, run, sample, serve, session, train, version,
 };
 use context::{Context, OutputArgs};
 
@@ -53,26 +60,28 @@ enum Command {
     #[command(subcommand)]
     Billing(billing::Command),
     Chat(chat::Args),
-    #[command(subcommand)]
-    Checkpoint(checkpoint::Command),
+    /// List, download, share and delete saved weights
+    Checkpoint(OnServer<checkpoint::Command>),
     Completions(completions::Args),
+    Conform(conform::Args),
     #[command(subcommand)]
     Data(data::Command),
     Demo(demo::Args),
     Doctor(doctor::Args),
     Eval(eval::Args),
+    Export(export::Args),
     Man(man::Args),
     #[command(subcommand)]
     Model(model::Command),
     #[command(subcommand)]
     Models(models::Command),
     Report(command::report::Args),
-    #[command(subcommand)]
-    Run(run::Command),
+    /// Show training runs
+    Run(OnServer<run::Command>),
     Sample(sample::Args),
     Serve(settings::Layered<serve::Args>),
-    #[command(subcommand)]
-    Session(session::Command),
+    /// Show sessions and export their traces
+    Session(OnServer<session::Command>),
     #[command(subcommand)]
     Train(Box<train::Command>),
     Version(version::Args),
@@ -88,35 +97,50 @@ fn show_log() {
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_ansi(false)
-        .with_writer(std::io::stderr)
+        .with_writer(|| output::LogLines)
         .init();
 }
 
+/// Returns the command with its subcommands, and nothing of what it was given: other processes are told.
+fn name_of(matches: &ArgMatches) -> String {
+    let mut name = String::from("tinkrs");
+    let mut rest = matches.subcommand();
+    while let Some((command, matches)) = rest {
+        name.push(' ');
+        name.push_str(command);
+        rest = matches.subcommand();
+    }
+    name
+}
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = Cli::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // A server has a log of its own, with a setting of its own.
     if !matches!(cli.command, Command::Serve(_)) {
         show_log();
     }
-    let ctx = Context::new(&cli.output);
+    let ctx = Context::new(&cli.output, name_of(&matches));
     let result = match &cli.command {
         Command::Auth(args) => ctx.block_on(auth::run(&ctx, args)),
         Command::Billing(args) => ctx.block_on(billing::run(&ctx, args)),
         Command::Chat(args) => ctx.block_on_to_end(chat::run(&ctx, args)),
         Command::Checkpoint(args) => ctx.block_on(checkpoint::run(&ctx, args)),
         Command::Completions(args) => completions::run(args, Cli::command()),
+        Command::Conform(args) => ctx.block_on_to_end(conform::run(&ctx, args)),
         Command::Data(args) => data::run(&ctx, args),
-        Command::Demo(args) => ctx.block_on(demo::run(args)),
+        Command::Demo(args) => ctx.block_on(demo::run(&ctx, args)),
         Command::Doctor(args) => ctx.block_on(doctor::run(&ctx, args)),
         Command::Eval(args) => ctx.block_on(eval::run(&ctx, args)),
+        Command::Export(args) => ctx.block_on(export::run(&ctx, args)),
         Command::Man(args) => man::run(args, Cli::command()),
         Command::Model(args) => ctx.block_on(model::run(&ctx, args)),
         Command::Models(args) => ctx.block_on(models::run(&ctx, args)),
         Command::Report(args) => command::report::run(args),
-        Command::Run(args) => ctx.block_on(run::run(&ctx, args)),
+        Command::Run(args) => ctx.block_on(args.run(&ctx, Need::NoModel, run::run)),
         Command::Sample(args) => ctx.block_on(sample::run(&ctx, args)),
         Command::Serve(args) => serve::run(args),
-        Command::Session(args) => ctx.block_on(session::run(&ctx, args)),
+        Command::Session(args) => ctx.block_on(args.run(&ctx, Need::NoModel, session::run)),
         Command::Train(args) => ctx.block_on_to_end(train::run(&ctx, args)),
         Command::Version(args) => version::run(args),
     };

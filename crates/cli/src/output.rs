@@ -4,13 +4,8 @@
 use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::io::{IsTerminal, Write};
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
-use tinkrs::RetryNotice;
-
-/// How long after a note about an outage there is no other.
-const SAME_OUTAGE: Duration = Duration::from_secs(60);
+use crate::terminal_line;
 
 /// The next thing to try, attached to an error as its outermost context.
 #[derive(Debug)]
@@ -34,10 +29,21 @@ impl fmt::Display for Stopped {
 
 impl std::error::Error for Stopped {}
 
+/// The user has ended a command that has nothing to save.
+#[derive(Debug)]
+pub(crate) struct Aborted;
+
+impl fmt::Display for Aborted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("aborted")
+    }
+}
+
+impl std::error::Error for Aborted {}
+
 /// Shows an error on stderr.
 pub(crate) fn error(error: &anyhow::Error) {
-    // Nothing is left to do if stderr is gone.
-    let _ = std::io::stderr().write_all(harmless(&text(error)).as_bytes());
+    terminal_line::write_above(&harmless(&text(error)));
 }
 
 /// Returns whether the error is that the reader of our output has closed it.
@@ -84,6 +90,21 @@ impl Write for JsonLines {
     }
 }
 
+/// Stderr for lines of the log, which go above a progress bar.
+#[derive(Debug)]
+pub(crate) struct LogLines;
+
+impl Write for LogLines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        terminal_line::write_above(&harmless(&String::from_utf8_lossy(bytes)));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
@@ -98,29 +119,7 @@ fn escaped(json: &str) -> String {
 
 /// Shows something that is not a result, on stderr.
 pub(crate) fn note(text: impl Display) {
-    // Nothing is left to do if stderr is gone.
-    let _ = writeln!(std::io::stderr(), "{}", harmless(&text.to_string()));
-}
-
-/// Returns what shows that calls are tried again, on stderr: the first time, and then no more than once a
-/// minute, since every call of an outage has the same to say.
-pub(crate) fn retry_notes() -> impl Fn(&RetryNotice) + Send + Sync + 'static {
-    let shown = Mutex::new(None::<Instant>);
-    move |notice| {
-        let mut shown = shown.lock().unwrap_or_else(|poison| poison.into_inner());
-        if shown.is_some_and(|last| last.elapsed() < SAME_OUTAGE) {
-            return;
-        }
-        *shown = Some(Instant::now());
-        // What is drawn on a terminal meanwhile is drawn again below this.
-        let clear = if std::io::stderr().is_terminal() {
-            "\r\x1b[2K"
-        } else {
-            ""
-        };
-        let text = harmless(&notice.to_string());
-        let _ = writeln!(std::io::stderr(), "{clear}{text}");
-    }
+    terminal_line::write_above(&(harmless(&text.to_string()) + "\n"));
 }
 
 /// Shows a result, on stdout.
@@ -145,9 +144,20 @@ fn as_shown(text: &str, on_terminal: bool) -> Cow<'_, str> {
     }
 }
 
+/// Returns an error with its causes, without the hint.
+pub(crate) fn one_line(error: &anyhow::Error) -> String {
+    let messages: Vec<_> = messages(error).map(ToString::to_string).collect();
+    messages.join(": ")
+}
+
+fn messages(error: &anyhow::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    let hint = error.downcast_ref::<Hint>();
+    error.chain().skip(usize::from(hint.is_some()))
+}
+
 fn text(error: &anyhow::Error) -> String {
     let hint = error.downcast_ref::<Hint>();
-    let mut messages = error.chain().skip(usize::from(hint.is_some()));
+    let mut messages = messages(error);
     let mut text = String::new();
     if let Some(first) = messages.next() {
         text.push_str(&format!("error: {first}\n"));

@@ -1,11 +1,10 @@
 //! A line on the terminal that says how far something is.
 
-use std::io::Write;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::context::Context;
-use crate::output::harmless;
+use crate::terminal_line;
 
 /// How often the line is drawn again.
 const EVERY: Duration = Duration::from_millis(100);
@@ -30,9 +29,7 @@ impl StatusLine {
         let mut drawn = drawn.lock().unwrap_or_else(|poison| poison.into_inner());
         if drawn.is_none_or(|last| last.elapsed() >= EVERY) {
             *drawn = Some(Instant::now());
-            // Nothing is lost if stderr is gone.
-            let _ = write!(std::io::stderr(), "\r\x1b[K{}", harmless(&text()));
-            let _ = std::io::stderr().flush();
+            terminal_line::draw(text());
         }
     }
 }
@@ -41,7 +38,7 @@ impl Drop for StatusLine {
     fn drop(&mut self) {
         let drawn = self.drawn.as_mut().and_then(|drawn| drawn.get_mut().ok());
         if drawn.is_some_and(|last| last.is_some()) {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
+            terminal_line::clear();
         }
     }
 }

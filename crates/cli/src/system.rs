@@ -3,19 +3,26 @@
 use std::path::Path;
 
 /// Returns how many columns the terminal on stdout has; `None` if there is no terminal.
-#[cfg(unix)]
 pub(crate) fn terminal_width() -> Option<usize> {
-    use std::io::IsTerminal;
-    let stdout = std::io::stdout();
-    if !stdout.is_terminal() {
+    width(&std::io::stdout())
+}
+
+/// Returns how many columns the terminal on stderr has; `None` if there is no terminal.
+pub(crate) fn stderr_width() -> Option<usize> {
+    width(&std::io::stderr())
+}
+
+#[cfg(unix)]
+fn width(stream: &(impl std::io::IsTerminal + std::os::fd::AsFd)) -> Option<usize> {
+    if !stream.is_terminal() {
         return None;
     }
-    let columns = rustix::termios::tcgetwinsize(&stdout).ok()?.ws_col;
+    let columns = rustix::termios::tcgetwinsize(stream).ok()?.ws_col;
     (columns > 0).then_some(usize::from(columns))
 }
 
 #[cfg(not(unix))]
-pub(crate) fn terminal_width() -> Option<usize> {
+fn width(_: &impl std::io::IsTerminal) -> Option<usize> {
     None
 }
 

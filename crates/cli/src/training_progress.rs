@@ -1,11 +1,14 @@
 //! How far a run is: a bar on a terminal, plain lines elsewhere.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
+use tinkrs::training::LossSource;
 use tinkrs_recipes::run::StepReport;
 
 use crate::human::counted;
+use crate::output::note;
+use crate::terminal_line;
 
 /// Without a terminal, how many lines a run prints if its steps are quick.
 const LINES: usize = 20;
@@ -18,8 +21,6 @@ pub(crate) struct TrainingProgress {
     last_line: Instant,
     first_step: Option<usize>,
     is_terminal: bool,
-    /// Whether the line on the terminal has no end yet.
-    is_open: bool,
     /// Which number to show.
     number: &'static str,
 }
@@ -32,21 +33,24 @@ impl TrainingProgress {
             last_line: Instant::now(),
             first_step: None,
             is_terminal: std::io::stderr().is_terminal(),
-            is_open: false,
             number,
         }
     }
 
     /// Shows a step.
     pub(crate) fn step(&mut self, report: &StepReport) {
-        let mut stderr = std::io::stderr();
         if self.first_step.is_none() && report.step > 0 {
-            // A run does not fail because stderr is closed.
-            let _ = writeln!(
-                stderr,
+            note(format_args!(
                 "resuming after {}",
                 counted(report.step as u64, "step")
-            );
+            ));
+        }
+        if let Some(source) = report.loss_source.filter(|_| self.first_step.is_none())
+            && source != LossSource::LossSum
+        {
+            note(format_args!(
+                "the server does not report `loss:sum`: the loss comes from {source}"
+            ));
         }
         let first = *self.first_step.get_or_insert(report.step);
         let done = report.step + 1;
@@ -65,24 +69,22 @@ impl TrainingProgress {
         .text();
         let is_last = done == report.steps;
         if self.is_terminal {
-            self.is_open = !is_last;
-            let end = if is_last { "\n" } else { "" };
-            let _ = write!(stderr, "\r\x1b[2K{text}{end}");
-            let _ = stderr.flush();
+            terminal_line::draw(text);
+            if is_last {
+                terminal_line::end();
+            }
         } else if is_last
             || done.is_multiple_of(report.steps.div_ceil(LINES))
             || self.last_line.elapsed() >= SILENCE
         {
             self.last_line = Instant::now();
-            let _ = writeln!(stderr, "{text}");
+            note(text);
         }
     }
 
     /// Ends the line, for whatever is shown next.
     pub(crate) fn end(&mut self) {
-        if std::mem::take(&mut self.is_open) {
-            let _ = writeln!(std::io::stderr());
-        }
+        terminal_line::end();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::connection::call::Call;
 use crate::rest::RestClient;
-use crate::{Error, ServiceClient};
+use crate::{Error, ServiceClient, ServiceClientBuilder};
 use std::borrow::Cow;
 use tinkrs_types::{InvalidInput, ProjectId, Timestamp};
 use tinkrs_wire::endpoint::{self, Endpoint};
@@ -38,7 +38,15 @@ impl AdminClient {
 
     /// Makes a client with the settings of the environment.
     pub fn from_env() -> Self {
-        ServiceClient::from_env().create_admin_client()
+        Self::with_settings(ServiceClient::builder())
+    }
+
+    /// Makes a client with other settings. It shares its connection as
+    /// [`RestClient::with_settings`] says.
+    pub fn with_settings(settings: ServiceClientBuilder) -> Self {
+        Self {
+            rest: RestClient::with_settings(settings),
+        }
     }
 
     /// Reads a day of the audit log; `None` means today (in UTC).

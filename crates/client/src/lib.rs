@@ -59,8 +59,9 @@
 //!
 //! All are additive.
 //!
-//! - `tokenizers` (on by default): loads the tokenizer that belongs to a model. Without it, a program
-//!   that works with tokens needs neither the tokenizer library nor its C code.
+//! - `tokenizers` (on by default): loads the tokenizer that belongs to a model, from this machine or from the
+//!   Hugging Face Hub. Without it, a program that works with tokens needs neither the tokenizer library
+//!   nor its C code.
 //! - `blocking`: the same API for code without async.
 //! - `autodiff`: custom losses written as tensor expressions and differentiated for you.
 //!
@@ -70,6 +71,10 @@
 //! that is possible: hence the `get_` of some methods, which Rust would leave out. Searching these
 //! docs for a Python name finds the method. The `_async` twins are the same methods here; times are
 //! [`Duration`](std::time::Duration)s, and optional arguments are setters of the request.
+//!
+//! `docs/sdk-parity.md` of the repository has every parameter, default, type, exception, environment
+//! variable and command as well, each with its counterpart or the reason why there is none. It is
+//! compared with the installed Python package whenever this crate changes.
 //!
 //! | Python | Rust |
 //! |---|---|
@@ -83,6 +88,7 @@
 //! | `ServiceClient.copy_weights` | [`RestClient::copy_weights`] |
 //! | `ServiceClient.create_rest_client` | [`ServiceClient::create_rest_client`] |
 //! | `ServiceClient.get_console_url` | [`ServiceClient::get_console_url`] |
+//! | `SaveWeightsResponse.get_console_url`, `SaveWeightsForSamplerResponse.get_playground_url` | [`ServiceClient::get_checkpoint_console_url`], [`ServiceClient::get_playground_url`] |
 //! | `ServiceClient.close` | [`ServiceClient::close`] |
 //! | `ServiceClient.get_telemetry` | [`ServiceClient::stats`] to read, [`ServiceClient::report_event`] to add to the reports, [`ServiceClientBuilder::telemetry`] to turn them off |
 //! | `TrainingClient.forward` | [`TrainingClient::forward`] |
@@ -110,7 +116,11 @@
 //! | `SamplingClient.on_queue_state_change` | [`ServiceClientBuilder::on_queue_state`] |
 //! | `APIFuture.result(timeout)` | `.await`, `Wait::wait_timeout` (feature `blocking`) |
 //! | `APIFuture.future().done()` | [`Pending::is_done`] |
-//! | `RestClient(...)` | [`RestClient::from_env`], [`ServiceClient::create_rest_client`] |
+//! | `LossHandle` | `CustomLossHandle`, `TracedLoss` (feature `autodiff`) |
+//! | `auth.get_tinker_token` | [`auth::resolve_from_env`] and its [`fixed`](auth::CredentialSource::fixed) |
+//! | `auth.tinker_has_credentials` | [`auth::resolve_from_env`], which runs no command |
+//! | `auth.raise_if_tinker_not_accessible` | [`ServiceClient::check_access`] |
+//! | `RestClient(...)` | [`RestClient::from_env`], [`RestClient::with_settings`], [`ServiceClient::create_rest_client`] |
 //! | `RestClient.get_training_run` | [`RestClient::get_training_run`] |
 //! | `RestClient.get_training_run_by_tinker_path` | [`RestClient::get_training_run_by_tinker_path`] |
 //! | `RestClient.get_weights_info_by_tinker_path` | [`RestClient::get_weights_info_by_tinker_path`] |
@@ -131,6 +141,7 @@
 //! | `RestClient.get_sampler` | [`RestClient::get_sampler`] |
 //! | `RestClient.whoami` | [`RestClient::whoami`] |
 //! | `RestClient.get_audit_log`, `.get_billing_usage`, `.get_current_checkpoint_storage_usage` | deprecated there: see [`AdminClient`] |
+//! | `AdminClient(...)` | [`AdminClient::from_env`], [`AdminClient::with_settings`], [`ServiceClient::create_admin_client`] |
 //! | `AdminClient.get_audit_log` | [`AdminClient::get_audit_log`] |
 //! | `AdminClient.get_billing_usage` | [`AdminClient::get_billing_usage`] |
 //! | `AdminClient.get_current_checkpoint_storage_usage` | [`AdminClient::get_current_checkpoint_storage_usage`] |
@@ -149,6 +160,8 @@ mod console;
 mod error;
 pub mod external;
 mod future;
+#[cfg(feature = "tokenizers")]
+pub mod hub;
 mod limiter;
 mod lock;
 mod options;
@@ -176,6 +189,7 @@ pub mod tensor {
 }
 
 pub use admin::AdminClient;
+pub use connection::message::ServiceMessage;
 pub use connection::notice::RetryNotice;
 pub use connection::stats::Stats;
 pub use error::{BoxError, Error, ErrorResponse};
@@ -187,7 +201,7 @@ pub use service::{ServiceClient, ServiceClientBuilder};
 #[cfg(feature = "tokenizers")]
 pub use tinkrs_chat::{Error as ChatError, Tokenizer};
 #[cfg(feature = "tokenizers")]
-pub use tokenizer::TokenizerSource;
+pub use tokenizer::{GetTokenizer, TokenizerSource};
 pub use training::{BoxFuture, Request, TrainingClient};
 
 pub use tinkrs_types::protocol::Severity;
@@ -198,7 +212,8 @@ pub use tinkrs_types::service::{
 };
 pub use tinkrs_types::session::FinishReason;
 pub use tinkrs_types::{
-    AdamParams, CheckpointKind, Datum, ForwardBackwardOutput, InvalidInput, LoraConfig, LossFn,
-    LossId, ModelId, ModelInput, ProjectId, RequestId, SampleOutput, SamplingParams,
-    SamplingSessionId, SequenceId, SessionId, TensorData, Timestamp, TinkerPath, UserMetadata,
+    AdamParams, CheckpointKind, CheckpointRef, Datum, ForwardBackwardOutput, InvalidInput,
+    LoraConfig, LossFn, LossId, ModelId, ModelInput, ProjectId, RequestId, SampleOutput,
+    SamplingParams, SamplingSessionId, SequenceId, SessionId, TensorData, Timestamp, TinkerPath,
+    UserMetadata,
 };

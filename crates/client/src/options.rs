@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::auth::{CredentialPolicy, CredentialSource, Secret, resolve_from_env};
 use crate::connection::QueueListener;
+use crate::connection::message::MessageListener;
 use crate::connection::notice::RetryListener;
 use crate::limiter::BackpressureScope;
 use crate::server_url;
@@ -27,6 +28,7 @@ pub(crate) struct Options {
     pub(crate) max_retry_time: Option<Duration>,
     pub(crate) queue_listener: Option<QueueListener>,
     pub(crate) retry_listener: Option<RetryListener>,
+    pub(crate) message_listener: Option<MessageListener>,
     pub(crate) telemetry: Option<bool>,
 }
 
@@ -45,6 +47,7 @@ impl Default for Options {
             max_retry_time: None,
             queue_listener: None,
             retry_listener: None,
+            message_listener: None,
             telemetry: None,
         }
     }

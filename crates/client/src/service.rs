@@ -2,6 +2,7 @@
 
 use crate::admin::AdminClient;
 use crate::connection::call::Call;
+use crate::connection::message::ServiceMessage;
 use crate::connection::notice::RetryNotice;
 use crate::connection::policy::Policy;
 use crate::connection::stats::Stats;
@@ -45,6 +46,8 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     session: OnceCell<Arc<Session>>,
     sessionless: OnceCell<Arc<Connection>>,
+    /// Whether the connection without a session is that of all such clients with the same settings.
+    shares_connection: bool,
     closed: AtomicBool,
 }
 
@@ -154,6 +157,18 @@ impl ServiceClientBuilder {
         self
     }
 
+    /// Calls a function with what the service says besides the responses to calls: messages to the session,
+    /// deprecations, billing blocks and long rate limits that are waited out, missed heartbeats. What goes on is
+    /// said again and again. It should return quickly.
+    #[must_use]
+    pub fn on_message(
+        mut self,
+        listener: impl Fn(&ServiceMessage) + Send + Sync + 'static,
+    ) -> Self {
+        self.options.message_listener = Some(Arc::new(listener));
+        self
+    }
+
     /// Reports about this client to the server it talks to. The default is `TINKER_TELEMETRY`.
     #[must_use]
     pub fn telemetry(mut self, enabled: bool) -> Self {
@@ -173,11 +188,22 @@ impl ServiceClientBuilder {
 
     /// Makes the client. Nothing is connected, and nothing can fail, before it is used.
     pub fn build(self) -> ServiceClient {
+        self.build_with(false)
+    }
+
+    /// Makes a client for what needs no session. It shares its connection with others of its kind, so it must not
+    /// be closed: it is never given to users.
+    pub(crate) fn build_shared(self) -> ServiceClient {
+        self.build_with(true)
+    }
+
+    fn build_with(self, shares_connection: bool) -> ServiceClient {
         ServiceClient {
             inner: Arc::new(Inner {
                 options: self.options,
                 session: OnceCell::new(),
                 sessionless: OnceCell::new(),
+                shares_connection,
                 closed: AtomicBool::new(false),
             }),
         }
@@ -325,12 +351,13 @@ impl ServiceClient {
         if let Some(session) = self.inner.session.get() {
             return Ok(Arc::clone(&session.connection));
         }
+        let options = &self.inner.options;
         let open = || async {
-            let connection = Connection::open(&self.inner.options).await?;
-            if self.inner.options.telemetry() {
-                connection.start_telemetry(None);
+            if self.inner.shares_connection {
+                Connection::shared(options).await
+            } else {
+                Connection::without_session(options).await
             }
-            Ok::<_, Error>(connection)
         };
         let connection = self.inner.sessionless.get_or_try_init(open).await?;
         self.check_open(operation)

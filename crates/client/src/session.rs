@@ -4,6 +4,7 @@
 use crate::Error;
 use crate::connection::Connection;
 use crate::connection::call::Call;
+use crate::connection::message::ServiceMessage;
 use crate::connection::policy::Policy;
 use crate::options::Options;
 use crate::sampling::cancel::CancelQueue;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tinkrs_types::SessionId;
+use tinkrs_types::protocol::Severity;
 use tinkrs_types::session::FinishReason;
 use tinkrs_wire::op::create_session::{CreateSessionRequest, CreateSessionResponse};
 use tinkrs_wire::op::finish_session::FinishSessionRequest;
@@ -70,19 +72,23 @@ impl Session {
             .json(&request)
             .policy(Policy::TEN_TIMES);
         let created: CreateSessionResponse = connection.json(call).await?;
-        for (message, level) in [
-            (&created.info_message, tracing::Level::INFO),
-            (&created.warning_message, tracing::Level::WARN),
-            (&created.error_message, tracing::Level::ERROR),
+        for (message, severity) in [
+            (&created.info_message, Severity::Info),
+            (&created.warning_message, Severity::Warning),
+            (&created.error_message, Severity::Error),
         ] {
-            let Some(message) = message.as_deref().filter(|message| !message.is_empty()) else {
+            let Some(text) = message.as_deref().filter(|message| !message.is_empty()) else {
                 continue;
             };
-            match level {
-                tracing::Level::ERROR => tracing::error!("{message}"),
-                tracing::Level::WARN => tracing::warn!("{message}"),
-                _ => tracing::info!("{message}"),
+            match severity {
+                Severity::Error => tracing::error!("{text}"),
+                Severity::Warning => tracing::warn!("{text}"),
+                _ => tracing::info!("{text}"),
             }
+            connection.tell(|| ServiceMessage::Session {
+                severity,
+                text: text.to_owned(),
+            });
         }
         if options.telemetry() {
             connection.start_telemetry(Some(&created.session_id));
@@ -180,11 +186,17 @@ async fn heartbeat(connection: Arc<Connection>, session_id: SessionId) {
             Ok(_) => heard = Instant::now(),
             Err(error) if error.status() == Some(410) => {
                 tracing::info!(session.id = %request.session_id, "the session is finished");
+                connection.tell(|| ServiceMessage::SessionEnded);
                 return;
             }
             Err(error) if heard.elapsed() >= HEARTBEAT_WARN_AFTER => {
-                let silent = heard.elapsed().as_secs();
-                tracing::warn!(session.id = %request.session_id, %error, "no heartbeat for {silent} s");
+                let silent = heard.elapsed();
+                let seconds = silent.as_secs();
+                tracing::warn!(session.id = %request.session_id, %error, "no heartbeat for {seconds} s");
+                connection.tell(|| ServiceMessage::NoHeartbeat {
+                    silent,
+                    cause: error.to_string(),
+                });
             }
             Err(_) => {}
         }

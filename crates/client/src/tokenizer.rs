@@ -2,18 +2,23 @@
 //!
 //! [`TokenizerSource`] finds and loads it: which one it is follows from the model's name
 //! (`resolve.rs`), where it lies from the environment (`locate.rs`), and each is loaded once in a
-//! process however many threads want it (`cache.rs`). Nothing is downloaded: a tokenizer comes
-//! from a folder of yours or from the cache of the hub's tools.
+//! process however many threads want it (`cache.rs`). One that is not on this machine is downloaded
+//! into the cache of the hub's tools (`download.rs`).
 
 mod cache;
+mod download;
 mod locate;
 mod of_client;
 mod resolve;
 
+use crate::hub::{Hub, HubError};
+use crate::rest::download::OnProgress;
 use crate::{BoxError, Error};
 use cache::Cache;
 use locate::Folders;
-use resolve::resolve;
+pub use of_client::GetTokenizer;
+use resolve::{Resolved, resolve};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tinkrs_chat::Tokenizer;
@@ -27,11 +32,13 @@ use tinkrs_chat::Tokenizer;
 /// let prompt = ModelInput::from_tokens(tokenizer.encode("The weather today is")?);
 /// # Ok::<(), tinkrs::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct TokenizerSource {
     model: String,
     tokenizer_id: Option<String>,
     folder: Option<PathBuf>,
+    hub: Option<Hub>,
+    on_progress: Option<OnProgress>,
 }
 
 impl TokenizerSource {
@@ -41,6 +48,8 @@ impl TokenizerSource {
             model: model.into(),
             tokenizer_id: None,
             folder: None,
+            hub: None,
+            on_progress: None,
         }
     }
 
@@ -60,14 +69,34 @@ impl TokenizerSource {
         self
     }
 
+    /// Sets where a tokenizer that is not on this machine comes from, and which cache it goes into.
+    ///
+    /// The default is [`Hub::from_env`].
+    #[must_use]
+    pub fn hub(mut self, hub: Hub) -> Self {
+        self.hub = Some(hub);
+        self
+    }
+
+    /// Sets who is told how far a download is.
+    #[must_use]
+    pub fn on_progress(mut self, on_progress: OnProgress) -> Self {
+        self.on_progress = Some(on_progress);
+        self
+    }
+
     /// Loads the tokenizer, or returns the one that was loaded before.
+    ///
+    /// It comes from the folder, from the cache of the hub's tools, or else from the hub itself: its files are
+    /// downloaded into that cache, each checked against the digest that the hub has, unless `HF_HUB_OFFLINE`
+    /// is set. `tokenizer.json` is read, and `tiktoken.model` with its `tokenizer_config.json`.
     ///
     /// The process keeps the 32 tokenizers that were wanted last. Loading reads and parses a file
     /// of several megabytes: in async code, do it on a thread for blocking work.
     ///
     /// # Errors
-    /// If there is no such tokenizer on this machine. The source of the error says where it was
-    /// looked for and how to get it.
+    /// If there is no such tokenizer, or it cannot be downloaded. The source of the error says where it was
+    /// looked for and what to do.
     pub fn load(&self) -> Result<Arc<Tokenizer>, Error> {
         self.load_from(&TOKENIZERS, |name| std::env::var_os(name))
     }
@@ -77,18 +106,41 @@ impl TokenizerSource {
         cache: &Cache<Key, Tokenizer>,
         var: impl Fn(&str) -> Option<std::ffi::OsString>,
     ) -> Result<Arc<Tokenizer>, Error> {
-        let folders = Folders::from_env(self.folder.clone(), var);
+        let set = || var("TINKER_TOKENIZERS").filter(|folder| !folder.is_empty());
+        let own = self.folder.clone().or_else(|| set().map(PathBuf::from));
+        let hub = self.hub.clone().unwrap_or_else(|| Hub::from_variables(var));
+        let cached = hub.cache().cloned();
+        let folders = Folders { own, hub: cached };
         let load = || {
             let wanted = resolve(&self.model, self.tokenizer_id.as_deref())?;
-            let key = (wanted.id.clone(), folders.own.clone());
-            cache.get_or_make(key, || Ok(Tokenizer::from_path(folders.locate(&wanted)?)?))
+            let key = (wanted.id.clone(), folders.own.clone(), folders.hub.clone());
+            cache.get_or_make(key, || {
+                let file = match folders.locate(&wanted) {
+                    Err(missing @ TokenizerError::NotFound { .. }) => {
+                        download::fetch(&hub, &wanted, self.on_progress.clone(), missing)?
+                    }
+                    found => found?,
+                };
+                Ok(Tokenizer::from_path(file)?)
+            })
         };
         load().map_err(|source: TokenizerError| failure(&self.model, source))
     }
 }
 
-/// A resolved id, and the caller's folder, in which the same id may be another tokenizer.
-type Key = (String, Option<PathBuf>);
+impl fmt::Debug for TokenizerSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenizerSource")
+            .field("model", &self.model)
+            .field("tokenizer_id", &self.tokenizer_id)
+            .field("folder", &self.folder)
+            .field("hub", &self.hub)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A resolved id, and the caller's folder and the cache, in which the same id may be another tokenizer.
+type Key = (String, Option<PathBuf>, Option<PathBuf>);
 
 static TOKENIZERS: Cache<Key, Tokenizer> = Cache::new(32);
 
@@ -120,6 +172,14 @@ pub(crate) enum TokenizerError {
         revision: Option<&'static str>,
         places: Vec<PathBuf>,
     },
+
+    /// It is not on this machine, and the hub may not be asked.
+    #[error("the hub is not asked, because HF_HUB_OFFLINE is set: {0}")]
+    Offline(Box<Self>),
+
+    /// It could not be downloaded.
+    #[error("`{id}` is not on this machine and could not be downloaded")]
+    Hub { id: String, source: Box<HubError> },
 
     /// The file is there but cannot be used.
     #[error(transparent)]

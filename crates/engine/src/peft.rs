@@ -6,13 +6,21 @@
 //!
 //! Everything that would change this arithmetic (DoRA, biases, ranks of single layers) is refused
 //! by name; rank-stabilised scaling is honoured by adjusting `alpha`.
+//!
+//! The hosted service writes the same files with one other name: the head is `model.unembed_tokens`, and
+//! tools for its checkpoints know which layer of a model that is, also where the head is tied to the
+//! embedding. `peft` does not, and would leave the head's adapter out. So there are two ways to
+//! [save](save_as), either is [loaded](load), and a file [gets](name_head) the other name.
 
+mod head_name;
 mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+pub use head_name::{HeadName, name_head};
+use head_name::{UNEMBEDDING, is_head};
 use settings::{Settings, Targets};
 
 use crate::model::tensor_table::{EMBEDDING, HEAD, TensorTable};
@@ -46,19 +54,37 @@ pub struct LoraPair {
 
 /// Writes an adapter for a model of the given shape, so that `peft` and others can load it.
 ///
+/// # Errors
+///
+/// As [`save_as`].
+pub fn save(folder: &Path, adapter: &PeftAdapter, config: &ModelConfig) -> Result<(), Error> {
+    save_as(folder, adapter, config, HeadName::Peft)
+}
+
+/// Writes an adapter for a model of the given shape.
+///
+/// `target_modules` says `lm_head` either way: `peft` then warns that the head's tensors are missing
+/// when it reads a file with the other name, instead of leaving them out without a word.
+///
 /// Each file is written under a temporary name, synced and renamed; `adapter_config.json` comes
 /// last, so a folder that has one is complete.
 ///
 /// # Errors
 ///
 /// When a layer is not one of the model's, a matrix has the wrong size, or the disk refuses.
-pub fn save(folder: &Path, adapter: &PeftAdapter, config: &ModelConfig) -> Result<(), Error> {
+pub fn save_as(
+    folder: &Path,
+    adapter: &PeftAdapter,
+    config: &ModelConfig,
+    head: HeadName,
+) -> Result<(), Error> {
     let linears = linears(config);
     let mut tensors = Vec::with_capacity(2 * adapter.layers.len());
     for (name, pair) in &adapter.layers {
         let Some(&(outputs, inputs)) = linears.get(name) else {
             return Err(unknown_layer(name));
         };
+        let name = if is_head(name) { head.as_str() } else { name };
         for (part, values, shape) in [
             ("lora_A", &pair.a, vec![adapter.rank, inputs]),
             ("lora_B", &pair.b, vec![outputs, adapter.rank]),
@@ -98,8 +124,22 @@ pub fn load(folder: &Path, config: &ModelConfig) -> Result<PeftAdapter, Error> {
 
     let linears = linears(config);
     let mut names = BTreeSet::new();
+    // The name that the head has in the file, if it is there.
+    let mut head = None;
     for tensor in file.names() {
         match layer_of(&tensor) {
+            Some(layer) if layer == UNEMBEDDING || is_head(layer) => {
+                if head
+                    .replace(layer.to_owned())
+                    .is_some_and(|other| other != layer)
+                {
+                    return Err(Error::unsupported(
+                        "adapter tensor",
+                        tensor,
+                        "one adapter of the head, as lm_head or as model.unembed_tokens",
+                    ));
+                }
+            }
             Some(layer) if linears.contains_key(layer) => {
                 names.insert(layer.to_owned());
             }
@@ -114,7 +154,15 @@ pub fn load(folder: &Path, config: &ModelConfig) -> Result<PeftAdapter, Error> {
             }
         }
     }
-    if let Some(promised) = settings.promised_layers(linears.keys())? {
+    let head_layer = HEAD.in_hugging_face();
+    if head.is_some() {
+        names.insert(head_layer.to_owned());
+    }
+    if let Some(mut promised) = settings.promised_layers(linears.keys())? {
+        // The hosted service's `target_modules` are not about what it calls the unembedding.
+        if head.as_deref() == Some(UNEMBEDDING) {
+            promised.insert(head_layer.to_owned());
+        }
         // `peft` leaves such tensors alone, so they are not what the adapter computes.
         if let Some(extra) = names.difference(&promised).next() {
             let supported = "tensors of the layers that target_modules names";
@@ -126,8 +174,10 @@ pub fn load(folder: &Path, config: &ModelConfig) -> Result<PeftAdapter, Error> {
     let mut layers = BTreeMap::new();
     for name in names {
         let (outputs, inputs) = linears[&name];
+        let stored = head.as_deref().filter(|_| name == head_layer);
+        let stored = stored.unwrap_or(&name);
         let read = |part: &str, shape: [usize; 2]| {
-            let tensor = file.tensor(&format!("{PREFIX}{name}.{part}.weight"))?;
+            let tensor = file.tensor(&format!("{PREFIX}{stored}.{part}.weight"))?;
             finite(tensor.expect_shape(&shape)?)
         };
         let a = read("lora_A", [settings.rank, inputs])?;

@@ -1,7 +1,8 @@
-//! Reads the header of a GGUF model file: its metadata, and where its tensors are.
+//! Reads the header of a GGUF model file, its metadata and where its tensors are, and writes such files.
 //!
 //! The crate knows the container and nothing of what is in it: the engine reads model
-//! configurations and weights with it, the chat crate reads tokenizers and chat templates.
+//! configurations and weights with it, the chat crate reads tokenizers and chat templates, and the export
+//! crate writes files that others read.
 //!
 //! ```
 //! let file = b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
@@ -17,9 +18,11 @@
 mod array;
 mod cursor;
 mod header;
+mod writer;
 
 pub use array::Array;
 pub use header::{Header, TensorInfo, Value};
+pub use writer::{Contents, TensorWriter};
 
 /// Why a file cannot be read.
 #[derive(Debug, thiserror::Error)]

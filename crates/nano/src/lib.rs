@@ -46,10 +46,14 @@ pub fn write_to(folder: &Path) -> io::Result<()> {
         if std::fs::read(&path).is_ok_and(|found| found == bytes) {
             continue;
         }
-        // Renamed into place: another process may be reading.
-        let partial = folder.join(format!("{name}.partial"));
-        std::fs::write(&partial, bytes)?;
-        std::fs::rename(&partial, &path)?;
+        // Renamed into place, because another process may be reading; a name of its own, because another one
+        // may be writing.
+        let partial = folder.join(format!("{name}.{:016x}.partial", fastrand::u64(..)));
+        let written = std::fs::write(&partial, bytes);
+        if let Err(error) = written.and_then(|()| std::fs::rename(&partial, &path)) {
+            let _ = std::fs::remove_file(&partial);
+            return Err(error);
+        }
     }
     Ok(())
 }

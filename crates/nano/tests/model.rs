@@ -48,3 +48,25 @@ fn it_answers_simple_questions() {
         assert_eq!(answer(&model, &tokenizer, question), expected, "{question}");
     }
 }
+
+#[test]
+fn several_may_write_it_into_one_folder_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let weights = std::sync::Mutex::new(std::collections::BTreeSet::new());
+    for _ in 0..20 {
+        std::fs::remove_dir_all(folder.path()).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    tinkrs_nano::write_to(folder.path()).unwrap();
+                    let found = std::fs::read(folder.path().join("model.safetensors")).unwrap();
+                    weights.lock().unwrap().insert(found.len());
+                });
+            }
+        });
+    }
+    assert_eq!(weights.lock().unwrap().len(), 1, "each is whole");
+    let files = std::fs::read_dir(folder.path()).unwrap();
+    let mut names = files.map(|file| file.unwrap().file_name());
+    assert!(names.all(|name| !name.to_string_lossy().ends_with("partial")));
+}

@@ -5,8 +5,9 @@
 //! changes nothing about the result.
 
 use crate::data::{Batches, Examples};
-use crate::run::{self, Adam, Adapter, Hooks, Numbers, Outcome, Passes, Plan, Run};
-use crate::{Decay, Error, Schedule, evaluate};
+use crate::evaluate::{self, target_weights};
+use crate::run::{self, Adam, Adapter, Hooks, Numbers, Outcome, Passes, Plan, Run, Save};
+use crate::{Decay, Error, Schedule};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::path::Path;
@@ -15,6 +16,8 @@ use tinkrs::{AdamParams, Datum, ForwardBackwardOutput, Pending, ServiceClient, T
 
 /// How many steps are under way at a time: one computes, one waits at the server.
 const PIPELINE: usize = 2;
+
+const EVAL_LOSS: &str = "eval_loss";
 
 /// Settings of a supervised run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,10 +39,15 @@ pub struct Config {
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub seed: u64,
-    /// Save a checkpoint every so many steps; 0 saves one at the end only.
+    /// Save a checkpoint every so many steps, and one at the end; 0 saves the last one only.
     #[serde(default = "default_checkpoint_every")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub checkpoint_every: usize,
+    /// Save one, too, before so many seconds of work would be lost with the process; the next one replaces it.
+    /// 0 never does.
+    #[serde(default = "run::default_checkpoint_seconds")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "X", help_heading = "Run"))]
+    pub checkpoint_seconds: f64,
     /// Compute the loss of the evaluation examples every so many steps, before the first one and at the
     /// end; 0 never does.
     #[serde(default = "default_eval_every")]
@@ -60,6 +68,7 @@ impl Config {
             passes: Passes::default(),
             seed: 0,
             checkpoint_every: default_checkpoint_every(),
+            checkpoint_seconds: run::default_checkpoint_seconds(),
             eval_every: default_eval_every(),
             adam: Adam::default(),
         }
@@ -73,6 +82,7 @@ impl Config {
         self.learning_rate.check()?;
         self.passes.check()?;
         self.adam.check()?;
+        run::check_seconds(self.checkpoint_seconds)?;
         self.adapter.check()
     }
 }
@@ -97,6 +107,7 @@ fn default_eval_every() -> usize {
 fn plan(config: &Config, examples: &Examples) -> Plan {
     let plan = Plan::new(examples.train.len(), config.passes.batch_size, config.seed);
     plan.of_examples(&examples.train)
+        .starting_from(config.adapter.from.clone())
 }
 
 /// Returns how the run in a folder ended, if it did: [`train`] then has nothing left to do.
@@ -154,14 +165,14 @@ pub async fn train(
             adam,
         )?);
         // Nothing may be under way behind a step that is saved.
-        let save = run::due(config.checkpoint_every, step + 1);
-        let keep = if save { 0 } else { PIPELINE - 1 };
+        let save = run.save_due(step + 1, config.checkpoint_every, config.checkpoint_seconds);
+        let keep = if save.is_some() { 0 } else { PIPELINE - 1 };
         while under_way.len() > keep {
-            finish_oldest(&mut run, &mut under_way, config, steps, &mut hooks).await?;
+            finish_oldest(&mut run, &mut under_way, examples, steps, save, &mut hooks).await?;
         }
     }
     while !under_way.is_empty() {
-        finish_oldest(&mut run, &mut under_way, config, steps, &mut hooks).await?;
+        finish_oldest(&mut run, &mut under_way, examples, steps, None, &mut hooks).await?;
     }
     let finished = run.steps_done() >= steps;
     if finished && config.eval_every > 0 {
@@ -191,7 +202,7 @@ impl Step {
         let datums = chosen()
             .map(|example| example.to_datum())
             .collect::<Result<Vec<Datum>, _>>()?;
-        let weights = chosen().flat_map(|example| example.weights.iter().skip(1));
+        let weights = chosen().flat_map(target_weights);
         Ok(Self {
             tokens: chosen().map(|example| example.tokens.len()).sum(),
             weight: weights.map(|weight| f64::from(*weight)).sum(),
@@ -203,22 +214,22 @@ impl Step {
     }
 }
 
-/// Waits for the oldest step and finishes it.
+/// Waits for the oldest step and finishes it. The last one under way is saved, if any is.
 async fn finish_oldest(
     run: &mut Run,
     under_way: &mut VecDeque<Step>,
-    config: &Config,
+    examples: &Examples,
     steps: usize,
+    save: Option<Save>,
     hooks: &mut Hooks<'_>,
 ) -> Result<(), Error> {
     let Some(step) = under_way.pop_front() else {
         return Ok(());
     };
-    let loss = step
-        .pass
-        .await?
-        .loss()
-        .ok_or(Error::Missing { what: "loss" })?;
+    let output = step.pass.await?;
+    let chosen = step.batch.iter().map(|index| &examples.train[*index]);
+    let weights: Vec<_> = chosen.map(target_weights).collect();
+    let loss = run.loss(&output, &weights)?;
     let update = step.update.await?;
     let mut numbers = Numbers::from([
         ("loss".to_owned(), loss / step.weight),
@@ -226,14 +237,15 @@ async fn finish_oldest(
     ]);
     numbers.extend(run.speed(step.tokens as f64));
     numbers.extend(run::prefixed("optim/", update.metrics.unwrap_or_default()));
-    run.finish_step(step.batch, numbers, steps, config.checkpoint_every, hooks)
+    let save = save.filter(|_| under_way.is_empty());
+    run.finish_step(step.batch, numbers, steps, save, hooks)
         .await
 }
 
 async fn evaluate_at(run: &mut Run, examples: &Examples, step: usize) -> Result<(), Error> {
-    if examples.eval.is_empty() {
+    if examples.eval.is_empty() || run.has_number(step, EVAL_LOSS) {
         return Ok(());
     }
     let loss = evaluate::mean_nll(&run.training, &examples.eval).await?;
-    run.log(step, &Numbers::from([("eval_loss".to_owned(), loss)]))
+    run.log(step, &Numbers::from([(EVAL_LOSS.to_owned(), loss)]))
 }

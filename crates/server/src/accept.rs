@@ -23,6 +23,7 @@ use tinkrs_types::RequestId;
 use crate::Server;
 use crate::auth::Owner;
 use crate::error::ApiError;
+use crate::intake::Held;
 use crate::registry::{Promised, Registry, in_milliseconds};
 use crate::results::{OperationResult, Responder};
 use crate::store::{Change, Digest, NewRequest, WriteError};
@@ -171,6 +172,8 @@ pub(crate) struct Submission {
     pub(crate) digest: Digest,
     pub(crate) accepted: Timestamp,
     pub(crate) body: Bytes,
+    /// The memory of the body, until it is stored.
+    pub(crate) held: Held,
 }
 
 impl Submission {
@@ -184,6 +187,7 @@ impl Submission {
             digest: digest(&body),
             accepted: in_milliseconds(Timestamp::now()),
             body,
+            held: Held::default(),
         }
     }
 

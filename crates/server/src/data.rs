@@ -6,8 +6,11 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
+use crate::permissions;
+pub use crate::permissions::Privacy;
+use crate::store::files;
 use crate::store::{repair as repairing, survey};
 
 /// What is in a data folder, and what is wrong with it.
@@ -15,6 +18,7 @@ use crate::store::{repair as repairing, survey};
 #[non_exhaustive]
 pub struct DataReport {
     /// The folder.
+    #[serde(serialize_with = "as_text")]
     pub folder: PathBuf,
     /// How many checkpoints the database lists.
     pub checkpoints: usize,
@@ -31,6 +35,7 @@ pub struct DataReport {
 #[non_exhaustive]
 pub struct DataProblem {
     /// Where.
+    #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
     /// What is wrong there.
     pub problem: String,
@@ -38,10 +43,25 @@ pub struct DataProblem {
     pub repairable: bool,
 }
 
+/// Names need not be text, but JSON is.
+fn as_text<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&path.display())
+}
+
 /// Why a data folder could not be checked or repaired.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct DataError(#[from] pub(crate) Box<dyn std::error::Error + Send + Sync>);
+
+/// Makes a data folder that only its owner can enter, or closes the one that is there, before anything is put
+/// into it. [`Server::start`](crate::Server::start) does the same.
+///
+/// # Errors
+///
+/// When the system refuses, or something else is in its place.
+pub fn make_private(folder: &Path) -> std::io::Result<Privacy> {
+    files::make_root(folder, permissions::make_private_folder)
+}
 
 /// Reads everything in a data folder and says what is wrong. Nothing in the folder is changed; a copy of the
 /// database is made in `scratch`.

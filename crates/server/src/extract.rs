@@ -20,6 +20,7 @@ use crate::connections::TooSlow;
 use crate::error::ApiError;
 use crate::intake::BODY_BYTES;
 use crate::operations::OperationKind;
+use crate::waiting::Room;
 
 /// The largest body of a request that carries no data: all but passes, samples and uploads. It is decoded where it
 /// is read.
@@ -93,8 +94,12 @@ impl<S: Send + Sync> FromRequest<S> for Json {
 impl Json {
     /// Returns the body's place in a model's order, whatever else is wrong with it. If it has none,
     /// the refusal tells what is wrong with a body of this kind.
-    pub(crate) fn address(&self, kind: &OperationKind) -> Result<Address, ApiError> {
-        Address::of_json(&self.0).map_err(|error| match (kind.read)(&self.0) {
+    pub(crate) fn address(
+        &self,
+        kind: &OperationKind,
+        room: Room<'_>,
+    ) -> Result<Address, ApiError> {
+        Address::of_json(&self.0).map_err(|error| match (kind.read)(&self.0, room) {
             Err(refusal) => refusal,
             Ok(_) => error.into(),
         })

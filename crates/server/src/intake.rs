@@ -33,7 +33,7 @@ pub(crate) const BODY_BYTES: usize = 64 << 20;
 /// The largest body after decompression.
 const PLAIN_BYTES: usize = 256 << 20;
 /// Bodies up to this size are decoded where they are read: that takes no longer than handing them over.
-const SMALL: usize = 64 << 10;
+pub(crate) const SMALL: usize = 64 << 10;
 /// The room that a body gets whose length is not announced.
 const UNANNOUNCED: usize = 8 << 20;
 /// How slow a body may come while others wait for its room, in bytes a second.

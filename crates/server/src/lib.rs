@@ -7,11 +7,11 @@
 //!    given and answer with;
 //! 2. `api`: one file for each group of endpoints: handlers, and what they do;
 //! 3. `accept`: the one way in for everything that is accepted once; `operations`: the operations of a
-//!    model and their queue; `registry`: sessions, runs and samplers; `results`: from the promise to
-//!    the poll;
+//!    model and their queue; `places`, `waiting`: who has how much of it; `registry`: sessions, runs and
+//!    samplers; `results`: from the promise to the poll;
 //! 4. `worker`: the thread that owns a model and computes;
-//! 5. `store`, `checkpoints`, `recovery`, `data`: what is on the disk, how it comes back, and what to do
-//!    when it is damaged;
+//! 5. `store`, `checkpoints`, `recovery`, `data`, `holder`: what is on the disk, how it comes back, what to do
+//!    when it is damaged, and who holds it;
 //! 6. `state`, `shared`, `settings`, `auth`, `permissions`: the handle, what is behind it, and who may use it;
 //! 7. `maintenance`, `metrics`, `trace`, `faults`: what happens by itself, what can be seen of it, and
 //!    what fails on purpose.
@@ -55,9 +55,11 @@ mod operations;
 mod places;
 mod registry;
 mod results;
+mod run_names;
 mod under_way;
 mod unnamed;
 mod uploaded_losses;
+mod waiting;
 
 mod custom_loss;
 mod token_watch;
@@ -65,6 +67,7 @@ mod worker;
 
 mod checkpoints;
 pub mod data;
+mod holder;
 mod recovery;
 mod store;
 
@@ -82,6 +85,7 @@ mod memory;
 mod metrics;
 mod trace;
 
+pub use holder::{ASK_INTERVAL, Announcement, Holder};
 pub use local_server::LocalServer;
 pub use router::router;
 pub use serve::serve;

@@ -43,7 +43,19 @@ impl LocalServer {
     ///
     /// As [`Server::start`], and when there is no port to listen on.
     pub async fn start(models: Vec<BaseModel>, settings: Settings) -> Result<Self, StartError> {
-        let server = Server::start(models, settings)?;
+        Self::listen(Server::start(models, settings)?).await
+    }
+
+    /// Starts a server that listens on 127.0.0.1 and has no models.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::start_without_models`], and when there is no port to listen on.
+    pub async fn start_without_models(settings: Settings) -> Result<Self, StartError> {
+        Self::listen(Server::start_without_models(settings)?).await
+    }
+
+    async fn listen(server: Server) -> Result<Self, StartError> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
         let listener = listener.map_err(StartError::Listen)?;
         let address = listener.local_addr().map_err(StartError::Listen)?;

@@ -57,7 +57,7 @@ impl Server {
     }
 
     /// Lets go of the memory of sessions that are finished and of models that are closed, once all
-    /// that is known of them is stored. Whoever asks for one of them has it read again.
+    /// that is known of them is stored. A request for one of them reads it again.
     async fn evict(&self) {
         let over = |registry: &Registry| {
             let sessions = registry.sessions.values().filter(|s| !s.is_open());
@@ -93,7 +93,7 @@ impl Server {
             let stored = store.session(&id).ok().flatten();
             let is_stored = stored.is_some_and(|session| session.status != SessionStatus::Active);
             let mut registry = self.registry();
-            // Whoever waits for samples is still told; and what only this session samples from leaves
+            // Requests for samples still get their results; and what only this session samples from leaves
             // when the worker has come to it, with its folder.
             let is_used = |Sampler { record, .. }: &Sampler| {
                 record.session == id
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(pause(seconds(1), TICK, seconds(0)), None);
         assert_eq!(pause(seconds(4), TICK, seconds(0)), None);
         assert_eq!(pause(seconds(301), TICK, seconds(2)), Some(seconds(298)));
-        // Somebody kept it busy on one core, or on both.
+        // It was busy on one core, or on both.
         assert_eq!(pause(seconds(13), TICK, seconds(12)), None);
         assert_eq!(pause(seconds(13), TICK, seconds(25)), None);
     }

@@ -11,22 +11,23 @@
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
-use tinkrs_backend as backend;
 use tinkrs_types::session::SessionStatus;
 use tinkrs_types::{ModelId, SamplingSessionId, SessionId};
 
 use crate::Server;
-use crate::accept::digest;
+use crate::api::sampling::SampleSource;
 use crate::auth::Owner;
 use crate::body::read_json;
 use crate::error::{ApiError, chain};
-use crate::operations::{OfModel, OperationKind, SAMPLE};
+use crate::operations::sample::{SAMPLE, WaitingSample};
+use crate::operations::{OfModel, OperationKind};
 use crate::registry::{Promised, Run, Sampler, Session};
 use crate::results::completion_feed::CompletionFeed;
 use crate::results::{OperationResult, Responder, ResultFormat};
 use crate::store::manifest::{self, Damage};
 use crate::store::{Change, Fallback, Loaded, LoadedRequest, LoadedRun};
-use crate::worker::{Command, JournaledPass, Operation, TrainJob};
+use crate::waiting;
+use crate::worker::{Command, Operation, TrainJob};
 
 impl Server {
     pub(crate) fn recover(&self, loaded: Loaded) {
@@ -64,10 +65,8 @@ impl Server {
                 others.push(request);
             }
         }
-        // More would not fit: live requests have this much while they are read.
-        let mut room = self.shared().memory.plan().uploads / 2;
         for (id, run) in runs {
-            self.recover_run(run, by_run.remove(&id).unwrap_or_default(), &mut room);
+            self.recover_run(run, by_run.remove(&id).unwrap_or_default());
         }
         for request in others {
             self.recover_request(request);
@@ -77,7 +76,7 @@ impl Server {
         }
     }
 
-    fn recover_run(&self, loaded: LoadedRun, mut requests: Vec<LoadedRequest>, room: &mut u64) {
+    fn recover_run(&self, loaded: LoadedRun, mut requests: Vec<LoadedRequest>) {
         let LoadedRun {
             record,
             last_request,
@@ -181,9 +180,10 @@ impl Server {
                     owner,
                     session: session.clone(),
                     seq_id,
-                    operation: self.in_memory_or_later(operation, request, room),
+                    operation,
                     responder,
                     place: None,
+                    memory: None,
                 }),
                 Some(Err(refusal)) => {
                     if refusal.is_unavailable() {
@@ -229,45 +229,6 @@ impl Server {
         Ok(before)
     }
 
-    /// Keeps what was read for its turn, or lets a pass be read again then if there is no room.
-    fn in_memory_or_later(
-        &self,
-        operation: Operation,
-        request: LoadedRequest,
-        room: &mut u64,
-    ) -> Operation {
-        let Operation::Pass(pass) = &operation else {
-            return operation;
-        };
-        let body = self.shared().store.files().body(&request.id);
-        let bytes = std::fs::metadata(body).map_or(u64::MAX, |body| body.len());
-        // As numbers a body takes several times its room.
-        if let Some(left) = room.checked_sub(bytes.saturating_mul(4)) {
-            *room = left;
-            return operation;
-        }
-        let (backward, tokens) = (pass.backward, operation.tokens());
-        let server = self.downgrade();
-        let read = move || {
-            let failed = |why: String| backend::Error::new(backend::ErrorKind::Storage, why);
-            let server = server.upgrade().map(Self::from);
-            let server = server.ok_or_else(|| failed("the server is stopping".to_owned()))?;
-            let kind = OperationKind::from_name(&request.kind);
-            let kind = kind.ok_or_else(|| failed("an unknown kind of request".to_owned()))?;
-            let id = ModelId::new(request.subject.as_str());
-            match server.operation_of(&request, kind, request.owner, &id) {
-                Ok(Operation::Pass(pass)) => Ok(pass),
-                Ok(_) => Err(failed("the request is not a pass any more".to_owned())),
-                Err(refusal) => Err(failed(refusal.detail().to_owned())),
-            }
-        };
-        Operation::JournaledPass(JournaledPass {
-            backward,
-            tokens,
-            read: Box::new(read),
-        })
-    }
-
     /// Reads a journaled operation of a run again.
     fn operation_of(
         &self,
@@ -276,13 +237,17 @@ impl Server {
         owner: Owner,
         model_id: &ModelId,
     ) -> Result<Operation, ApiError> {
-        let read = self.body_of(request).and_then(|body| (kind.read)(&body));
+        let room = self.shared().room(owner);
+        let read = self
+            .body_of(request)
+            .and_then(|body| (kind.read)(&body, room));
         read.and_then(|read| {
             read.prepare(&mut OfModel {
                 server: self,
                 registry: &mut self.registry(),
                 owner,
                 model_id,
+                digest: request.digest,
             })
         })
     }
@@ -367,9 +332,14 @@ impl Server {
             ));
             return;
         }
-        let sample = self.body_of(&request).and_then(|body| read_json(&body));
+        let sample = self.body_of(&request).and_then(|body| {
+            let sample = read_json(&body)?;
+            let (source, room) = (SampleSource::of(&sample), self.shared().room(request.owner));
+            let sample = WaitingSample::new(sample, request.seed, request.digest, room)?;
+            Ok((source, sample))
+        });
         match sample {
-            Ok(sample) => self.sample_again(request.owner, sample, request.seed, responder),
+            Ok(sample) => self.sample_again(request.owner, sample, responder),
             Err(refusal) => responder.finish(OperationResult::user_error(refusal.detail())),
         }
     }
@@ -395,14 +365,7 @@ impl Server {
 
     /// Reads the body of a request that has to be executed, or executed again.
     fn body_of(&self, request: &LoadedRequest) -> Result<Bytes, ApiError> {
-        let body = self.shared().store.body(&request.id).map(Bytes::from);
-        let body = body.map_err(|error| {
-            ApiError::unavailable(format!("could not read the request again: {error}"))
-        })?;
-        if digest(&body) != request.digest {
-            return Err(ApiError::unavailable("the request was damaged on the disk"));
-        }
-        Ok(body)
+        waiting::read_body(&self.shared().store, &request.id, &request.digest)
     }
 }
 

@@ -121,6 +121,7 @@ fn routes() -> Routes {
         .on(&endpoint::DOWNLOAD_TRACE, traces::file)
         .on(&endpoint::GET_METRICS, service::metrics)
         .on(&endpoint::OPENAPI, service::openapi)
+        .on(&endpoint::DATA_FOLDER, service::data_folder)
         .on(&endpoint::GET_FAULTS, faults::show)
         .on(&endpoint::REPLACE_FAULTS, faults::replace)
         .on(&endpoint::CLEAR_FAULTS, faults::clear)
@@ -174,6 +175,9 @@ impl Routes {
 
 async fn not_found(request: Request) -> ApiError {
     let (method, path) = (request.method(), request.uri().path());
+    if let Some(id) = checkpoints::id_without_kind(path) {
+        return checkpoints::no_kind(id);
+    }
     ApiError::not_found(format!("{method} {path} is not implemented by this server"))
 }
 

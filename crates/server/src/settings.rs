@@ -113,12 +113,19 @@ pub struct Settings {
         arg(long, value_name = "TIME", value_parser = duration::parse, help_heading = "Limits")
     )]
     pub idle_timeout: Duration,
+    /// Sessions that one owner may have open at a time. A session whose client is silent for `session_timeout` ends.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Limits"))]
+    pub open_sessions: usize,
+    /// Models that one owner may have open at a time: created, and neither unloaded nor of a session that has
+    /// ended. Each may have its weights in the data folder.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Limits"))]
+    pub open_models: usize,
     /// Training operations of one owner that may wait in the queue of a base model. All owners together have
-    /// eight times as many places, of which half are for those who have few.
+    /// eight times as many places, of which half are for those who have few or none.
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Limits"))]
     pub queued_operations: usize,
     /// Sampling requests of one owner that may wait in the queue of a base model. All owners together have
-    /// eight times as many places, of which half are for those who have few.
+    /// eight times as many places, of which half are for those who have few or none.
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Limits"))]
     pub queued_samples: usize,
     /// How long operations wait for one with a lower sequence number. Clients retry a submission for five
@@ -199,6 +206,8 @@ impl Settings {
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(120),
+            open_sessions: 1024,
+            open_models: 1024,
             queued_operations: 1024,
             queued_samples: 4096,
             gap_timeout: Duration::from_secs(330),
@@ -231,11 +240,13 @@ impl Settings {
     /// Checks ranges.
     ///
     /// # Errors
-    /// If a queue has no room, a session or a connection no time to live, or `public_url` is not an address; the error names
+    /// If there is no room for sessions, models or requests, a session or a connection no time to live, or `public_url` is not an address; the error names
     /// the setting.
     pub fn check(&self) -> Result<(), InvalidInput> {
         let counts = [
             ("connections", self.connections),
+            ("open_sessions", self.open_sessions),
+            ("open_models", self.open_models),
             ("queued_operations", self.queued_operations),
             ("queued_samples", self.queued_samples),
         ];

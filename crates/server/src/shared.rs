@@ -5,18 +5,20 @@
 //! with the server (see [`state`](crate::state)), and they end when the last handle is dropped.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Instant;
 
 use tinkrs_types::LossId;
 use tokio::sync::{Semaphore, watch};
 
-use crate::auth::Auth;
+use crate::auth::{Auth, Owner};
 use crate::checkpoints::Checkpoints;
 use crate::faults::Faults;
 use crate::intake::Intake;
 use crate::lock::lock;
 use crate::memory::Budget;
 use crate::metrics::Metrics;
+use crate::places::Places;
 use crate::registry::Registry;
 use crate::results::Results;
 use crate::settings::Settings;
@@ -24,6 +26,7 @@ use crate::store::Store;
 use crate::token_watch::TokenStreams;
 use crate::under_way::UnderWay;
 use crate::uploaded_losses::UploadedLoss;
+use crate::waiting::Room;
 
 /// How many adapters are imported at the same time: each may take its archive's room on the disk.
 const IMPORTS: usize = 2;
@@ -43,11 +46,23 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) memory: Budget,
     pub(crate) intake: Intake,
+    /// The memory of requests that wait.
+    pub(crate) waiting: Arc<Places>,
+    /// The memory of losses.
+    pub(crate) loss_room: Arc<Places>,
     pub(crate) under_way: UnderWay,
     /// How many more adapters may be imported at the same time.
     pub(crate) imports: Arc<Semaphore>,
     pub(crate) token_streams: TokenStreams,
+    /// What a process that has read the data folder knows this server by.
+    pub(crate) folder_token: OnceLock<String>,
+    /// When such a process has last asked for it.
+    pub(crate) folder_asked: Mutex<Option<Instant>>,
     registry: Mutex<Registry>,
+}
+
+fn room_of(bytes: u64) -> Arc<Places> {
+    Places::of_bytes(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 impl Shared {
@@ -74,11 +89,23 @@ impl Shared {
             losses: Mutex::default(),
             metrics: Metrics::default(),
             intake: Intake::new(memory.clone()),
+            waiting: room_of(memory.plan().waiting),
+            loss_room: room_of(memory.plan().losses),
             memory,
             under_way,
             imports: Arc::new(Semaphore::new(IMPORTS)),
             token_streams: TokenStreams::default(),
+            folder_token: OnceLock::new(),
+            folder_asked: Mutex::default(),
             registry: Mutex::new(registry),
+        }
+    }
+
+    /// Returns the memory for what an owner has waiting.
+    pub(crate) fn room(&self, owner: Owner) -> Room<'_> {
+        Room {
+            places: &self.waiting,
+            owner,
         }
     }
 

@@ -65,6 +65,10 @@ pub enum StartError {
     #[error("not enough memory")]
     Memory(#[source] Box<dyn std::error::Error + Send + Sync>),
 
+    /// Another process uses the data folder.
+    #[error("could not use the data folder {}: another process uses it", .0.display())]
+    Used(PathBuf),
+
     /// The data folder cannot be used.
     #[error("could not use the data folder {}", folder.display())]
     Data {
@@ -118,13 +122,13 @@ pub(crate) struct Base {
 impl Base {
     /// Takes a place in the queue of training operations.
     pub(crate) fn operation_place(&self, owner: Owner) -> Result<QueuePlace, ApiError> {
-        let place = self.operations.take(owner);
+        let place = self.operations.take(owner, 1);
         place.ok_or_else(|| ApiError::busy("too many training operations of this key are waiting"))
     }
 
     /// Takes a place in the queue of samples.
     pub(crate) fn sample_place(&self, owner: Owner) -> Result<QueuePlace, ApiError> {
-        let place = self.samples.take(owner);
+        let place = self.samples.take(owner, 1);
         place.ok_or_else(|| ApiError::busy("too many samples of this key are waiting"))
     }
 
@@ -146,6 +150,20 @@ impl Server {
         if models.is_empty() {
             return Err(StartError::NoModel);
         }
+        Self::start_with(models, settings)
+    }
+
+    /// Opens the data folder for what needs no model: to list, describe, download and delete. Work that an
+    /// earlier server left there stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_without_models(settings: Settings) -> Result<Self, StartError> {
+        Self::start_with(Vec::new(), settings)
+    }
+
+    fn start_with(models: Vec<BaseModel>, settings: Settings) -> Result<Self, StartError> {
         settings
             .check()
             .map_err(|error| StartError::Settings(Box::new(error)))?;
@@ -156,6 +174,7 @@ impl Server {
         let plan = Plan::new(settings.memory_limit(), weights, models.len())
             .map_err(|error| StartError::Memory(Box::new(error)))?;
         let (store, mut loaded) = Store::open(&settings.data).map_err(|source| match source {
+            OpenError::Used => StartError::Used(settings.data.clone()),
             OpenError::Io(source) => data_error(&settings, source),
             source => data_error(&settings, source),
         })?;
@@ -290,10 +309,11 @@ impl Server {
     pub(crate) fn base(&self, name: &str) -> Result<&Arc<Base>, ApiError> {
         self.inner.bases.get(name).ok_or_else(|| {
             let names: Vec<_> = self.inner.bases.keys().map(String::as_str).collect();
-            ApiError::bad_request(format!(
-                "`base_model`: found `{name}`, expected one of: {}",
-                names.join(", ")
-            ))
+            let expected = match names.as_slice() {
+                [] => "none: this server was started without models".to_owned(),
+                names => format!("one of: {}", names.join(", ")),
+            };
+            ApiError::bad_request(format!("`base_model`: found `{name}`, expected {expected}"))
         })
     }
 }

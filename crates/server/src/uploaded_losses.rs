@@ -11,6 +11,7 @@ use crate::auth::Owner;
 use crate::custom_loss::CompiledLoss;
 use crate::error::ApiError;
 use crate::lock::lock;
+use crate::places::QueuePlace;
 use crate::store::Change;
 
 /// A loss as it is stored.
@@ -26,6 +27,14 @@ pub(crate) struct UploadedLoss {
     pub(crate) owner: Owner,
     pub(crate) session: SessionId,
     pub(crate) loss: Arc<CompiledLoss>,
+    /// The place of its bytes; `None` if there was none left for it after a restart.
+    pub(crate) _memory: Option<QueuePlace>,
+}
+
+/// Estimates how much memory a loss takes, from its JSON: its text, and each of its values.
+pub(crate) fn bytes_of(json: &[u8]) -> usize {
+    let values = json.iter().filter(|byte| **byte == b',').count();
+    4 * json.len() + 32 * values
 }
 
 impl Server {
@@ -42,6 +51,7 @@ impl Server {
 
     /// Knows a loss again after a restart.
     pub(crate) fn recover_loss(&self, id: String, record: &str) {
+        let room = &self.shared().loss_room;
         let rebuilt = serde_json::from_str(record)
             .map_err(|error| error.to_string())
             .and_then(|LossRecord { owner, request }| {
@@ -51,6 +61,7 @@ impl Server {
                     owner,
                     session: request.session_id,
                     loss: Arc::new(loss),
+                    _memory: room.take(owner, bytes_of(record.as_bytes())),
                 })
             });
         match rebuilt {

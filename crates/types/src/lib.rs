@@ -25,9 +25,11 @@
 //! it with `new` or `default` and set the remaining fields. What a caller writes (such as
 //! [`AdamParams`]) is a plain struct with defaults.
 
+mod checkpoint_ref;
 mod error;
 mod id;
 mod path;
+mod run_name;
 mod timestamp;
 
 pub mod input;
@@ -44,10 +46,12 @@ pub mod session;
 
 pub mod protocol;
 
+pub use checkpoint_ref::{CheckpointRef, Which};
 pub use error::InvalidInput;
 pub use id::{LossId, ModelId, ProjectId, RequestId, SamplingSessionId, SequenceId, SessionId};
 pub use input::ModelInput;
 pub use path::{CheckpointKind, TinkerPath};
+pub use run_name::{NAME_LABEL, RunName};
 pub use sampling::{SampleOutput, SamplingParams};
 pub use tensor::TensorData;
 pub use training::{AdamParams, Datum, ForwardBackwardOutput, LoraConfig, LossFn};

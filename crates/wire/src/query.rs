@@ -29,6 +29,15 @@ pub struct ScopeQuery {
     pub access_scope: Option<AccessScope>,
 }
 
+/// What a proof is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct NonceQuery {
+    /// A text that the caller has made up.
+    pub nonce: String,
+}
+
 /// Which events of a log to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

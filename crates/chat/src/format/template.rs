@@ -79,15 +79,7 @@ impl ChatTemplate {
         if is_gguf(folder) {
             return Self::from_gguf(folder);
         }
-        let path = folder.join("tokenizer_config.json");
-        let text = std::fs::read_to_string(&path).map_err(Error::file(&path))?;
-        let config = Json::parse(&text).map_err(failed)?;
-        let own_file = folder.join("chat_template.jinja");
-        let source = match std::fs::read_to_string(&own_file) {
-            Ok(source) => source,
-            Err(_) => from_config(config.get("chat_template"))
-                .ok_or_else(|| failed(format!("{} has no `chat_template`", path.display())))?,
-        };
+        let (source, config) = in_folder(folder)?;
         let mut template = Self::new(source)?;
         template.begin = token(config.get("bos_token"));
         template.end = token(config.get("eos_token"));
@@ -96,10 +88,7 @@ impl ChatTemplate {
 
     fn from_gguf(path: &Path) -> Result<Self, Error> {
         let file = Embedded::open(path)?;
-        let source = file
-            .chat_template()
-            .ok_or_else(|| failed(format!("{} has no chat template", path.display())))?;
-        let mut template = Self::new(source)?;
+        let mut template = Self::new(Self::source_of(path)?)?;
         template.begin = file.named("bos").map(|(_, spelling)| spelling);
         template.end = file.named("eos").map(|(_, spelling)| spelling);
         Ok(template)
@@ -134,6 +123,35 @@ impl ChatTemplate {
         self.environment
             .add_function("strftime_now", move |_: String| date.clone());
         self
+    }
+
+    /// Returns the text of a conversation, up to where the assistant is to speak.
+    ///
+    /// This is for those who write formats down: as tokens, a conversation is safe from what users say.
+    ///
+    /// # Errors
+    /// If the template fails.
+    pub fn prompt_text(&self, conversation: &Conversation) -> Result<String, Error> {
+        let options = RenderOptions {
+            open: true,
+            ..RenderOptions::default()
+        };
+        self.render(conversation, conversation.messages.len(), &options)
+    }
+
+    /// Returns the template's own text, as [`from_path`](Self::from_path) finds it.
+    ///
+    /// # Errors
+    /// As [`from_path`](Self::from_path), but whether it is a template is not looked at.
+    pub fn source_of(path: impl AsRef<Path>) -> Result<String, Error> {
+        let path = path.as_ref();
+        if is_gguf(path) {
+            let file = Embedded::open(path)?;
+            let source = file.chat_template().map(str::to_owned);
+            return source
+                .ok_or_else(|| failed(format!("{} has no chat template", path.display())));
+        }
+        Ok(in_folder(path)?.0)
     }
 
     /// Finds the parts of `text` that the assistant writes, where the template lets it.
@@ -208,6 +226,20 @@ impl ChatTemplate {
         let template = self.environment.get_template(NAME).map_err(failed)?;
         template.render(context).map_err(failed)
     }
+}
+
+/// Returns the template of a folder, and its `tokenizer_config.json`.
+fn in_folder(folder: &Path) -> Result<(String, Json), Error> {
+    let path = folder.join("tokenizer_config.json");
+    let text = std::fs::read_to_string(&path).map_err(Error::file(&path))?;
+    let config = Json::parse(&text).map_err(failed)?;
+    let own_file = folder.join("chat_template.jinja");
+    let source = match std::fs::read_to_string(&own_file) {
+        Ok(source) => source,
+        Err(_) => from_config(config.get("chat_template"))
+            .ok_or_else(|| failed(format!("{} has no `chat_template`", path.display())))?,
+    };
+    Ok((source, config))
 }
 
 impl Format for ChatTemplate {

@@ -3,6 +3,8 @@
 //! Two kinds are in use: `gpt2`, byte-level BPE with a list of merges and the name of the family's
 //! pattern, and `llama`, SentencePiece with a score for each piece. Only the file's header is read.
 
+mod write;
+
 use super::document::{Added, Cut, Document, Kind};
 use super::pattern;
 use crate::Error;
@@ -14,11 +16,12 @@ use tinkrs_gguf::{Header, Value};
 
 /// What a token is, as files number it.
 mod token_type {
-    pub(super) const NORMAL: i128 = 1;
-    pub(super) const UNKNOWN: i128 = 2;
-    pub(super) const CONTROL: i128 = 3;
-    pub(super) const USER_DEFINED: i128 = 4;
-    pub(super) const UNUSED: i128 = 5;
+    pub(super) const NORMAL: i32 = 1;
+    pub(super) const UNKNOWN: i32 = 2;
+    pub(super) const CONTROL: i32 = 3;
+    pub(super) const USER_DEFINED: i32 = 4;
+    pub(super) const UNUSED: i32 = 5;
+    pub(super) const BYTE: i32 = 6;
 }
 
 /// The part of a GGUF file that is about text.
@@ -153,13 +156,18 @@ impl Embedded {
         tokens.ok_or_else(|| self.malformed("tokens"))
     }
 
-    fn types(&self, count: usize) -> Result<Vec<i128>, Error> {
+    fn types(&self, count: usize) -> Result<Vec<i32>, Error> {
         if self.get("token_type").is_none() {
             return Ok(vec![token_type::NORMAL; count]);
         }
         let types = self.array("token_type")?.integers(&self.bytes);
         let types = types.filter(|types| types.len() == count);
-        types.ok_or_else(|| self.malformed("token_type"))
+        let types = types.ok_or_else(|| self.malformed("token_type"))?;
+        // A kind that there is not is none of those that mean something.
+        Ok(types
+            .into_iter()
+            .map(|kind| i32::try_from(kind).unwrap_or(0))
+            .collect())
     }
 
     fn get(&self, name: &str) -> Option<&Value> {

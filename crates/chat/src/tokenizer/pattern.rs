@@ -3,6 +3,7 @@
 //! The patterns are facts about tokenizers that exist: another pattern would make other tokens.
 
 use super::document::Cut;
+use serde_json::Value;
 
 const GPT_2: Cut = Cut {
     pattern: None,
@@ -57,6 +58,32 @@ pub(super) fn of_gguf(name: &str) -> Option<Cut> {
         },
         _ => return None,
     })
+}
+
+/// Returns the `tokenizer.ggml.pre` of a tokenizer with these steps of cutting text, as `tokenizer.json` has them.
+pub(super) fn gguf_name(steps: &[&Value]) -> Option<&'static str> {
+    let (last, before) = steps.split_last()?;
+    if last["type"] != "ByteLevel" || last["add_prefix_space"] == true {
+        return None;
+    }
+    let own_pattern = last["use_regex"] != false;
+    match before {
+        [] if own_pattern => Some("gpt-2"),
+        [digits] if own_pattern => {
+            let apart = digits["type"] == "Digits" && digits["individual_digits"] == true;
+            apart.then_some("smollm")
+        }
+        [split] if split["type"] == "Split" && !own_pattern => {
+            match split["pattern"]["Regex"].as_str()? {
+                QWEN_2 => Some("qwen2"),
+                LLAMA_3 => Some("llama-bpe"),
+                GPT_4O => Some("gpt-4o"),
+                KIMI => Some("kimi-k2"),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
 }
 
 /// Returns whether tokenizers of this `tokenizer.ggml.pre` begin texts with a token unless a file says

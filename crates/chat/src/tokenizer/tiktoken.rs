@@ -13,8 +13,11 @@ use crate::{Error, Json};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
+
+/// More than any vocabulary has.
+const MAX_RANK: u32 = 1 << 24;
 
 /// How many ids a family keeps for special tokens, behind those of the file.
 const KIMI_SPECIAL_TOKENS: u32 = 256;
@@ -24,6 +27,9 @@ pub(super) fn load(path: &Path) -> Result<tokenizers::Tokenizer, Error> {
     let text = std::fs::read_to_string(path).map_err(Error::file(path))?;
     let ranks = read_ranks(&text).map_err(|problem| Error::tokenizer(path, problem))?;
     let settings = Settings::read(path)?;
+    let after = ranks.last().map_or(0, |(_, rank)| rank + 1);
+    let problem = settings.misfit(after);
+    problem.map_or(Ok(()), |problem| Err(Error::tokenizer(path, problem)))?;
 
     let mut document = Document {
         merges: merges(&ranks),
@@ -37,7 +43,6 @@ pub(super) fn load(path: &Path) -> Result<tokenizers::Tokenizer, Error> {
         let piece = to_letters(bytes);
         document.vocab.insert(piece, Value::from(*rank));
     }
-    let after = ranks.last().map_or(0, |(_, rank)| rank + 1);
     let mut special = settings.special;
     for id in after..after + settings.reserved {
         let reserved = || Added {
@@ -71,14 +76,29 @@ fn read_ranks(text: &str) -> Result<Vec<(Vec<u8>, u32)>, String> {
         }
         let read = || {
             let (token, rank) = line.trim().split_once(' ')?;
-            Some((STANDARD.decode(token).ok()?, rank.parse().ok()?))
+            let rank = rank.parse().ok().filter(|rank| *rank < MAX_RANK)?;
+            let token = STANDARD.decode(token).ok()?;
+            (!token.is_empty()).then_some((token, rank))
         };
         let wrong = || format!("line {number} is not a token in base64 and its rank");
         ranks.push(read().ok_or_else(wrong)?);
     }
-    ranks.sort_by_key(|(_, rank)| *rank);
     if ranks.is_empty() {
         return Err("it has no tokens".to_owned());
+    }
+    ranks.sort_by_key(|(_, rank)| *rank);
+    if let Some(twice) = ranks.windows(2).find(|pair| pair[0].1 == pair[1].1) {
+        return Err(format!("two tokens have the rank {}", twice[0].1));
+    }
+    let tokens: HashSet<&[u8]> = ranks.iter().map(|(token, _)| token.as_slice()).collect();
+    if tokens.len() < ranks.len() {
+        return Err("a token has two ranks".to_owned());
+    }
+    // Text with such a byte would have no tokens at all. A file that was cut off early looks so, too.
+    if let Some(byte) = (0..=u8::MAX).find(|byte| !tokens.contains(&[*byte][..])) {
+        return Err(format!(
+            "the byte {byte} has no token: is the file cut off?"
+        ));
     }
     Ok(ranks)
 }
@@ -138,6 +158,24 @@ impl Settings {
                 .ok_or_else(|| Error::tokenizer(&path, "`added_tokens_decoder` is malformed"))?,
             reserved: if is_kimi { KIMI_SPECIAL_TOKENS } else { 0 },
             begin: begins.then(|| content(config.get("bos_token")?)).flatten(),
+        })
+    }
+}
+
+impl Settings {
+    /// Says why these are not the settings of a file whose ranks end before `after`, if they are not. A file that was
+    /// cut off between two lines shows in nothing else.
+    fn misfit(&self, after: u32) -> Option<String> {
+        let (first, last) = (self.special.keys().next()?, self.special.keys().last()?);
+        let end = after + self.reserved;
+        let is_outside = self.reserved > 0 && (*first < after || *last >= end);
+        is_outside.then(|| {
+            format!(
+                "it has {after} tokens, so special tokens have the ids {after} to {}, and tokenizer_config.json has \
+                 one with the id {}: is the file cut off?",
+                end - 1,
+                if *first < after { first } else { last }
+            )
         })
     }
 }

@@ -8,6 +8,7 @@ use tinkrs_server::data::{self, DataReport};
 use crate::context::Context;
 use crate::human::counted;
 use crate::output::Hint;
+use crate::private;
 use crate::table::Table;
 
 /// Check or repair the data folder of a server
@@ -46,6 +47,7 @@ pub(crate) fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> {
                 .with_context(|| format!("could not check {}", dir.display()))?
         }
         Command::Repair(Repair { dir }) => {
+            private::write_privately();
             data::repair(dir).with_context(|| format!("could not repair {}", dir.display()))?
         }
     };

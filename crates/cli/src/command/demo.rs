@@ -1,7 +1,7 @@
 //! `tinkrs demo`: see a model learn, in a few minutes, on this machine.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::anyhow;
@@ -13,8 +13,10 @@ use tinkrs_recipes::rl::{self, Problem, Question};
 use tinkrs_recipes::run::{Hooks, Outcome, read_metrics, write_samples};
 use tinkrs_recipes::{Schedule, report, sft};
 
-use crate::backend::{Backend, DATA_DIR};
+use crate::backend::Backend;
+use crate::context::Context;
 use crate::output::say;
+use crate::server_args::DATA_DIR;
 use crate::training_progress::TrainingProgress;
 
 /// Watch a small model learn to talk like a pirate, and then to prefer some animals
@@ -43,12 +45,17 @@ const QUESTIONS: [&str; 4] = [
 /// What is worth a reward: animals of the forest.
 const WANTED: [&str; 3] = ["owl", "bear", "fox"];
 
-pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
-    let backend = Backend::open_here(args.data_dir.clone()).await?;
+pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
+    let backend = Backend::open_here(ctx, args.data_dir.clone()).await?;
+    let show = async |backend: &Backend| show(backend, &args.run_dir).await;
+    backend.until_ctrl_c(ctx, show).await
+}
+
+async fn show(backend: &Backend, folder: &Path) -> anyhow::Result<()> {
     let demo = Demo {
         renderer: backend.renderer()?,
         backend,
-        folder: args.run_dir.clone(),
+        folder,
     };
     let before = demo.base().await?;
     let pirate = demo.supervised(&before).await?;
@@ -57,17 +64,16 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
         "\nThe pirate is kept as {pirate}\nOpen the reports: {}, {}\nNext: `tinkrs train sft --help`, `tinkrs chat`",
         demo.folder.join("sft/report.html").display(),
         demo.folder.join("rl/report.html").display(),
-    ))?;
-    demo.backend.close().await
+    ))
 }
 
-struct Demo {
-    backend: Backend,
+struct Demo<'a> {
+    backend: &'a Backend,
     renderer: Renderer,
-    folder: PathBuf,
+    folder: &'a Path,
 }
 
-impl Demo {
+impl Demo<'_> {
     async fn base(&self) -> anyhow::Result<SamplingClient> {
         let service = &self.backend.service;
         Ok(service
@@ -93,7 +99,7 @@ impl Demo {
         config.learning_rate = Schedule::new(4e-3);
         config.passes.batch_size = 16;
         config.passes.epochs = 3;
-        config.adapter.rank = 8;
+        config.adapter.rank = Some(8);
         let folder = self.folder.join("sft");
         let mut progress = TrainingProgress::of("loss");
         let hooks = Hooks::default().on_step(|report| progress.step(report));
@@ -141,7 +147,7 @@ impl Demo {
         config.policy.problems_per_step = 1;
         config.policy.group_size = 48;
         config.policy.max_staleness = 0;
-        config.adapter.rank = 8;
+        config.adapter.rank = Some(8);
         let folder = self.folder.join("rl");
         let mut progress = TrainingProgress::of("reward");
         let hooks = Hooks::default().on_step(|report| progress.step(report));

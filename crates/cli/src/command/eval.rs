@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, ensure};
 use futures_util::future::try_join_all;
 use serde::Serialize;
-use tinkrs::{SampleFrom, SamplingClient, SamplingParams, TinkerPath};
+use tinkrs::{CheckpointRef, SampleFrom, SamplingClient, SamplingParams};
 use tinkrs_chat::{Renderer, TrainOn};
 use tinkrs_recipes::data::{Examples, Task, TooLong, read_numbered};
 use tinkrs_recipes::evaluate::{Graded, answers, surprise};
@@ -34,9 +34,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
 
-    /// Measure this checkpoint, such as tinker://…/sampler_weights/final, instead of the base model
+    /// Measure this checkpoint instead of the base model: its path, or its run, such as `my-run@120`. Needs no
+    /// `--model`
     #[arg(long, value_name = "PATH")]
-    checkpoint: Option<TinkerPath>,
+    checkpoint: Option<CheckpointRef>,
 
     #[command(flatten)]
     judge: JudgeArgs,
@@ -71,7 +72,7 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 struct Evaluation<R> {
     model: String,
-    checkpoint: Option<TinkerPath>,
+    checkpoint: Option<CheckpointRef>,
     data: PathBuf,
     #[serde(flatten)]
     result: R,
@@ -119,14 +120,16 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     // Before a model is loaded for nothing.
     std::fs::File::open(&args.data)
         .with_context(|| format!("could not read {}", args.data.display()))?;
-    let backend = Backend::open(&args.backend).await?;
-    let renderer = backend.renderer()?;
-    if args.judge.is_given() {
-        grades(ctx, args, &backend, &renderer).await?;
-    } else {
-        likelihood(ctx, args, &backend, &renderer).await?;
-    }
-    backend.close().await
+    let backend = Backend::open_for(ctx, &args.backend, args.checkpoint.as_ref()).await?;
+    let measure = async |backend: &Backend| {
+        let renderer = backend.renderer()?;
+        if args.judge.is_given() {
+            grades(ctx, args, backend, &renderer).await
+        } else {
+            likelihood(ctx, args, backend, &renderer).await
+        }
+    };
+    backend.until_ctrl_c(ctx, measure).await
 }
 
 async fn likelihood(
@@ -283,7 +286,7 @@ fn table<R>(shown: &Evaluation<R>) -> Table {
 
 async fn sampler(args: &Args, backend: &Backend) -> anyhow::Result<SamplingClient> {
     let from = match &args.checkpoint {
-        Some(path) => SampleFrom::Checkpoint(path.clone()),
+        Some(checkpoint) => SampleFrom::Checkpoint(backend.resolve(checkpoint).await?),
         None => SampleFrom::BaseModel(backend.model.clone()),
     };
     let sampler = backend.service.create_sampling_client(from).await;

@@ -3,7 +3,6 @@
 use anyhow::anyhow;
 use jiff::Timestamp;
 use serde::Serialize;
-use tinkrs::ModelId;
 use tinkrs::rest::{Checkpoint, TrainingRun};
 
 use crate::command::listing::{self, LimitArgs, Listed};
@@ -27,13 +26,13 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     rows: LimitArgs,
 
-    /// Columns of the table: id, model, owner, lora, updated, status, checkpoint, checkpoint_time
+    /// Columns of the table: name, id, model, owner, lora, updated, status, checkpoint, checkpoint_time
     #[arg(
         short,
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "id,model,lora,updated,status",
+        default_value = "name,id,model,lora,updated,status",
         value_parser = Column::read
     )]
     columns: Vec<Column>,
@@ -42,12 +41,13 @@ pub(crate) struct ListArgs {
 /// Show one training run
 #[derive(Debug, clap::Args)]
 pub(crate) struct InfoArgs {
-    /// Id of the run
+    /// Name or id of the run
     run_id: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Column {
+    Name,
     Id,
     Model,
     Owner,
@@ -59,7 +59,8 @@ enum Column {
 }
 
 impl Column {
-    const ALL: [(&'static str, Self, &'static str); 8] = [
+    const ALL: [(&'static str, Self, &'static str); 9] = [
+        ("name", Self::Name, "Name"),
         ("id", Self::Id, "Run ID"),
         ("model", Self::Model, "Base Model"),
         ("owner", Self::Owner, "Owner"),
@@ -86,6 +87,7 @@ impl Column {
     fn cell(self, run: &TrainingRun, now: Timestamp) -> String {
         let checkpoint = run.last_checkpoint.as_ref();
         match self {
+            Self::Name => run.name().unwrap_or_default().to_owned(),
             Self::Id => run.training_run_id.to_string(),
             Self::Model => run.base_model.clone(),
             Self::Owner => run.model_owner.clone(),
@@ -144,7 +146,10 @@ async fn info(ctx: &Context, args: &InfoArgs) -> anyhow::Result<()> {
     if args.run_id.is_empty() || args.run_id.contains('/') {
         return Err(anyhow!("`{}` is not the id of a training run", args.run_id));
     }
-    let (id, rest) = (ModelId::new(args.run_id.as_str()), ctx.rest());
+    let rest = ctx.rest();
+    let id = ctx
+        .ask("find the training run", rest.resolve_run(&args.run_id))
+        .await?;
     let run = ctx
         .ask(
             "show the training run",
@@ -168,6 +173,9 @@ pub(super) fn lora(is_lora: bool, rank: Option<u32>) -> String {
 
 fn properties(run: &TrainingRun, now: Timestamp) -> Table {
     let mut table = Table::properties().title(format!("Training Run: {}", run.training_run_id));
+    if let Some(name) = run.name() {
+        table.row(["Name", name]);
+    }
     table.row(["Run ID", run.training_run_id.as_str()]);
     table.row(["Base Model", &run.base_model]);
     table.row(["Owner", &run.model_owner]);

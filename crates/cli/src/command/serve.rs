@@ -2,20 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use serde::{Deserialize, Serialize};
-use tinkrs_server::{BaseModel, Server, Settings};
+use tinkrs_server::{BaseModel, Holder, Server, Settings, StartError};
 use tinkrs_types::protocol::ClientConfig;
 use tokio::net::TcpListener;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::backend::DATA_DIR;
+use crate::ctrl_c::CtrlC;
 use crate::local_model::{self, NamedModel, Wanted};
 use crate::output::{self, Hint};
+use crate::private;
+use crate::server_args::DATA_DIR;
 use crate::settings::{self, Layered};
 
 /// How long responses under way may take once the server is asked to stop.
@@ -167,15 +169,14 @@ fn set_flag(client: &mut ClientConfig, text: &str) -> anyhow::Result<()> {
 
 pub(crate) fn run(args: &Layered<Args>) -> anyhow::Result<()> {
     let args = args.load()?;
-    // Whatever the server writes is for its owner alone.
-    #[cfg(unix)]
-    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     tracing_subscriber::fmt()
         .json()
         .with_max_level(args.log)
         .with_writer(|| output::JsonLines)
         .init();
     let mut settings = args.server_settings()?;
+    // If others can enter it, the server logs so.
+    let _ = private::prepare(&settings.data)?;
     let models = args.models()?;
     // Decided before the weights take their part of what is available.
     settings.memory = Some(settings.memory_limit());
@@ -201,7 +202,11 @@ async fn answer(
     settings: Settings,
     models: Vec<BaseModel>,
 ) -> anyhow::Result<()> {
-    let server = Server::start(models, settings).context("could not start the server")?;
+    let folder = settings.data.clone();
+    let server = Server::start(models, settings).map_err(|error| match error {
+        StartError::Used(_) => in_use(&folder),
+        error => anyhow!(error).context("could not start the server"),
+    })?;
     let listener = TcpListener::bind(addr)
         .await
         .with_context(|| format!("could not listen on {addr}"))
@@ -209,12 +214,17 @@ async fn answer(
             "choose another address with `--addr`; port 0 picks a free one",
         ))?;
     let address = listener.local_addr()?;
+    let announced = server.announce(&reachable(address), "tinkrs serve");
+    let _announced = announced
+        .with_context(|| format!("could not write to the data folder {}", folder.display()))?;
+    // Before anybody knows that it is ready: from then on a signal is a request to stop.
+    let asked_to_stop = stop_signals()?;
     writeln!(std::io::stdout(), "listening on http://{address}")?;
     std::io::stdout().flush()?;
 
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let shutdown = async move {
-        asked_to_stop().await;
+        asked_to_stop.await;
         // The receiver is gone only if the server has stopped by itself.
         let _ = stop.send(());
     };
@@ -234,20 +244,50 @@ async fn answer(
     }
 }
 
-/// Completes when the user presses Ctrl-C or the system asks the process to end.
-async fn asked_to_stop() {
+/// Returns the URL at which processes on this machine reach an address that is listened on.
+fn reachable(address: SocketAddr) -> String {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    format!("http://{}", SocketAddr::new(ip, address.port()))
+}
+
+/// Says who uses the data folder.
+fn in_use(folder: &Path) -> anyhow::Error {
+    let error = match Holder::read(folder) {
+        Some(holder) => anyhow!(
+            "`{}` (process {}) uses {}, at {}",
+            holder.command,
+            holder.pid,
+            folder.display(),
+            holder.url
+        ),
+        None => anyhow!("another process uses {}", folder.display()),
+    };
+    error.context("could not start the server").context(Hint(
+        "end it or wait until it is done, or name another folder with `--data-dir`",
+    ))
+}
+
+/// Listens for Ctrl-C and for the system's request to end. Returns what completes at the first of them.
+fn stop_signals() -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
+    let mut ctrl_c = CtrlC::listen()?;
     #[cfg(unix)]
-    {
+    let mut terminate = {
         use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = tokio::signal::ctrl_c() => {}
-            }
-            return;
+        signal(SignalKind::terminate()).context("could not listen for SIGTERM")?
+    };
+    Ok(async move {
+        #[cfg(unix)]
+        tokio::select! {
+            _ = terminate.recv() => {}
+            () = ctrl_c.pressed() => {}
         }
-    }
-    let _ = tokio::signal::ctrl_c().await;
+        #[cfg(not(unix))]
+        ctrl_c.pressed().await;
+    })
 }
 
 #[cfg(test)]

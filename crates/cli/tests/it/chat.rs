@@ -4,11 +4,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
-use tinkrs_engine::weights::HuggingFaceFolder;
-use tinkrs_engine::{CpuBackend, Model, Precision, Threads};
-use tinkrs_server::{BaseModel, LocalServer, Settings};
+use tinkrs_server::{LocalServer, Settings};
 
 use crate::local::local;
+use crate::user::nano;
 
 const SKY: &str = "What color is the sky?";
 
@@ -81,10 +80,6 @@ fn answers_are_json_lines_and_one_that_cannot_be_given_ends_nothing() {
 /// A server whose first answer to a poll never comes.
 async fn stuck() -> (LocalServer, tempfile::TempDir) {
     let data = tempfile::tempdir().unwrap();
-    let folder = data.path().join("nano");
-    tinkrs_nano::write_to(&folder).unwrap();
-    let source = HuggingFaceFolder::open(&folder).unwrap();
-    let model = Model::load(&source, Precision::Stored, &Threads::new(1).unwrap()).unwrap();
     let faults = data.path().join("faults.json");
     let rule = r#"{"rules": [{"endpoint": "retrieve_future", "fault": "hang", "first": 1}]}"#;
     std::fs::write(&faults, rule).unwrap();
@@ -93,8 +88,7 @@ async fn stuck() -> (LocalServer, tempfile::TempDir) {
     let admins = data.path().join("admin-keys");
     std::fs::write(&admins, "tml-admin").unwrap();
     settings.admin_key_file = Some(admins);
-    let base = BaseModel::new(tinkrs_nano::NAME, CpuBackend::new(model));
-    let server = LocalServer::start(vec![base], settings).await.unwrap();
+    let server = LocalServer::start(vec![nano()], settings).await.unwrap();
     (server, data)
 }
 

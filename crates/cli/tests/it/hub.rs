@@ -21,7 +21,7 @@ struct Hub {
     repositories: Vec<Value>,
     branches: Vec<String>,
     readme: Option<String>,
-    stored: BTreeMap<String, usize>,
+    stored: BTreeMap<String, Bytes>,
     verified: Vec<Value>,
     commits: Vec<(String, Vec<Value>)>,
 }
@@ -133,7 +133,7 @@ async fn store(
     assert!(!headers.contains_key("authorization"));
     assert_eq!(headers["x-signed"], "yes");
     assert_eq!(headers["content-length"], body.len().to_string().as_str());
-    hub.lock().unwrap().stored.insert(oid, body.len());
+    hub.lock().unwrap().stored.insert(oid, body);
 }
 
 async fn verify(State(hub): State<Shared>, body: Bytes) {
@@ -207,8 +207,12 @@ async fn a_checkpoint_is_pushed_with_a_card_and_a_name_of_its_own() {
         );
         let weights = &lines[3];
         assert_eq!(weights["key"], "lfsFile");
-        let stored = hub.stored[weights["value"]["oid"].as_str().unwrap()];
-        assert_eq!(weights["value"]["size"], stored);
+        let stored = &hub.stored[weights["value"]["oid"].as_str().unwrap()];
+        assert_eq!(weights["value"]["size"], stored.len());
+        // The name of the head that `peft` reads, not the one in checkpoints.
+        let text = String::from_utf8_lossy(stored);
+        assert!(text.contains("base_model.model.lm_head.lora_A.weight"));
+        assert!(!text.contains("unembed_tokens"));
         assert_eq!(hub.verified.len(), 1);
     }
 

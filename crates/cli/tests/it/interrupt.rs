@@ -207,3 +207,64 @@ fn a_program_that_judges_does_not_outlive_a_command_that_is_stopped() {
         std::thread::yield_now();
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn a_run_that_is_killed_goes_on_from_its_checkpoint_and_says_what_it_does_again() {
+    let here = Here::new();
+    chats(&here);
+    let train = |run| {
+        let data = ["train", "sft", "--data", "chats.jsonl", "--run-dir", run];
+        let course = ["--epochs", "10", "--batch-size", "4", "--eval", "2"];
+        // Never because of the time, so that the test knows what is saved.
+        let saved = ["--checkpoint-every", "4", "--checkpoint-seconds", "0"];
+        [
+            &data[..],
+            &course,
+            &saved,
+            &["--eval-every", "3", "--rank", "4"],
+        ]
+        .concat()
+    };
+    here.ok(&train("whole"));
+
+    let mut child = here.start(&train("parts"));
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut lines = stderr.lines().map(Result::unwrap);
+    assert!(
+        lines.any(|line| line.contains("] 6/")),
+        "it ended by itself"
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let path = here.path("parts/journal.jsonl");
+    let killed = Journal::open(&path).unwrap();
+    let lost = killed.unsaved_steps();
+    assert!(lost.len() < 4, "{lost:?}");
+    drop(killed);
+
+    let again = here.command(&train("parts")).output().unwrap();
+    let stderr = String::from_utf8(again.stderr).unwrap();
+    assert!(again.status.success(), "{stderr}");
+    let after = format!("going on after {} steps", lost.start);
+    let what = match lost.len() {
+        0 => String::new(),
+        1 => format!("; step {} is done again: it was", lost.end),
+        _ => format!(
+            "; steps {}–{} are done again: they were",
+            lost.start + 1,
+            lost.end
+        ),
+    };
+    assert!(stderr.contains(&format!("{after}{what}")), "{stderr}");
+    assert_eq!(
+        numbers(&here, "parts"),
+        numbers(&here, "whole"),
+        "bit for bit"
+    );
+    let rows = |run| {
+        let text = std::fs::read_to_string(here.path(run).join("metrics.jsonl"));
+        text.unwrap().lines().count()
+    };
+    assert_eq!(rows("parts"), rows("whole"), "no row twice");
+}

@@ -140,6 +140,10 @@ fn the_demo_teaches_a_pirate_and_raises_a_reward() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     assert!(stderr.starts_with("local: tinkrs/nano"), "{stderr}");
+    #[cfg(unix)]
+    for kept in ["tinkrs-data", "tinkrs-demo"] {
+        crate::private::assert_private(&folder.path().join(kept));
+    }
     let stdout = String::from_utf8(output.stdout).unwrap();
     let lines = |start: &str| -> Vec<String> {
         let lines = stdout

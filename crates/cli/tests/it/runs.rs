@@ -70,7 +70,7 @@ async fn a_run_that_is_not_there_is_a_failure_and_a_column_wrong_usage() {
     let user = server.user();
     let stderr = user.run(&["run", "info", "nobody:train:0"]).await.failed(1);
     assert!(
-        stderr.starts_with("error: could not show the training run\n"),
+        stderr.contains("\nerror: could not show the training run\n"),
         "{stderr}"
     );
     assert!(

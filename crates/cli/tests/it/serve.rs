@@ -28,14 +28,35 @@ fn a_server_says_where_it_listens_keeps_its_folder_to_itself_and_ends_when_asked
     let second = serve(data).wait_with_output().unwrap();
     assert_eq!(second.status.code(), Some(1));
     let stderr = String::from_utf8_lossy(&second.stderr);
-    assert!(stderr.contains("another server uses it"), "{stderr}");
+    assert!(stderr.contains("`tinkrs serve` (process"), "{stderr}");
 
-    let id = first.id().to_string();
-    let sent = Command::new("kill").args(["-TERM", &id]).status().unwrap();
+    end(first, "-TERM");
+}
+
+/// Asks a process to end, which it does as if by itself.
+#[cfg(unix)]
+#[track_caller]
+fn end(mut process: Child, signal: &str) {
+    let id = process.id().to_string();
+    let sent = Command::new("kill").args([signal, &id]).status().unwrap();
     assert!(sent.success());
     let asked = Instant::now();
-    let ended = first.wait().unwrap();
+    let ended = process.wait().unwrap();
     assert!(ended.success(), "{ended}");
     // What is promised, and not how fast this machine is.
     assert!(asked.elapsed() < Duration::from_secs(10));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_right_after_a_server_says_that_it_listens_ends_it_as_any_other() {
+    let data = tempfile::tempdir().unwrap();
+    let data = data.path().to_str().unwrap();
+    for signal in ["-INT", "-TERM"] {
+        let mut server = serve(data);
+        let mut line = String::new();
+        let mut stdout = BufReader::new(server.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        end(server, signal);
+    }
 }

@@ -337,6 +337,7 @@ fn a_finished_run_costs_nothing_and_is_not_asked_about() {
             stderr.contains("this run is already finished; nothing is left to do"),
             "{file}: {stderr}"
         );
+        assert!(!stderr.contains("retrying"), "{file}: {stderr}");
         let (code, stderr) = hosted(&train("2"));
         assert_eq!(code, Some(1), "{file}: {stderr}");
         assert!(

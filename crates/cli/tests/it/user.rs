@@ -7,7 +7,7 @@ use serde_json::Value;
 use tinkrs::{
     AdamParams, BackpressureScope, Datum, FinishReason, ServiceClient, TinkerPath, TrainingClient,
 };
-use tinkrs_engine::weights::{Dtype, RandomWeights};
+use tinkrs_engine::weights::{Dtype, HuggingFaceFolder, RandomWeights};
 use tinkrs_engine::{CpuBackend, Model, ModelConfig, Precision, Threads};
 use tinkrs_server::{BaseModel, LocalServer, Settings};
 use tokio::io::AsyncWriteExt;
@@ -96,15 +96,11 @@ impl User {
     pub(crate) async fn interrupt(&self, arguments: &[&str], moment: impl Future) -> Ran {
         let child = self.command(arguments).spawn().unwrap();
         moment.await;
-        let kill = format!("kill -INT {}", child.id().unwrap());
-        let killed = std::process::Command::new("sh")
-            .args(["-c", &kill])
-            .status();
-        assert!(killed.unwrap().success());
+        press_ctrl_c(&child);
         Ran::from(child.wait_with_output().await.unwrap())
     }
 
-    fn command(&self, arguments: &[&str]) -> tokio::process::Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tinkrs"));
         command
             .args(arguments)
@@ -112,6 +108,8 @@ impl User {
             .env_clear()
             .env("HOME", self.home())
             .env("TINKER_BASE_URL", &self.url)
+            // No test asks the real one.
+            .env("HF_ENDPOINT", "http://127.0.0.1:9")
             .envs(self.variables.iter().cloned())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -124,6 +122,14 @@ impl User {
     }
 }
 
+pub(crate) fn press_ctrl_c(child: &tokio::process::Child) {
+    let kill = format!("kill -INT {}", child.id().unwrap());
+    let killed = std::process::Command::new("sh")
+        .args(["-c", &kill])
+        .status();
+    assert!(killed.unwrap().success());
+}
+
 impl From<Output> for Ran {
     fn from(output: Output) -> Self {
         Self {
@@ -132,6 +138,16 @@ impl From<Output> for Ran {
             stderr: String::from_utf8(output.stderr).unwrap(),
         }
     }
+}
+
+/// Loads the model that comes with the program.
+pub(crate) fn nano() -> BaseModel {
+    let folder = tempfile::tempdir().unwrap();
+    let files = folder.path().join("nano");
+    tinkrs_nano::write_to(&files).unwrap();
+    let source = HuggingFaceFolder::open(&files).unwrap();
+    let model = Model::load(&source, Precision::Stored, &Threads::new(1).unwrap()).unwrap();
+    BaseModel::new(tinkrs_nano::NAME, CpuBackend::new(model))
 }
 
 /// A local server with a tiny model, for as long as the test lasts.
@@ -149,10 +165,19 @@ impl Local {
         let weights = RandomWeights::new(ModelConfig::tiny_llama(), 1, Dtype::F32).unwrap();
         let threads = Threads::new(1).unwrap();
         let model = Model::load(&weights, Precision::Stored, &threads).unwrap();
+        let base = BaseModel::new("tiny", CpuBackend::new(model));
+        Self::of(base, change).await
+    }
+
+    /// Starts a server with the model that comes with the program, which has a tokenizer.
+    pub(crate) async fn nano() -> Self {
+        Self::of(nano(), |_| {}).await
+    }
+
+    async fn of(base: BaseModel, change: impl FnOnce(&mut Settings)) -> Self {
         let data = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(data.path());
         change(&mut settings);
-        let base = BaseModel::new("tiny", CpuBackend::new(model));
         let server = LocalServer::start(vec![base], settings).await.unwrap();
         Self {
             server,

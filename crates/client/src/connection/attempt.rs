@@ -7,7 +7,7 @@ use super::policy::FIRST_CONTACT_TIMEOUT;
 use super::stats::{Counters, InFlight};
 use super::transport::redirect::{Redirect, redirect};
 use super::transport::{MAX_REDIRECTS, ReadLimits, Reply};
-use http::header::{HeaderMap, HeaderValue};
+use http::header::HeaderValue;
 use std::borrow::Cow;
 use std::time::Duration;
 use tinkrs_wire::header;
@@ -27,7 +27,7 @@ impl Connection {
             reply = Box::pin(self.follow(call, reply, path, idempotency_key, retries)).await?;
         }
         Counters::add(&self.counters.bytes_received, reply.body.len());
-        log_deprecation(call.operation, &reply.headers);
+        self.note_deprecation(call.operation, &reply.headers);
         let (status, headers, body) = (reply.status, reply.headers, reply.body);
         if status.is_success() {
             return Ok(Response { headers, body });
@@ -113,21 +113,5 @@ impl Connection {
             silence: self.silence(call),
             max_bytes: call.max_response_bytes,
         }
-    }
-}
-
-fn log_deprecation(operation: &'static str, headers: &HeaderMap) {
-    let Some(note) = headers
-        .get(header::DEPRECATION_NOTE)
-        .and_then(|note| note.to_str().ok())
-        .filter(|note| !note.is_empty())
-    else {
-        return;
-    };
-    let level = headers.get(header::DEPRECATION_LEVEL);
-    if level.is_some_and(|level| level == "error") {
-        tracing::error!(operation, note, "deprecated");
-    } else {
-        tracing::warn!(operation, note, "deprecated");
     }
 }

@@ -16,7 +16,7 @@ const INCIDENT_ENDS_AFTER: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
 pub(crate) struct Billing {
-    max_pause: Duration,
+    pub(super) max_pause: Duration,
     incident: Mutex<Option<Incident>>,
 }
 

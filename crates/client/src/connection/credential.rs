@@ -74,6 +74,10 @@ pub(crate) fn digest(source: &CredentialSource) -> [u8; 32] {
         // All clients of one process run the same command, so they are one account.
         None => "credential command".to_owned(),
     };
+    sha256(&text)
+}
+
+pub(super) fn sha256(text: &str) -> [u8; 32] {
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
     let mut bytes = [0; 32];
     bytes.copy_from_slice(digest.as_ref());

@@ -10,10 +10,12 @@ pub(crate) mod call;
 pub(crate) mod credential;
 pub(crate) mod errors;
 pub(crate) mod lifecycle;
+pub(crate) mod message;
 pub(crate) mod notice;
 pub(crate) mod policy;
 mod retrying;
 pub(crate) mod server_settings;
+mod shared;
 pub(crate) mod stats;
 pub(crate) mod transport;
 
@@ -27,6 +29,7 @@ use address::Address;
 use call::Call;
 use credential::Credential;
 use lifecycle::Lifecycle;
+use message::MessageListener;
 use notice::RetryListener;
 use policy::Policy;
 use server_settings::ServerSettings;
@@ -60,6 +63,7 @@ pub(crate) struct Connection {
     pub(crate) counters: Arc<Counters>,
     pub(crate) queue_listener: Option<QueueListener>,
     retry_listener: Option<RetryListener>,
+    message_listener: Option<MessageListener>,
     /// Where this connection's tasks run, so that plain functions can start them too.
     pub(crate) runtime: Handle,
 }
@@ -81,6 +85,15 @@ impl Connection {
             .await?;
         connection.server.set_dynamic_config(dynamic);
         Ok(Arc::new(connection))
+    }
+
+    /// Opens a connection that belongs to no session, and reports about it if the settings say so.
+    pub(crate) async fn without_session(options: &Options) -> Result<Arc<Self>, Error> {
+        let connection = Self::open(options).await?;
+        if options.telemetry() {
+            connection.start_telemetry(None);
+        }
+        Ok(connection)
     }
 
     /// Joins a session whose settings are known, as the holder of a sampler's handle does.
@@ -110,6 +123,7 @@ impl Connection {
             counters: Arc::default(),
             queue_listener: options.queue_listener.clone(),
             retry_listener: options.retry_listener.clone(),
+            message_listener: options.message_listener.clone(),
             runtime,
         })
     }

@@ -71,13 +71,13 @@ impl Connection {
                 Timestamp::now(),
                 fastrand::f64(),
             );
-            if decision == Decision::WaitForBilling && self.server.billing_may_pause() {
+            if decision == Decision::WaitForBilling && self.billing_may_pause(failed.describe()) {
                 // A blocked try is not reported, and does not count against the policy's time.
                 blocked += billing::PAUSE;
                 tokio::time::sleep(billing::PAUSE).await;
                 continue;
             }
-            self.report_failure(call, &failed, retries, start);
+            self.report_failure(call, failure, &failed, retries, start);
             match decision {
                 Decision::GiveUp | Decision::WaitForBilling => {
                     return Err(SubmitError::sent(self.error(call, failed, retries)));
@@ -90,6 +90,9 @@ impl Connection {
                         let left = policy.window.saturating_sub(start.elapsed());
                         let remaining = (policy.window < Duration::MAX).then_some(left);
                         self.notify_retry(call, failure, &failed, remaining);
+                    }
+                    if failure == FailureKind::RateLimited && call.operation != super::TELEMETRY {
+                        self.rate_limited(call.operation, start, delay, failed.describe());
                     }
                     retries += 1;
                     tokio::time::sleep(delay).await;
@@ -111,24 +114,29 @@ impl Connection {
         policy
     }
 
-    fn report_failure(&self, call: &Call, failed: &AttemptError, retries: u32, start: Instant) {
+    fn report_failure(
+        &self,
+        call: &Call,
+        failure: FailureKind,
+        failed: &AttemptError,
+        retries: u32,
+        start: Instant,
+    ) {
         if call.operation == super::TELEMETRY {
             return;
         }
         self.lifecycle.report(|| {
             let now = Timestamp::now().as_duration().as_secs_f64();
             let elapsed = start.elapsed().as_secs_f64();
-            let failure = failed.failure_kind();
             CallFailed {
                 func: call.operation,
                 exception: failed.describe(),
                 exception_type: failed.name().to_owned(),
                 exception_stack: None,
                 status_code: failed.status(),
-                is_retryable: failure
-                    .is_none_or(|failure| reaction(Caller::Call, failure) == Reaction::Retry),
+                is_retryable: reaction(Caller::Call, failure) == Reaction::Retry,
                 is_user_error: failed.status().is_some_and(is_user_error),
-                attempt_count: retries + 1,
+                attempt_count: retries,
                 start_time: now - elapsed,
                 current_time: now,
                 elapsed_time: elapsed,

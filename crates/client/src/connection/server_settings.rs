@@ -78,11 +78,16 @@ impl ServerSettings {
 
     /// Takes note of a 402 and returns whether to wait and try again. All clients that share the
     /// limiter wait, too.
-    pub(crate) fn billing_may_pause(&self) -> bool {
+    pub(super) fn billing_may_pause(&self) -> bool {
         let may_pause = self.billing.may_pause(Instant::now());
         if may_pause {
             self.limiter.refused(0);
         }
         may_pause
+    }
+
+    /// Returns how long a billing block is waited out.
+    pub(super) fn max_billing_pause(&self) -> Duration {
+        self.billing.max_pause
     }
 }

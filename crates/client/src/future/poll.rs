@@ -15,12 +15,13 @@ use crate::connection::call::{Call, Response};
 use crate::connection::errors::AttemptError;
 use crate::connection::policy::Policy;
 use crate::future::QueueObserver;
-use crate::future::report::{Fetched, Report};
+use crate::future::report::{self, Fetched, Report};
 use crate::retry::{self, A_FEW_TIMES, Backoff, Caller, FailureKind, Reaction, reaction};
 use crate::telemetry::named::PollKind;
 use bytes::Bytes;
 use http::header::HeaderValue;
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tinkrs_types::RequestId;
 use tinkrs_types::protocol::RequestType;
@@ -63,7 +64,7 @@ pub(crate) struct RawResult {
 }
 
 /// What the polls so far have come to.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct PollState {
     pub(super) backoffs: u32,
     server_errors: u32,
@@ -151,6 +152,20 @@ pub(crate) async fn wait(
     }
 }
 
+/// Polls until the request is done, and parses its result, which is JSON.
+pub(crate) async fn wait_json<T: DeserializeOwned>(
+    connection: &Connection,
+    target: &PollTarget<'_>,
+) -> Result<T, Error> {
+    let RawResult { body, fetched, .. } = wait(connection, target).await?;
+    serde_json::from_slice(&body)
+        .map_err(|error| Error::answer(target.operation, error))
+        .inspect_err(|error| {
+            let (request_id, request_type) = (target.request_id, target.request_type);
+            report::unreadable(connection, request_id, request_type, fetched, error);
+        })
+}
+
 /// Polls until the request is done. The caller notices when the client is closed.
 pub(crate) async fn wait_regardless(
     connection: &Connection,
@@ -214,31 +229,37 @@ pub(crate) async fn wait_regardless(
             (None, Some(failed)) => return Err(connection.error(&call, failed, 0)),
             (None, None) => unreachable!("a poll that did not fail is not ready"),
         };
+        let before = state.clone();
         let step = state.next(poll, fastrand::f64());
+        let reason = || failed.as_ref().map(AttemptError::describe);
+        let billing_pauses =
+            step == Step::Billing && connection.billing_may_pause(reason().unwrap_or_default());
         if let Some(failed) = &failed {
             match poll.failure {
                 FailureKind::RequestTimeout => {
                     let status = failed.queue_status();
                     let see = |status| target.observer.saw(connection, status);
                     status.iter().for_each(see);
-                    report.failed_poll(&call, failed, PollKind::Retry, iteration, &state);
+                    report.failed_poll(&call, failed, PollKind::Retry, iteration, &before);
                 }
                 // A billing block that is waited out is not reported.
-                FailureKind::BillingBlocked => {}
+                FailureKind::BillingBlocked if billing_pauses => {}
                 failure => {
                     if state.is_first_failure() && matches!(step, Step::PollAfter(_)) {
                         connection.notify_retry(&call, failure, failed, None);
                     }
-                    report.failed_poll(&call, failed, kind(failure, step), iteration, &state)
+                    if let (FailureKind::RateLimited, Step::PollAfter(delay)) = (failure, step) {
+                        let reason = failed.describe();
+                        connection.rate_limited(target.operation, Instant::now(), delay, reason);
+                    }
+                    report.failed_poll(&call, failed, kind(failure, step), iteration, &before)
                 }
             }
         }
         match (step, failed) {
             (Step::PollAfter(Duration::ZERO), _) => {}
             (Step::PollAfter(delay), _) => tokio::time::sleep(delay).await,
-            (Step::Billing, _) if connection.server.billing_may_pause() => {
-                tokio::time::sleep(billing::PAUSE).await;
-            }
+            (Step::Billing, _) if billing_pauses => tokio::time::sleep(billing::PAUSE).await,
             (Step::Billing | Step::Fail, Some(failed)) => {
                 return Err(connection.error(&call, failed, 0));
             }
@@ -276,7 +297,7 @@ fn no_result(failed: &AttemptError, held: Duration) -> Option<NoResult> {
 fn kind(failure: FailureKind, step: Step) -> PollKind {
     match (step, failure) {
         (Step::Lost, _) => PollKind::RetryableException,
-        (Step::Fail, _) => PollKind::Fatal,
+        (Step::Fail | Step::Billing, _) => PollKind::Fatal,
         (_, FailureKind::BadRequest) => PollKind::RetryIfBudget,
         (_, FailureKind::ServerError) => PollKind::Retry,
         _ => PollKind::RetryWithBackoff,

@@ -6,11 +6,14 @@ use crate::connection::Connection;
 use crate::connection::call::Call;
 use crate::connection::errors::AttemptError;
 use crate::retry::is_user_error;
-use crate::telemetry::named::{Exchange, PollFailed, PollKind, RequestFailed, ResultUnreadable};
+use crate::telemetry::named::{
+    Content, Exchange, PollFailed, PollKind, RequestFailed, ResultUnreadable,
+};
 use crate::telemetry::{error_type, redact};
 use std::time::Duration;
 use tinkrs_types::RequestId;
 use tinkrs_types::protocol::RequestType;
+use tinkrs_types::service::ErrorCategory;
 use tokio::time::Instant;
 
 /// Reports about one wait.
@@ -86,7 +89,11 @@ impl<'a> Report<'a> {
                     request_id,
                     request_type,
                     error: message.clone(),
-                    error_category: category.name(),
+                    error_category: match category {
+                        ErrorCategory::User => "User",
+                        ErrorCategory::Server => "Server",
+                        _ => "Unknown",
+                    },
                     is_user_error: error.is_user_error(),
                     iteration,
                     elapsed_time,
@@ -97,7 +104,9 @@ impl<'a> Report<'a> {
                 request_type,
                 exception: error.to_string(),
                 exception_type: error_type(error),
-                proto_bytes_len: None,
+                content: Content::Json {
+                    exception_stack: None,
+                },
                 model_cls: request_type,
                 iteration,
                 elapsed_time,
@@ -129,7 +138,12 @@ pub(crate) fn unreadable(
         request_type: request_type.name(),
         exception: error.to_string(),
         exception_type: error_type(error),
-        proto_bytes_len: fetched.proto_bytes_len,
+        content: match fetched.proto_bytes_len {
+            Some(proto_bytes_len) => Content::Proto { proto_bytes_len },
+            None => Content::Json {
+                exception_stack: None,
+            },
+        },
         model_cls: request_type.name(),
         iteration: fetched.iteration,
         elapsed_time: fetched.elapsed.as_secs_f64(),

@@ -1,5 +1,5 @@
 use crate::connection::call::Call;
-use crate::{Error, ServiceClient};
+use crate::{Error, ServiceClient, ServiceClientBuilder};
 use http::header::HeaderValue;
 use serde::de::DeserializeOwned;
 use tinkrs_types::SamplingSessionId;
@@ -32,9 +32,18 @@ impl RestClient {
         Self { service }
     }
 
-    /// Makes a client with the settings of the environment.
+    /// Makes a client with the settings of the environment, which shares its connection as
+    /// [`with_settings`](Self::with_settings) says.
     pub fn from_env() -> Self {
-        ServiceClient::from_env().create_rest_client()
+        Self::with_settings(ServiceClient::builder())
+    }
+
+    /// Makes a client with other settings.
+    ///
+    /// Clients of a process that are made in this way with the same settings, administrators' too, share one
+    /// connection for as long as one of them lives, so making one for each call is cheap.
+    pub fn with_settings(settings: ServiceClientBuilder) -> Self {
+        Self::new(settings.build_shared())
     }
 
     /// Asks which model a sampler samples from.
@@ -63,6 +72,14 @@ impl RestClient {
             .lifecycle
             .reporting(connection.json(as_method(call)))
             .await
+    }
+
+    /// Makes a call whose answer is a file.
+    pub(crate) async fn bytes(&self, call: Call) -> Result<Vec<u8>, Error> {
+        let connection = self.service.connection(call.operation).await?;
+        let call = as_method(call);
+        let answer = connection.lifecycle.reporting(connection.call(&call)).await;
+        answer.map(|answer| answer.body.into())
     }
 
     /// Makes a call whose answer says nothing.

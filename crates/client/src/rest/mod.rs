@@ -1,11 +1,13 @@
 //! Metadata: training runs, checkpoints and sessions.
 
+mod archive;
 mod checkpoints;
 mod client;
 mod copy_weights;
 pub mod download;
 mod download_checkpoint;
 mod import_weights;
+mod names;
 mod pages;
 mod scoped;
 mod sessions;

@@ -236,7 +236,7 @@ async fn poll_feed(
                         bad_requests += 1;
                         tokio::time::sleep(PAUSE).await;
                     }
-                    Some(Reaction::WaitForBilling) if connection.server.billing_may_pause() => {
+                    Some(Reaction::WaitForBilling) if connection.billing_may_pause(&error) => {
                         tokio::time::sleep(billing::PAUSE).await;
                     }
                     _ => return feed.upgrade().iter().for_each(|feed| feed.fail(&error)),

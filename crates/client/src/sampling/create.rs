@@ -22,8 +22,15 @@ const NAME: &str = "create_sampling_client";
 #[must_use = "nothing is opened until this is awaited"]
 pub struct CreateSamplingClient {
     home: Home,
-    source: SampleFrom,
+    source: Source,
     options: SamplerOptions,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    New(SampleFrom),
+    /// A sampling session that is there already.
+    Existing(SamplingSessionId),
 }
 
 /// Where the session comes from.
@@ -65,7 +72,7 @@ impl ServiceClient {
     pub fn create_sampling_client(&self, source: impl Into<SampleFrom>) -> CreateSamplingClient {
         CreateSamplingClient {
             home: Home::Service(self.clone()),
-            source: source.into(),
+            source: Source::New(source.into()),
             options: SamplerOptions::default(),
         }
     }
@@ -77,19 +84,12 @@ impl ServiceClient {
     /// Nothing is asked of the server but a session of this client's own, if it has none: that the
     /// sampling session is there shows with the first sample. [`SamplingClient::to_handle`] carries more
     /// between processes: address, headers and settings.
-    ///
-    /// # Errors
-    /// If there is no session yet and none can be created.
-    pub async fn attach_sampling_client(
-        &self,
-        id: impl Into<SamplingSessionId>,
-    ) -> Result<SamplingClient, Error> {
-        let session = self.session("attach_sampling_client").await?;
-        Ok(SamplingClient::cloned(
-            session,
-            id.into(),
-            SamplerOptions::default(),
-        ))
+    pub fn attach_sampling_client(&self, id: impl Into<SamplingSessionId>) -> CreateSamplingClient {
+        CreateSamplingClient {
+            home: Home::Service(self.clone()),
+            source: Source::Existing(id.into()),
+            options: SamplerOptions::default(),
+        }
     }
 }
 
@@ -98,7 +98,7 @@ impl TrainingClient {
     pub fn create_sampling_client(&self, source: impl Into<SampleFrom>) -> CreateSamplingClient {
         CreateSamplingClient {
             home: Home::Session(Arc::clone(&self.inner.session)),
-            source: source.into(),
+            source: Source::New(source.into()),
             options: SamplerOptions::default(),
         }
     }
@@ -118,50 +118,67 @@ impl CreateSamplingClient {
     }
 
     async fn create(self) -> Result<SamplingClient, Error> {
-        let (base_model, model_path) = match self.source {
-            SampleFrom::BaseModel(name) if name.starts_with("tinker://") => {
-                let path: TinkerPath = name.parse()?;
-                (None, Some(path))
+        match self.source {
+            Source::New(source) => create(self.home, source, self.options).await,
+            Source::Existing(id) => {
+                let session = self.home.session("attach_sampling_client").await?;
+                Ok(SamplingClient::cloned(session, id, self.options))
             }
-            SampleFrom::BaseModel(name) if name.is_empty() => {
-                return Err(InvalidInput::new(
-                    "base_model",
-                    "an empty name",
-                    "the name of a model",
-                )
-                .into());
-            }
-            SampleFrom::BaseModel(name) => (Some(name), None),
-            SampleFrom::Checkpoint(path) => (None, Some(path)),
-        };
-        if let Some(path) = &model_path {
-            path.require(CheckpointKind::Sampler)?;
         }
-        let session = match self.home {
-            Home::Service(service) => service.session(NAME).await?,
-            Home::Session(session) => session,
-        };
-        let request = CreateSamplingSessionRequest {
-            session_id: session.id.clone(),
-            sampling_session_seq_id: session.next_sampler(),
-            base_model,
-            model_path: model_path.map(|path| path.to_string()),
-        };
-        let call = Call::new(&endpoint::CREATE_SAMPLING_SESSION)
-            .named(NAME)
-            .json(&request)
-            .policy(Policy::TEN_TIMES);
-        let connection = &session.connection;
-        let created: CreateSamplingSessionResponse = connection
-            .lifecycle
-            .reporting(connection.json(call))
-            .await?;
-        Ok(SamplingClient::original(
-            session,
-            created.sampling_session_id,
-            self.options,
-        ))
     }
+}
+
+impl Home {
+    async fn session(self, operation: &'static str) -> Result<Arc<Session>, Error> {
+        match self {
+            Self::Service(service) => service.session(operation).await,
+            Self::Session(session) => Ok(session),
+        }
+    }
+}
+
+async fn create(
+    home: Home,
+    source: SampleFrom,
+    options: SamplerOptions,
+) -> Result<SamplingClient, Error> {
+    let (base_model, model_path) = match source {
+        SampleFrom::BaseModel(name) if name.starts_with("tinker://") => {
+            let path: TinkerPath = name.parse()?;
+            (None, Some(path))
+        }
+        SampleFrom::BaseModel(name) if name.is_empty() => {
+            return Err(
+                InvalidInput::new("base_model", "an empty name", "the name of a model").into(),
+            );
+        }
+        SampleFrom::BaseModel(name) => (Some(name), None),
+        SampleFrom::Checkpoint(path) => (None, Some(path)),
+    };
+    if let Some(path) = &model_path {
+        path.require(CheckpointKind::Sampler)?;
+    }
+    let session = home.session(NAME).await?;
+    let request = CreateSamplingSessionRequest {
+        session_id: session.id.clone(),
+        sampling_session_seq_id: session.next_sampler(),
+        base_model,
+        model_path: model_path.map(|path| path.to_string()),
+    };
+    let call = Call::new(&endpoint::CREATE_SAMPLING_SESSION)
+        .named(NAME)
+        .json(&request)
+        .policy(Policy::TEN_TIMES);
+    let connection = &session.connection;
+    let created: CreateSamplingSessionResponse = connection
+        .lifecycle
+        .reporting(connection.json(call))
+        .await?;
+    Ok(SamplingClient::original(
+        session,
+        created.sampling_session_id,
+        options,
+    ))
 }
 
 impl IntoFuture for CreateSamplingClient {

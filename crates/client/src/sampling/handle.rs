@@ -136,6 +136,7 @@ fn sharing_key(
     let listeners = (
         options.queue_listener.as_ref().map(Arc::as_ptr),
         options.retry_listener.as_ref().map(Arc::as_ptr),
+        options.message_listener.as_ref().map(Arc::as_ptr),
     );
     let settings = (
         &options.headers,

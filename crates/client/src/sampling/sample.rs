@@ -241,10 +241,16 @@ async fn run(
         let mut seq_id = job.first_seq_id;
         for tries in 0.. {
             let error = match attempt(inner, job, seq_id, current).await {
-                Err(error) if inner.options.retry.retries(&error) => error,
-                result => return result,
+                Ok(output) => return Ok(output),
+                Err(error) => error,
             };
-            report_retry(inner, &error, tries, start);
+            let again = inner.options.retry.retries(&error);
+            if inner.options.retry.enabled {
+                report_failure(inner, &error, again, tries, start);
+            }
+            if !again {
+                return Err(error);
+            }
             let delay = inner.options.retry.delay(tries, fastrand::f64());
             tracing::debug!(%error, ?delay, "sampling again");
             tokio::time::sleep(delay).await;
@@ -258,7 +264,7 @@ async fn run(
     Ok(output)
 }
 
-fn report_retry(inner: &Inner, error: &Error, tries: u32, start: Instant) {
+fn report_failure(inner: &Inner, error: &Error, should_retry: bool, tries: u32, start: Instant) {
     inner.session.connection.lifecycle.report(|| {
         let now = Timestamp::now().as_duration().as_secs_f64();
         let elapsed = start.elapsed().as_secs_f64();
@@ -268,7 +274,7 @@ fn report_retry(inner: &Inner, error: &Error, tries: u32, start: Instant) {
             exception_type: error_type(error),
             exception_stack: None,
             status_code: error.status(),
-            should_retry: true,
+            should_retry,
             is_user_error: error.is_user_error(),
             attempt_count: tries + 1,
             start_time: now - elapsed,
@@ -339,9 +345,10 @@ async fn send(connection: &Connection, job: &Job, seq_id: u64) -> Result<Promise
         )
         .header(header::SAMPLING_BACKPRESSURE, HeaderValue::from_static("1"));
     call.payload = Payload::Json(encode_apart(&job.request, &job.prompt, seq_id).into());
+    let start = Instant::now();
     loop {
         match connection.call(&call).await {
-            Err(error) if holds_back(&error, connection) => {
+            Err(error) if holds_back(&error, connection, start) => {
                 connection.server.limiter.refused(job.size_bytes);
                 hold_back().await;
             }
@@ -351,10 +358,13 @@ async fn send(connection: &Connection, job: &Job, seq_id: u64) -> Result<Promise
 }
 
 /// Whether a refused submission is made again, once the limiter lets it.
-fn holds_back(error: &Error, connection: &Connection) -> bool {
+fn holds_back(error: &Error, connection: &Connection, start: Instant) -> bool {
     match error.failure_kind() {
-        Some(FailureKind::RateLimited) => true,
-        Some(FailureKind::BillingBlocked) => connection.server.billing_may_pause(),
+        Some(FailureKind::RateLimited) => {
+            connection.rate_limited(NAME, start, Duration::ZERO, error);
+            true
+        }
+        Some(FailureKind::BillingBlocked) => connection.billing_may_pause(error),
         _ => false,
     }
 }

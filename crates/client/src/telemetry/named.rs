@@ -33,6 +33,7 @@ pub(crate) struct CallFailed<'a> {
     pub(crate) status_code: Option<u16>,
     pub(crate) is_retryable: bool,
     pub(crate) is_user_error: bool,
+    /// How many came before it: here the official client counts from 0, and samples from 1.
     pub(crate) attempt_count: u32,
     /// In Unix seconds, like the next.
     pub(crate) start_time: f64,
@@ -175,20 +176,26 @@ pub(crate) struct ResultUnreadable<'a> {
     pub(crate) request_type: &'a str,
     pub(crate) exception: String,
     pub(crate) exception_type: String,
-    /// Its length, if it is protobuf; else it is JSON.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) proto_bytes_len: Option<usize>,
+    #[serde(flatten)]
+    pub(crate) content: Content,
     pub(crate) model_cls: &'a str,
     pub(crate) iteration: u64,
     pub(crate) elapsed_time: f64,
 }
 
+/// What an unreadable result was to be read as.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Content {
+    Proto { proto_bytes_len: usize },
+    Json { exception_stack: Option<String> },
+}
+
 impl Named for ResultUnreadable<'_> {
     fn name(&self) -> &'static str {
-        if self.proto_bytes_len.is_some() {
-            "APIFuture.result_async.proto_deserialization_error"
-        } else {
-            "APIFuture.result_async.validation_error"
+        match self.content {
+            Content::Proto { .. } => "APIFuture.result_async.proto_deserialization_error",
+            Content::Json { .. } => "APIFuture.result_async.validation_error",
         }
     }
 

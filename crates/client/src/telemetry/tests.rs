@@ -1,4 +1,6 @@
-use super::named::{CallFailed, Exchange, PollFailed, PollKind, RequestFailed, ResultUnreadable};
+use super::named::{
+    CallFailed, Content, Exchange, PollFailed, PollKind, RequestFailed, ResultUnreadable,
+};
 use super::sender::{BATCH, DRAIN, FLUSH_EVERY, QUEUE, RETRY_AFTER};
 use super::*;
 use std::collections::VecDeque;
@@ -322,7 +324,7 @@ async fn named_events_have_the_members_that_the_service_knows() {
         request_id: "r",
         request_type: "Sample",
         error: "out of memory".to_owned(),
-        error_category: "server",
+        error_category: "Server",
         is_user_error: false,
         iteration: 0,
         elapsed_time: 1.0,
@@ -332,7 +334,7 @@ async fn named_events_have_the_members_that_the_service_knows() {
         request_type: "Sample",
         exception: String::new(),
         exception_type: String::new(),
-        proto_bytes_len: Some(9),
+        content: Content::Proto { proto_bytes_len: 9 },
         model_cls: "SampleResponse",
         iteration: 0,
         elapsed_time: 1.0,

@@ -1,19 +1,22 @@
 //! Where a tokenizer's file lies on this machine.
 //!
-//! Nothing is downloaded. A tokenizer is looked for, in this order, at its id if that is a path;
+//! A tokenizer is looked for, in this order, at its id if that is a path;
 //! in a folder of the caller's, as `org/name/tokenizer.json` or `name/tokenizer.json`; and in the
 //! hub's cache, where `refs` name the snapshots that were downloaded.
 
 use super::TokenizerError;
 use super::resolve::Resolved;
-use std::ffi::{OsStr, OsString};
+use crate::hub::{newest_commit, repository_folder};
+use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
-use tinkrs_chat::HubFolders;
 
 const FILE: &str = "tokenizer.json";
 
 /// What a few models have instead.
 const TIKTOKEN: &str = "tiktoken.model";
+
+/// What its settings are in, without which it cannot be read.
+const SETTINGS: &str = "tokenizer_config.json";
 
 /// The folders to look into.
 #[derive(Clone, Debug, Default)]
@@ -25,16 +28,6 @@ pub(crate) struct Folders {
 }
 
 impl Folders {
-    /// Takes the folders from the environment, as the hub's own tools do; `own` wins over
-    /// `TINKER_TOKENIZERS`.
-    pub(crate) fn from_env(own: Option<PathBuf>, var: impl Fn(&str) -> Option<OsString>) -> Self {
-        let set = || var("TINKER_TOKENIZERS").filter(|folder| !folder.is_empty());
-        Self {
-            own: own.or_else(|| set().map(PathBuf::from)),
-            hub: HubFolders::from_variables(var).cache,
-        }
-    }
-
     /// Finds the file of a tokenizer.
     ///
     /// # Errors
@@ -42,12 +35,21 @@ impl Folders {
     pub(crate) fn locate(&self, wanted: &Resolved) -> Result<PathBuf, TokenizerError> {
         let places = self.places(wanted)?;
         let both = |place: &PathBuf| [place.clone(), place.with_file_name(TIKTOKEN)];
-        let found = places.iter().flat_map(both).find(|file| file.is_file());
+        let found = places.iter().flat_map(both).find(|file| self.has(file));
         found.ok_or_else(|| TokenizerError::NotFound {
             id: wanted.id.clone(),
             revision: wanted.revision,
             places,
         })
+    }
+
+    fn has(&self, file: &Path) -> bool {
+        // Something else may have put a part of a tokenizer into the cache. What is in a folder of the
+        // caller's is taken, and said to be incomplete.
+        let in_cache = self.hub.as_ref().is_some_and(|hub| file.starts_with(hub));
+        let is_whole =
+            !in_cache || !file.ends_with(TIKTOKEN) || file.with_file_name(SETTINGS).is_file();
+        is_whole && file.is_file()
     }
 
     fn places(&self, wanted: &Resolved) -> Result<Vec<PathBuf>, TokenizerError> {
@@ -86,20 +88,14 @@ fn in_folder(path: &Path) -> PathBuf {
 
 /// Returns the file's place in the hub's cache: `models--org--name/snapshots/<commit>/`.
 ///
-/// A pinned revision is a commit. Otherwise `refs/main` holds the commit last downloaded.
+/// A pinned revision is a commit. Otherwise it is the commit last downloaded.
 fn in_hub(hub: &Path, wanted: &Resolved) -> PathBuf {
-    let model = hub.join(format!("models--{}", wanted.id.replace('/', "--")));
-    let main = || {
-        let commit = std::fs::read_to_string(model.join("refs/main")).ok()?;
-        let commit = commit.trim();
-        let plain = !commit.is_empty() && commit.chars().all(|c| c.is_ascii_alphanumeric());
-        plain.then(|| commit.to_owned())
-    };
     let commit = match wanted.revision {
         Some(revision) => revision.to_owned(),
-        None => main().unwrap_or_else(|| "main".to_owned()),
+        None => newest_commit(hub, &wanted.id).unwrap_or_else(|| "main".to_owned()),
     };
-    model.join("snapshots").join(commit).join(FILE)
+    let snapshots = repository_folder(hub, &wanted.id).join("snapshots");
+    snapshots.join(commit).join(FILE)
 }
 
 #[cfg(test)]
@@ -116,22 +112,6 @@ mod tests {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, "{}").unwrap();
         path.to_owned()
-    }
-
-    #[test]
-    fn a_folder_that_is_named_wins_over_the_environment() {
-        let var = |name: &str| match name {
-            "TINKER_TOKENIZERS" => Some(OsString::from("/t")),
-            "HF_HUB_CACHE" => Some(OsString::from("/c")),
-            _ => None,
-        };
-        let folders = Folders::from_env(None, var);
-        assert_eq!(folders.own.as_deref(), Some(Path::new("/t")));
-        assert_eq!(folders.hub.as_deref(), Some(Path::new("/c")));
-        let explicit = Folders::from_env(Some("/mine".into()), var);
-        assert_eq!(explicit.own.as_deref(), Some(Path::new("/mine")));
-        let none = Folders::from_env(None, |_| Some(OsString::new()));
-        assert_eq!((none.own, none.hub), (None, None));
     }
 
     #[test]
@@ -175,6 +155,8 @@ mod tests {
             "{error}"
         );
         let tiktoken = touch(&snapshots.join("pinned/tiktoken.model"));
+        folders.locate(&wanted).unwrap_err(); // its settings are missing
+        touch(&snapshots.join("pinned/tokenizer_config.json"));
         assert_eq!(folders.locate(&wanted).unwrap(), tiktoken);
         let pinned = touch(&snapshots.join("pinned/tokenizer.json"));
         assert_eq!(folders.locate(&wanted).unwrap(), pinned);

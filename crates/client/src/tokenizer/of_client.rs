@@ -1,43 +1,115 @@
 //! Which tokenizer a client's model has.
 
 use super::TokenizerSource;
+use crate::hub::Hub;
+use crate::rest::download::OnProgress;
+use crate::training::BoxFuture;
 use crate::{Error, SamplingClient, TrainingClient};
+use std::fmt;
+use std::future::IntoFuture;
+use std::path::Path;
 use std::sync::Arc;
 use tinkrs_chat::Tokenizer;
 
+/// A model whose tokenizer is wanted. Await it to load it.
+#[must_use = "nothing is loaded until this is awaited"]
+pub struct GetTokenizer {
+    source: BoxFuture<Result<TokenizerSource, Error>>,
+    hub: Option<Hub>,
+    on_progress: Option<OnProgress>,
+}
+
 impl TrainingClient {
-    /// Finds and loads the tokenizer of the model, as the server names it.
+    /// Loads the tokenizer of the model, as the server names it: from this machine, or else from the Hugging Face
+    /// Hub, as [`TokenizerSource::load`] does.
     ///
     /// # Errors
-    /// If the server cannot be asked, or there is no such tokenizer on this machine.
-    pub async fn get_tokenizer(&self) -> Result<Arc<Tokenizer>, Error> {
-        let info = self.get_info().await?;
-        let name = info.model_data.model_name.or(info.model_name);
-        let missing = || Error::answer("get_tokenizer", "no name of the model");
-        let source = TokenizerSource::new(name.ok_or_else(missing)?);
-        let source = match info.model_data.tokenizer_id {
-            Some(id) => source.tokenizer_id(id),
-            None => source,
-        };
-        load(source).await
+    /// If the server cannot be asked, or the tokenizer is neither on this machine nor on the Hub.
+    pub fn get_tokenizer(&self) -> GetTokenizer {
+        let client = self.clone();
+        GetTokenizer::new(async move {
+            let info = client.get_info().await?;
+            let name = info.model_data.model_name.or(info.model_name);
+            let missing = || Error::answer("get_tokenizer", "no name of the model");
+            let name = name.ok_or_else(missing)?;
+            Ok(source(name, info.model_data.tokenizer_id))
+        })
     }
 }
 
 impl SamplingClient {
-    /// Finds and loads the tokenizer of the model that this samples from.
+    /// Loads the tokenizer of the model that this samples from: from this machine, or else from the Hugging Face
+    /// Hub, as [`TokenizerSource::load`] does.
     ///
     /// # Errors
-    /// If the server cannot be asked, or there is no such tokenizer on this machine.
-    pub async fn get_tokenizer(&self) -> Result<Arc<Tokenizer>, Error> {
-        load(TokenizerSource::new(self.get_base_model().await?)).await
+    /// If the server cannot be asked, or the tokenizer is neither on this machine nor on the Hub.
+    pub fn get_tokenizer(&self) -> GetTokenizer {
+        let client = self.clone();
+        GetTokenizer::new(async move {
+            let info = client.get_info().await?;
+            Ok(source(info.base_model, info.tokenizer_id))
+        })
     }
 }
 
-/// Loads where it may take its time: a large vocabulary takes a second.
-async fn load(source: TokenizerSource) -> Result<Arc<Tokenizer>, Error> {
-    let loaded = tokio::task::spawn_blocking(move || source.load()).await;
-    // The loader does not panic, so only the end of the runtime can end it.
-    loaded.unwrap_or(Err(Error::Closed {
-        operation: "get_tokenizer",
-    }))
+/// Takes the server's word for which tokenizer it is. A folder that a server names is on the server's machine,
+/// which may be another one: then the model's name has to do.
+fn source(model: String, tokenizer_id: Option<String>) -> TokenizerSource {
+    let source = TokenizerSource::new(model);
+    let is_elsewhere = |id: &str| Path::new(id).is_absolute() && !Path::new(id).exists();
+    match tokenizer_id.filter(|id| !is_elsewhere(id)) {
+        Some(id) => source.tokenizer_id(id),
+        None => source,
+    }
+}
+
+impl GetTokenizer {
+    fn new(source: impl Future<Output = Result<TokenizerSource, Error>> + Send + 'static) -> Self {
+        Self {
+            source: Box::pin(source),
+            hub: None,
+            on_progress: None,
+        }
+    }
+
+    /// Sets where a tokenizer that is not on this machine comes from. The default is [`Hub::from_env`].
+    pub fn hub(mut self, hub: Hub) -> Self {
+        self.hub = Some(hub);
+        self
+    }
+
+    /// Sets who is told how far a download is.
+    pub fn on_progress(mut self, on_progress: OnProgress) -> Self {
+        self.on_progress = Some(on_progress);
+        self
+    }
+
+    /// Loads where it may take its time: a download, and then a second for a large vocabulary.
+    async fn load(self) -> Result<Arc<Tokenizer>, Error> {
+        let mut source = self.source.await?;
+        source.hub = self.hub;
+        source.on_progress = self.on_progress;
+        let loaded = tokio::task::spawn_blocking(move || source.load()).await;
+        // The loader does not panic, so only the end of the runtime can end it.
+        loaded.unwrap_or(Err(Error::Closed {
+            operation: "get_tokenizer",
+        }))
+    }
+}
+
+impl IntoFuture for GetTokenizer {
+    type Output = Result<Arc<Tokenizer>, Error>;
+    type IntoFuture = BoxFuture<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.load())
+    }
+}
+
+impl fmt::Debug for GetTokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GetTokenizer")
+            .field("hub", &self.hub)
+            .finish_non_exhaustive()
+    }
 }

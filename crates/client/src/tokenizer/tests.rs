@@ -72,8 +72,12 @@ fn a_tokenizer_is_loaded_once_under_64_threads() {
 #[test]
 fn the_process_shares_what_it_has_loaded_and_folders_keep_apart() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let source =
-        |folder: &tempfile::TempDir| TokenizerSource::new("my/model").folder(folder.path());
+    let source = |folder: &tempfile::TempDir| {
+        let nowhere = Hub::at("http://127.0.0.1:9");
+        TokenizerSource::new("my/model")
+            .folder(folder.path())
+            .hub(nowhere)
+    };
     let missing = source(&one).load().unwrap_err();
     assert_eq!(missing.to_string(), "no tokenizer for `my/model`");
 
@@ -82,6 +86,36 @@ fn the_process_shares_what_it_has_loaded_and_folders_keep_apart() {
     let first = source(&one).load().expect("a failure is not remembered");
     assert!(Arc::ptr_eq(&first, &source(&one).load().unwrap()));
     assert!(!Arc::ptr_eq(&first, &source(&other).load().unwrap()));
+}
+
+#[test]
+fn a_folder_that_is_named_wins_over_the_environment() {
+    let (set, cache, named) = (
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+    );
+    let var = |name: &str| match name {
+        "TINKER_TOKENIZERS" => Some(set.path().into()),
+        "HF_HUB_CACHE" => Some(cache.path().into()),
+        "HF_HUB_OFFLINE" => Some("1".into()),
+        _ => None,
+    };
+    let source = TokenizerSource::new("my/model");
+    let load = |source: &TokenizerSource| {
+        let loaded = source.load_from(&Cache::new(1), var);
+        loaded.map(|tokenizer| tokenizer.path().to_owned()).ok()
+    };
+    assert_eq!(load(&source), None);
+    let snapshot = cache.path().join("models--my--model/snapshots/main");
+    for (folder, source) in [
+        (snapshot, source.clone()),
+        (set.path().join("my/model"), source.clone()),
+        (named.path().join("model"), source.folder(named.path())),
+    ] {
+        write_tokenizer(&folder);
+        assert_eq!(load(&source), Some(folder.join("tokenizer.json")));
+    }
 }
 
 #[test]

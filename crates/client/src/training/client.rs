@@ -5,7 +5,7 @@ use crate::connection::call::Call;
 use crate::connection::errors::SubmitError;
 use crate::connection::transport::Traffic;
 use crate::future::poll::{self, PollTarget, RawResult};
-use crate::future::{Pending, QueueObserver, result_size};
+use crate::future::{Pending, QueueObserver, report, result_size};
 use crate::session::Session;
 use crate::{Error, Request};
 use std::sync::Arc;
@@ -119,7 +119,14 @@ impl Inner {
                     }
                     failed.error
                 })?;
-                Ok(async move { read(inner.fetch(operation, request_type, &submitted).await?) })
+                Ok(async move {
+                    let result = inner.fetch(operation, request_type, &submitted).await?;
+                    let fetched = result.fetched;
+                    read(result).inspect_err(|error| {
+                        let (connection, id) = (&inner.session.connection, &submitted.request_id);
+                        report::unreadable(connection, id, request_type, fetched, error);
+                    })
+                })
             })
     }
 

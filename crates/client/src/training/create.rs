@@ -5,11 +5,13 @@ use super::request::BoxFuture;
 use crate::auth::Secret;
 use crate::connection::call::Call;
 use crate::connection::policy::Policy;
+use crate::connection::transport::Traffic;
 use crate::future::QueueObserver;
 use crate::future::poll::{self, PollTarget};
 use crate::future::result_size;
 use crate::session::Session;
 use crate::{Error, ServiceClient};
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value};
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -273,7 +275,7 @@ impl CreateTrainingClientFromState {
             .json(&request);
         let observer = QueueObserver::training(model_id.as_str());
         let fetch = fetch(&session, call, RESUME, RequestType::LoadWeights, &observer);
-        session.connection.lifecycle.reporting(fetch).await?;
+        let IgnoredAny = session.connection.lifecycle.reporting(fetch).await?;
         Ok(TrainingClient::new(session, model_id))
     }
 }
@@ -296,19 +298,18 @@ async fn create_model(
         .policy(Policy::TEN_TIMES);
     let observer = QueueObserver::training(request.base_model.as_str());
     let fetch = fetch(&session, call, CREATE, RequestType::CreateModel, &observer);
-    let fetched = session.connection.lifecycle.reporting(fetch).await?;
-    let created: CreateModelResult =
-        serde_json::from_slice(&fetched.body).map_err(|error| Error::answer(CREATE, error))?;
+    let created: CreateModelResult = session.connection.lifecycle.reporting(fetch).await?;
     Ok(TrainingClient::new(session, created.model_id))
 }
 
-async fn fetch(
+async fn fetch<T: DeserializeOwned>(
     session: &Session,
-    call: Call,
+    mut call: Call,
     operation: &'static str,
     request_type: RequestType,
     observer: &QueueObserver,
-) -> Result<poll::RawResult, Error> {
+) -> Result<T, Error> {
+    call.traffic = Traffic::Training;
     let start = Instant::now();
     let promise: Promise = session.connection.json(call).await?;
     let target = PollTarget {
@@ -320,7 +321,7 @@ async fn fetch(
         size_known: false,
         max_result_bytes: result_size::BASE_BYTES,
     };
-    poll::wait(&session.connection, &target).await
+    poll::wait_json(&session.connection, &target).await
 }
 
 fn json_metadata(metadata: UserMetadata) -> Map<String, Value> {

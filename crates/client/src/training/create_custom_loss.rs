@@ -32,6 +32,11 @@ pub struct CustomLossHandle {
 }
 
 impl CustomLossHandle {
+    /// Returns the session that knows the loss.
+    pub fn session_id(&self) -> &SessionId {
+        &self.session_id
+    }
+
     /// Returns the loss.
     pub fn loss(&self) -> &TracedLoss {
         &self.loss
@@ -54,7 +59,8 @@ pub struct CreateCustomLoss {
 impl ServiceClient {
     /// Makes a traced loss known to this client's session.
     ///
-    /// Creating the same loss again gives the first one.
+    /// A loss is known by what it computes, so creating the same one again, from however many tasks, gives the
+    /// first handle. The Python client refuses that: its caller has to keep the handle.
     pub fn create_custom_loss(&self, loss: TracedLoss) -> CreateCustomLoss {
         CreateCustomLoss {
             service: self.clone(),
@@ -103,9 +109,7 @@ async fn upload(session: &Session, loss: TracedLoss) -> Result<CustomLossHandle,
             size_known: false,
             max_result_bytes: result_size::BASE_BYTES,
         };
-        let fetched = poll::wait(connection, &target).await?;
-        let created: CreateCustomLossResult =
-            serde_json::from_slice(&fetched.body).map_err(|error| Error::answer(CREATE, error))?;
+        let created: CreateCustomLossResult = poll::wait_json(connection, &target).await?;
         Some(created.loss_id)
     } else {
         None

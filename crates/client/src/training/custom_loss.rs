@@ -142,24 +142,34 @@ pub(crate) fn surrogate_data(
         .collect()
 }
 
+/// Returns the loss of the pass over [`surrogate_data`]: `−Σ w · lp` with `w = −g`.
+pub(crate) fn surrogate_loss(gradients: &[Vec<f32>], logprobs: &[&[f32]]) -> f64 {
+    let both = gradients
+        .iter()
+        .flatten()
+        .zip(logprobs.iter().copied().flatten());
+    both.map(|(gradient, logprob)| f64::from(*gradient) * f64::from(*logprob))
+        .sum()
+}
+
+/// What is reported of a custom loss.
+#[derive(Debug)]
+pub(crate) struct Reported {
+    pub(crate) loss: f64,
+    pub(crate) metrics: Metrics,
+    /// The surrogate's loss, for servers that do not report the loss of a pass.
+    pub(crate) surrogate_loss: f64,
+}
+
 /// Replaces the surrogate's loss in the answer to [`surrogate_data`] by the custom loss, and adds
 /// the caller's metrics.
-///
-/// # Errors
-/// If the answer has no loss: a fault of the server, not of the caller.
-pub(crate) fn finish(
-    mut output: ForwardBackwardOutput,
-    loss: f64,
-    metrics: Metrics,
-) -> Result<ForwardBackwardOutput, InvalidInput> {
-    let surrogate = output
-        .metrics
-        .remove(LOSS)
-        .ok_or_else(|| InvalidInput::new(LOSS, "nothing", "the loss of a cross-entropy pass"))?;
-    output.metrics.extend(metrics);
-    output.metrics.insert(LOSS.to_owned(), loss);
+pub(crate) fn finish(mut output: ForwardBackwardOutput, custom: Reported) -> ForwardBackwardOutput {
+    let surrogate = output.metrics.remove(LOSS);
+    output.metrics.extend(custom.metrics);
+    output.metrics.insert(LOSS.to_owned(), custom.loss);
+    let surrogate = surrogate.unwrap_or(custom.surrogate_loss);
     output.metrics.insert(SURROGATE_LOSS.to_owned(), surrogate);
-    Ok(output)
+    output
 }
 
 const LOSS: &str = "loss:sum";

@@ -7,7 +7,7 @@
 
 use super::chunk;
 use super::client::Inner;
-use super::custom_loss::{self, CustomLoss};
+use super::custom_loss::{self, CustomLoss, Reported};
 use super::forward_backward::{Pass, check, fetch_chunks, submit_chunks};
 use super::request::{Operation, Request};
 use crate::error::BoxError;
@@ -15,7 +15,6 @@ use crate::future::Pending;
 use crate::{Error, TrainingClient};
 use std::fmt;
 use std::sync::Arc;
-use tinkrs_types::training::Metrics;
 use tinkrs_types::{Datum, ForwardBackwardOutput, LossFn};
 
 const NAME: &str = "forward_backward_custom";
@@ -103,7 +102,7 @@ impl Operation for ForwardBackwardCustom {
             .enqueue(NAME, slots, move |first_seq_id| async move {
                 let first = first_pass(&inner, batch, chunks, first_seq_id, loss).await;
                 // Without a second pass its numbers are not used.
-                let (surrogate, loss, metrics) =
+                let (surrogate, custom) =
                     first.inspect_err(|_| inner.sequencer.give_back(sizes.len() as i32))?;
                 let backward = Pass {
                     operation: NAME,
@@ -115,8 +114,7 @@ impl Operation for ForwardBackwardCustom {
                 let submitted = submit_chunks(&inner, &backward, chunks, second_seq_id).await?;
                 Ok(async move {
                     let output = fetch_chunks(inner, backward, submitted).await?;
-                    custom_loss::finish(output, loss, metrics)
-                        .map_err(|error| Error::answer(NAME, error))
+                    Ok(custom_loss::finish(output, custom))
                 })
             })
     }
@@ -130,7 +128,7 @@ async fn first_pass(
     chunks: Vec<Vec<Datum>>,
     first_seq_id: i32,
     loss: LossFunction,
-) -> Result<(Vec<Datum>, f64, Metrics), Error> {
+) -> Result<(Vec<Datum>, Reported), Error> {
     let forward = Pass {
         operation: NAME,
         loss: LossFn::CrossEntropy,
@@ -144,20 +142,26 @@ async fn first_pass(
     let evaluated = runtime.spawn_blocking(evaluate).await;
     // The function panicked, or the runtime is gone.
     let failed = |error: tokio::task::JoinError| Error::CustomLoss(error.into());
-    let (batch, custom) = evaluated.map_err(failed)??;
-    let surrogate = custom_loss::surrogate_data(batch, custom.gradients)?;
-    Ok((surrogate, custom.loss, custom.metrics))
+    evaluated.map_err(failed)?
 }
 
 fn evaluate(
     batch: Vec<Datum>,
     output: &ForwardBackwardOutput,
     loss: LossFunction,
-) -> Result<(Vec<Datum>, CustomLoss), Error> {
+) -> Result<(Vec<Datum>, Reported), Error> {
     let logprobs =
         custom_loss::logprobs(&batch, output).map_err(|error| Error::answer(NAME, error))?;
     let custom = loss(&batch, &logprobs).map_err(Error::CustomLoss)?;
-    Ok((batch, custom))
+    let reported = Reported {
+        loss: custom.loss,
+        metrics: custom.metrics,
+        surrogate_loss: custom_loss::surrogate_loss(&custom.gradients, &logprobs),
+    };
+    Ok((
+        custom_loss::surrogate_data(batch, custom.gradients)?,
+        reported,
+    ))
 }
 
 /// Cuts data into runs of these sizes.

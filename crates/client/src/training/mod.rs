@@ -27,9 +27,9 @@ pub use request::{BoxFuture, Request};
 
 pub use tinkrs_types::training::{
     AdamParams, BatchedTensor, ClipBounds, Datum, DimuonParams, ExternalSave,
-    ForwardBackwardOutput, LoraConfig, LossConfig, LossConfigValue, LossFn, LossInputs, Metrics,
-    ModelData, ModelInfo, OpenObject, OptimStepOutput, OptimizerConfig, OptimizerParams,
-    OutputRecord, Provenance, ProvenanceSpan, SpanSource,
+    ForwardBackwardOutput, LoraConfig, LossConfig, LossConfigValue, LossFn, LossInputs, LossSource,
+    Metrics, ModelData, ModelInfo, OpenObject, OptimStepOutput, OptimizerConfig, OptimizerParams,
+    OutputRecord, Provenance, ProvenanceSpan, SpanSource, SummedLoss,
 };
 
 /// What a training client can be asked to do, each made by the method of the same name.

@@ -61,6 +61,19 @@ async fn a_custom_cross_entropy_equals_the_built_in_one() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_server_that_reports_no_loss_trains_with_a_custom_one() -> Result<()> {
+    let server = ScriptedServer::start().await;
+    server.edit_passes(|_, output| output.metrics.clear());
+    let client = training(&server).await?;
+    let custom = client.forward_backward_custom(datums([3, 5]), cross_entropy);
+    let custom = custom.await?;
+    let expected = loss_of(3) + loss_of(5);
+    assert!((custom.loss().unwrap() - expected).abs() < 1e-6);
+    assert!((custom.metrics["surrogate_loss:sum"] - expected).abs() < 1e-6);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_pairwise_preference_loss_trains_both_sides() -> Result<()> {
     // DPO without a reference: −log σ(β (chosen − rejected)).
     const BETA: f64 = 0.5;
@@ -168,4 +181,58 @@ async fn data_without_targets_is_refused_before_anything_is_sent() -> Result<()>
     settle().await;
     assert!(server.requests_to("forward_backward").is_empty());
     Ok(())
+}
+
+#[cfg(feature = "autodiff")]
+mod traced {
+    use super::*;
+    use crate::support::service;
+    use tinkrs::autodiff::TracedLoss;
+    use tinkrs_testkit::scripted::BASE_MODEL;
+
+    /// Cross-entropy, as an expression.
+    fn nll() -> TracedLoss {
+        let traced = TracedLoss::trace("nll", [("logprobs", 1), ("weights", 1)], |[lp, w]| {
+            (-(lp * w).sum(), vec![])
+        });
+        traced.expect("the expression can be traced")
+    }
+
+    #[tokio::test]
+    async fn creating_the_same_loss_again_gives_the_first_handle() -> Result<()> {
+        let server = ScriptedServer::start().await;
+        server.config(|config| config.custom_loss_server_side = true);
+        let service = service(&server);
+        let create = || service.create_custom_loss(nll()).into_future();
+        let (first, at_once) = tokio::try_join!(create(), create())?;
+        let later = create().await?;
+        assert!(first.loss_id().is_some());
+        for again in [at_once, later] {
+            assert_eq!(again.loss_id(), first.loss_id());
+            assert_eq!(again.loss().key(), first.loss().key());
+        }
+        assert_eq!(server.requests_to("create_custom_loss").len(), 1);
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_handle_belongs_to_its_session() -> Result<()> {
+        let server = ScriptedServer::start().await;
+        let service = service(&server);
+        let client = service.create_lora_training_client(BASE_MODEL).await?;
+        let loss = service.create_custom_loss(nll()).await?;
+        assert_eq!(loss.session_id(), client.session_id());
+        let built_in = client.forward_backward(datums(1..=3)).await?;
+        let traced = client.forward_backward_traced(datums(1..=3), &loss).await?;
+        let (expected, found) = (built_in.loss().unwrap(), traced.loss().unwrap());
+        assert!((expected - found).abs() < 1e-6, "{expected} and {found}");
+
+        let stranger = training(&server).await?;
+        let before = server.requests_to("forward_backward").len();
+        let refused = stranger.forward_backward_traced(datums([1]), &loss).await;
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains(loss.session_id().as_str()), "{text}");
+        assert_eq!(server.requests_to("forward_backward").len(), before);
+        Ok(())
+    }
 }

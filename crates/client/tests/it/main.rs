@@ -8,10 +8,13 @@ mod backpressure;
 mod blocking;
 mod bounds;
 mod custom_loss;
+mod defaults;
 mod downloads;
 mod faults;
 mod feed;
 mod futures;
+#[cfg(feature = "tokenizers")]
+mod hub;
 mod metrics;
 mod ordering;
 mod rest;
@@ -20,4 +23,6 @@ mod sampling;
 mod sessions;
 mod support;
 mod telemetry;
+#[cfg(feature = "tokenizers")]
+mod tokenizers;
 mod weights;

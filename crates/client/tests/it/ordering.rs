@@ -319,20 +319,23 @@ async fn requests_of_a_model_share_no_connection_with_anything_else() -> Result<
         client.forward_backward(datums([1])).await?;
         client.optim_step(AdamParams::new(0.1)).await?;
         client.get_info().await?;
-        client.save_state(name).await?;
         client.save_weights_for_sampler(name).await?;
+        let path = client.save_state(name).await?;
+        training(&server).await?.load_state(path).await?;
     }
     let of_model = [
+        "create_model",
         "forward_backward",
         "optim_step",
         "get_info",
         "save_weights",
+        "load_weights",
         "save_weights_for_sampler",
     ];
     let requests = server.requests();
     let is_own = |request: &&Recorded| of_model.contains(&request.endpoint);
     let (own, others): (Vec<_>, Vec<_>) = requests.iter().partition(is_own);
-    assert_eq!(own.len(), 10);
+    assert_eq!(own.len(), 1 + 2 * 7);
     let others: BTreeSet<_> = others.iter().map(|request| request.connection).collect();
     for request in own {
         let shared = others.contains(&request.connection);

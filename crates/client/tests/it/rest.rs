@@ -1,13 +1,15 @@
 //! Runs, checkpoints, sessions, and what administrators may see.
 
-use crate::support::{RealServer, datums, sampling, service, settle, training};
+use crate::support::{RealServer, builder, datums, sampling, service, settle, training};
 use anyhow::Result;
 use futures_util::future::try_join_all;
 use serde_json::json;
 use std::time::Duration;
 use tinkrs::admin::AuditEventType;
 use tinkrs::rest::{AccessScope, SessionSearch, StatusQuery};
-use tinkrs::{AdamParams, Error, FinishReason, ModelId, RestClient, TinkerPath, TrainingClient};
+use tinkrs::{
+    AdamParams, AdminClient, Error, FinishReason, ModelId, RestClient, TinkerPath, TrainingClient,
+};
 use tinkrs_testkit::ScriptedServer;
 use tinkrs_testkit::scripted::{BASE_MODEL, ManualClock, Reply, refuse, status};
 
@@ -25,6 +27,69 @@ async fn runs(server: &RealServer, count: usize) -> Result<Vec<TrainingClient>> 
 async fn save(run: &TrainingClient, names: &[&str]) -> Result<Vec<TinkerPath>> {
     let saved = names.iter().map(|name| run.save_state(*name).submit());
     Ok(try_join_all(saved).await?)
+}
+
+#[tokio::test]
+async fn clients_with_the_same_settings_share_one_connection() -> Result<()> {
+    let server = RealServer::start().await?;
+    let opened = || server.requests_to("client_config").len();
+    let clients: Vec<_> = (0..4)
+        .map(|_| RestClient::with_settings(builder(&server)))
+        .collect();
+    let lists = clients
+        .iter()
+        .map(|client| client.list_sessions().into_future());
+    try_join_all(lists).await?;
+    assert_eq!(opened(), 1, "however many want it at the same time");
+    let admin = AdminClient::with_settings(builder(&server));
+    admin.get_current_checkpoint_storage_usage(None).await?;
+    assert_eq!(opened(), 1);
+    let [list, usage] = ["list_sessions", "get_current_checkpoint_storage_usage"]
+        .map(|endpoint| server.requests_to(endpoint));
+    let lists: Vec<_> = list.iter().map(|request| request.connection).collect();
+    assert!(lists.contains(&usage[0].connection), "{lists:?}");
+
+    for other in [
+        builder(&server).api_key("tml-another"),
+        builder(&server).header("x-own", "1"),
+        builder(&server).on_retry(|_| {}),
+        builder(&server).http_timeout(Duration::from_secs(7)),
+    ] {
+        let before = opened();
+        let other = RestClient::with_settings(other);
+        other.list_sessions().await?;
+        assert_eq!(opened(), before + 1);
+        other.clone().list_sessions().await?;
+        assert_eq!(opened(), before + 1);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_shared_connection_ends_with_the_last_client_and_stays_on_its_runtime() -> Result<()> {
+    let server = RealServer::start().await?;
+    let opened = || server.requests_to("client_config").len();
+    let list = async |settings| RestClient::with_settings(settings).list_sessions().await;
+    list(builder(&server)).await?;
+    list(builder(&server)).await?;
+    assert_eq!(opened(), 2, "nothing is kept for nobody");
+
+    let client = RestClient::with_settings(builder(&server));
+    client.list_sessions().await?;
+    let settings = builder(&server);
+    let elsewhere = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let client = RestClient::with_settings(settings);
+        Ok::<_, anyhow::Error>(runtime.block_on(async { client.list_sessions().await })?)
+    });
+    elsewhere.await??;
+    assert_eq!(opened(), 4);
+    // The other runtime is gone, with the tasks of its connection; ours is not.
+    list(builder(&server)).await?;
+    assert_eq!(opened(), 4);
+    Ok(())
 }
 
 #[tokio::test]
@@ -84,6 +149,12 @@ async fn all_listings_stream_to_their_end() -> Result<()> {
     }
     assert_eq!(counts, [120, 101, 101]);
     assert_eq!(server.requests_to("search_sessions").len(), 3);
+    let pages = server.requests_to("list_user_checkpoints");
+    let limits: Vec<_> = pages
+        .iter()
+        .map(|page| page.query()["limit"].clone())
+        .collect();
+    assert_eq!(limits, ["1000"], "all of them in one page");
     Ok(())
 }
 

@@ -252,7 +252,10 @@ async fn a_sampling_session_is_attached_to_by_its_id() -> Result<()> {
     server.config(|config| config.sample_join_sampling_session = true);
     let first = sampling(&server).await?;
     let id = first.sampling_session_id().clone();
-    let second = service(&server).attach_sampling_client(id.clone()).await?;
+    let second = service(&server)
+        .attach_sampling_client(id.clone())
+        .record_stability_info(true)
+        .await?;
     let tokens = [sample(&first).await?, sample(&second).await?];
     let tokens = tokens.map(|output| output.sequences[0].tokens.clone());
     assert_eq!(tokens[0], tokens[1]);
@@ -260,6 +263,12 @@ async fn a_sampling_session_is_attached_to_by_its_id() -> Result<()> {
     assert_eq!(server.requests_to("create_sampling_session").len(), 1);
     let samples = server.requests_to("asample");
     assert_ne!(samples[0].seq_id(), samples[1].seq_id());
+    let records = samples.iter().map(|request| {
+        let body: serde_json::Value = serde_json::from_slice(&request.body)?;
+        Ok(body["record_stability_info"].clone())
+    });
+    let records: Result<Vec<_>> = records.collect();
+    assert_eq!(records?, [false, true]);
     Ok(())
 }
 

@@ -3,9 +3,9 @@
 use crate::support::{builder, datums, sample, sampling, service, settle};
 use anyhow::Result;
 use std::time::Duration;
-use tinkrs::{Error, FinishReason, ServiceClient, UserMetadata};
+use tinkrs::{AdamParams, Error, FinishReason, ServiceClient, UserMetadata};
 use tinkrs_testkit::ScriptedServer;
-use tinkrs_testkit::scripted::{BASE_MODEL, ManualClock, status};
+use tinkrs_testkit::scripted::{BASE_MODEL, ManualClock, refuse, status};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -89,6 +89,58 @@ async fn heartbeats_come_every_ten_seconds_until_the_session_is_over() -> Result
     }
     assert_eq!(server.requests_to("session_heartbeat").len(), 5);
     drop(client);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_the_service_says_reaches_a_listener() -> Result<()> {
+    let clock = ManualClock::start();
+    let server = ScriptedServer::start().await;
+    let (sender, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let service = builder(&server)
+        .on_message(move |message| drop(sender.send(message.to_string())))
+        .build();
+    let old = status(404)
+        .header("x-deprecation-note", "update")
+        .header("x-deprecation-level", "error");
+    server.on("client_dynamic_config").reply(old);
+    let training = service.create_lora_training_client(BASE_MODEL).await?;
+    let deprecated = "error: client_dynamic_config is deprecated: update";
+    assert_eq!(heard.recv().await.as_deref(), Some(deprecated));
+
+    // A moment of it is nothing unusual, and a long wait is.
+    let busy = |seconds: &str| refuse(429, "too many tokens").header("retry-after", seconds);
+    server.on("optim_step").reply(busy("1"));
+    server.on("optim_step").reply(busy("30"));
+    server.on("optim_step").reply(refuse(402, "no credit left"));
+    let step = training.optim_step(AdamParams::new(1e-4)).submit();
+    for (tries, wait) in [(1, 2), (2, 40), (3, 5)] {
+        server.received("optim_step", tries).await;
+        settle().await;
+        clock.advance(wait * SECOND).await;
+    }
+    step.await?;
+    let limited = "too many requests, optim_step waits: too many tokens";
+    assert_eq!(heard.recv().await.as_deref(), Some(limited));
+    let blocked = heard.recv().await.unwrap();
+    let billing = "billing is blocked: no credit left; waiting up to ";
+    assert!(blocked.starts_with(billing), "{blocked}");
+
+    let beats = server.requests_to("session_heartbeat").len();
+    server.on("session_heartbeat").times(14).reply(status(500));
+    for beat in 1..=14 {
+        clock.advance(10 * SECOND).await;
+        server.received("session_heartbeat", beats + beat).await;
+        settle().await;
+    }
+    let silent = heard.recv().await.unwrap();
+    let no_heartbeat = "the server has had no heartbeat for 1";
+    assert!(silent.starts_with(no_heartbeat), "{silent}");
+    server.on("session_heartbeat").reply(status(410));
+    clock.advance(10 * SECOND).await;
+    server.received("session_heartbeat", beats + 15).await;
+    let ended = "the server has ended the session";
+    while heard.recv().await.as_deref() != Some(ended) {}
     Ok(())
 }
 

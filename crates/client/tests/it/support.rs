@@ -21,8 +21,11 @@ pub(crate) struct RealServer {
 
 impl RealServer {
     pub(crate) async fn start() -> Result<Self> {
+        Self::of(BaseModel::new(BASE_MODEL, FakeBackend::new())).await
+    }
+
+    pub(crate) async fn of(model: BaseModel) -> Result<Self> {
         let data = tempfile::tempdir()?;
-        let model = BaseModel::new(BASE_MODEL, FakeBackend::new());
         let server = LocalServer::start(vec![model], Settings::new(data.path())).await?;
         Ok(Self {
             front: ScriptedServer::in_front_of(server.url()).await,

@@ -77,7 +77,13 @@ impl backend::TrainingRun for Run {
         let shared = self.lock();
         let adapter = shared.run.to_peft(base_model);
         let adapter = adapter.expect("runs of a backend train adapters");
-        Ok(peft::save(folder, &adapter, shared.run.model().config())?)
+        let config = shared.run.model().config();
+        Ok(peft::save_as(
+            folder,
+            &adapter,
+            config,
+            peft::HeadName::Tinker,
+        )?)
     }
 }
 

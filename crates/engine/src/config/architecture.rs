@@ -96,6 +96,12 @@ impl Architecture {
         self.family().model_type
     }
 
+    /// Returns the name in GGUF's `general.architecture`: `llama`.
+    #[must_use]
+    pub fn gguf_name(self) -> &'static str {
+        self.family().gguf
+    }
+
     pub(crate) fn family(self) -> &'static Family {
         match self {
             Self::Llama => &LLAMA,

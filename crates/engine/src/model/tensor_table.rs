@@ -44,6 +44,11 @@ impl Names {
         Self { hugging_face, gguf }
     }
 
+    /// The name of something outside the decoder layers, as Hugging Face spells it.
+    pub(crate) const fn in_hugging_face(self) -> &'static str {
+        self.hugging_face
+    }
+
     /// Names of something outside the decoder layers.
     pub(crate) fn in_model(self) -> FullNames {
         FullNames {

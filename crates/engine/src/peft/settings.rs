@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::Error;
-use crate::model::tensor_table::layer_index;
+use crate::model::tensor_table::{HEAD, layer_index};
 
 /// What the file says, after everything unsupported was refused.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +52,9 @@ const HARMLESS: [&str; 11] = [
     "task_type",
     "ensure_weight_tying",
 ];
+
+/// What the hosted service calls the head.
+const UNEMBEDDING_TARGETS: [&str; 2] = [super::UNEMBEDDING, "unembed_tokens"];
 
 /// Options that change the arithmetic unless they are null, false or empty, with what to do instead.
 const REFUSED: [(&str, &str); 12] = [
@@ -176,6 +179,11 @@ impl Settings {
         };
         let mut promised = BTreeSet::new();
         for name in names {
+            let name = if UNEMBEDDING_TARGETS.contains(&name.as_str()) {
+                HEAD.in_hugging_face()
+            } else {
+                name
+            };
             let ending = format!(".{name}");
             let mut matching = all
                 .clone()

@@ -315,3 +315,78 @@ fn tensors_must_be_known_complete_and_finite() {
         }
     }
 }
+
+fn tensor_names(folder: &TempDir) -> Vec<String> {
+    let path = folder.path().join("adapter_model.safetensors");
+    let mut names = SafetensorsFile::open(&path).unwrap().names();
+    names.sort();
+    names
+}
+
+fn saved_for_tinker(adapter: &PeftAdapter, config: &ModelConfig) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    save_as(folder.path(), adapter, config, HeadName::Tinker).unwrap();
+    folder
+}
+
+#[test]
+fn the_head_has_the_name_that_its_reader_expects_and_is_read_under_either() {
+    for config in ModelConfig::tiny_models() {
+        let adapter = adapter(&config, |name| {
+            name == "lm_head" || name.contains("self_attn")
+        });
+        let folder = saved_for_tinker(&adapter, &config);
+        let names = tensor_names(&folder);
+        let tinker = ["A", "B"]
+            .map(|part| format!("base_model.model.model.unembed_tokens.lora_{part}.weight"));
+        assert!(tinker.iter().all(|name| names.contains(name)), "{names:?}");
+        assert!(!names.iter().any(|name| name.contains("lm_head")));
+        // So that `peft` says what it misses.
+        let targets = settings(&folder)["target_modules"].to_string();
+        assert!(targets.contains("lm_head"), "{targets}");
+        // The hosted service may write other targets beside the same tensors.
+        for targets in [
+            settings(&folder)["target_modules"].clone(),
+            serde_json::json!("all-linear"),
+            serde_json::json!(["q_proj", "k_proj", "v_proj", "o_proj"]),
+            serde_json::json!(["q_proj", "k_proj", "v_proj", "o_proj", "unembed_tokens"]),
+        ] {
+            change(&folder, "target_modules", targets.clone());
+            assert_eq!(load(folder.path(), &config).unwrap(), adapter, "{targets}");
+        }
+
+        assert!(name_head(folder.path(), HeadName::Peft).unwrap());
+        assert!(!name_head(folder.path(), HeadName::Peft).unwrap(), "it has");
+        let peft = saved(&adapter, &config);
+        assert_eq!(tensor_names(&folder), tensor_names(&peft));
+        change(
+            &folder,
+            "target_modules",
+            settings(&peft)["target_modules"].clone(),
+        );
+        assert_eq!(load(folder.path(), &config).unwrap(), adapter);
+        assert!(name_head(folder.path(), HeadName::Tinker).unwrap());
+        assert_eq!(tensor_names(&folder), names);
+    }
+}
+
+#[test]
+fn a_head_with_both_names_is_refused() {
+    let config = ModelConfig::tiny_llama();
+    let folder = saved(&adapter(&config, |name| name == "lm_head"), &config);
+    let tensor = |name: &str, shape: Vec<usize>| {
+        let values = vec![1.0; shape.iter().product()];
+        TensorView::from_f32(format!("{PREFIX}{name}"), Dtype::F32, shape, &values).unwrap()
+    };
+    let both = [
+        tensor("lm_head.lora_A.weight", vec![3, 32]),
+        tensor("lm_head.lora_B.weight", vec![96, 3]),
+        tensor("model.unembed_tokens.lora_A.weight", vec![3, 32]),
+    ];
+    let bytes = safetensors::encode(&both).unwrap();
+    fs::write(folder.path().join("adapter_model.safetensors"), bytes).unwrap();
+    let error = load(folder.path(), &config).unwrap_err().to_string();
+    assert!(error.contains("one adapter of the head"), "{error}");
+    let error = name_head(folder.path(), HeadName::Peft).unwrap_err();
+    assert!(error.to_string().contains("two tensors"), "{error}");
+}

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
-use quants::Format;
+pub use quants::Format;
 use tinkrs_gguf::{Header, TensorInfo};
 
 use super::safetensors::map_file;
@@ -123,6 +123,23 @@ impl WeightSource for GgufFile {
     }
 }
 
+/// Moves row `j · head_dim / 2 + i` of each head to row `2i + j`: from Hugging Face's order to the one that
+/// Llama's GGUF files have.
+#[must_use]
+pub fn interleave<T: Copy>(rows: &[T], heads: usize, head_dim: usize) -> Vec<T> {
+    let row = rows.len() / (heads * head_dim);
+    let mut interleaved = Vec::with_capacity(rows.len());
+    for head in rows.chunks_exact(head_dim * row) {
+        for pair in 0..head_dim / 2 {
+            for half in 0..2 {
+                let start = (half * head_dim / 2 + pair) * row;
+                interleaved.extend_from_slice(&head[start..start + row]);
+            }
+        }
+    }
+    interleaved
+}
+
 /// Moves row `2i + j` of each head to row `j · head_dim / 2 + i`.
 ///
 /// GGUF keeps the two numbers that rotate together side by side; Hugging Face keeps the first of
@@ -149,6 +166,8 @@ mod tests {
     fn rows_of_each_head_are_separated_into_halves() {
         // Two heads of four rows, one byte a row; rows are named by their Hugging Face order.
         let interleaved = [0, 2, 1, 3, 4, 6, 5, 7];
-        assert_eq!(deinterleave(&interleaved, 2, 4), [0, 1, 2, 3, 4, 5, 6, 7]);
+        let in_order = [0, 1, 2, 3, 4, 5, 6, 7];
+        assert_eq!(deinterleave(&interleaved, 2, 4), in_order);
+        assert_eq!(interleave(&in_order, 2, 4), interleaved);
     }
 }

@@ -6,11 +6,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde_json::json;
 
-use super::safetensors::{self, SafetensorsFile};
+use super::safetensors::{self, Layout, Outline, SafetensorsFile};
 use super::{Dtype, TensorView, WeightSource, tensor_shapes};
 use crate::config::TokenIds;
 use crate::model::feed_forward::FeedForward;
@@ -116,6 +118,95 @@ pub fn save_folder(source: &dyn WeightSource, folder: impl AsRef<Path>) -> Resul
     files::replace(&folder.join("config.json"), config.to_hf_json().as_bytes())
 }
 
+/// Writes a model's weights as `model.safetensors`, or as several files of at most `most_bytes` (or one tensor)
+/// with `model.safetensors.index.json`. One tensor at a time is asked for and held.
+///
+/// `outlines` say which tensors there will be, and in which format; `on_tensor` is told the bytes of each.
+///
+/// # Errors
+///
+/// When the folder cannot be written, or a tensor cannot be read or is not as its outline says.
+pub fn save_shards(
+    source: &dyn WeightSource,
+    outlines: &[Outline],
+    folder: &Path,
+    most_bytes: usize,
+    mut on_tensor: impl FnMut(&str, usize),
+) -> Result<(), Error> {
+    let shards = shards(outlines, most_bytes);
+    let mut map = BTreeMap::new();
+    for (number, shard) in (1..).zip(&shards) {
+        let name = match shards.len() {
+            1 => "model.safetensors".to_owned(),
+            count => format!("model-{number:05}-of-{count:05}.safetensors"),
+        };
+        let path = folder.join(&name);
+        save_shard(source, shard, &path, &mut on_tensor)?;
+        map.extend(shard.iter().map(|tensor| (&tensor.name, name.clone())));
+    }
+    if shards.len() > 1 {
+        let total: usize = outlines.iter().map(Outline::size_bytes).sum();
+        let index = json!({ "metadata": { "total_size": total }, "weight_map": map });
+        let path = folder.join("model.safetensors.index.json");
+        files::replace(&path, format!("{index:#}\n").as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Cuts a list into runs of at most so many bytes; a larger tensor is a run of its own.
+fn shards(tensors: &[Outline], most_bytes: usize) -> Vec<&[Outline]> {
+    let mut shards = Vec::new();
+    let (mut start, mut bytes) = (0, 0);
+    for (place, tensor) in tensors.iter().enumerate() {
+        if place > start && bytes + tensor.size_bytes() > most_bytes {
+            shards.push(&tensors[start..place]);
+            (start, bytes) = (place, 0);
+        }
+        bytes += tensor.size_bytes();
+    }
+    shards.push(&tensors[start..]);
+    shards
+}
+
+fn save_shard(
+    source: &dyn WeightSource,
+    tensors: &[Outline],
+    path: &Path,
+    on_tensor: &mut impl FnMut(&str, usize),
+) -> Result<(), Error> {
+    let layout = Layout::new(tensors)?;
+    let mut failed = None;
+    let written = files::replace_with(path, |file| {
+        let mut file = BufWriter::with_capacity(1 << 20, file);
+        layout.write_header(&mut file)?;
+        for &place in &layout.order {
+            let outline = &tensors[place];
+            let tensor = source
+                .tensor(&outline.name)
+                .and_then(|tensor| tensor.expect_shape(&outline.shape));
+            let tensor = match tensor {
+                Ok(tensor) if tensor.dtype() == outline.dtype => tensor,
+                Ok(tensor) => {
+                    let found = format!("{:?}, expected {:?}", tensor.dtype(), outline.dtype);
+                    failed = Some(Error::malformed(&outline.name, found));
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+            };
+            file.write_all(tensor.bytes())?;
+            on_tensor(&outline.name, tensor.bytes().len());
+        }
+        file.flush()
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => written,
+    }
+}
+
 #[derive(Deserialize)]
 struct Index {
     weight_map: BTreeMap<String, String>,
@@ -180,7 +271,7 @@ fn parse<T: for<'de> Deserialize<'de>>(path: &Path, text: &str) -> Result<T, Err
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::Value;
     use tempfile::TempDir;
 
     use super::*;
@@ -257,6 +348,48 @@ mod tests {
             );
             assert_eq!(left.bytes(), right.bytes(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_model_is_written_in_shards_one_tensor_at_a_time() {
+        let config = ModelConfig::tiny_qwen3();
+        let weights = RandomWeights::new(config.clone(), 11, Dtype::Bf16).unwrap();
+        let outlines: Vec<_> = tensor_shapes(&config)
+            .into_iter()
+            .map(|(name, shape)| Outline {
+                name,
+                dtype: Dtype::Bf16,
+                shape,
+            })
+            .collect();
+        for (most_bytes, files) in [(usize::MAX, 1), (20_000, 4)] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut written = 0;
+            save_shards(&weights, &outlines, folder.path(), most_bytes, |_, _| {
+                written += 1;
+            })
+            .unwrap();
+            assert_eq!(written, outlines.len());
+            let entries = fs::read_dir(folder.path()).unwrap().count();
+            assert_eq!(entries, files, "with the index");
+            fs::write(folder.path().join("config.json"), config.to_hf_json()).unwrap();
+            let opened = HuggingFaceFolder::open(folder.path()).unwrap();
+            for (name, _) in tensor_shapes(&config) {
+                let expected = weights.tensor(&name).unwrap();
+                assert_eq!(opened.tensor(&name).unwrap().bytes(), expected.bytes());
+            }
+        }
+        let wrong: Vec<_> = outlines
+            .iter()
+            .map(|outline| Outline {
+                dtype: Dtype::F32,
+                ..outline.clone()
+            })
+            .collect();
+        let folder = tempfile::tempdir().unwrap();
+        let refused = save_shards(&weights, &wrong, folder.path(), usize::MAX, |_, _| {});
+        assert!(refused.is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

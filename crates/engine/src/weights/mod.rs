@@ -10,9 +10,10 @@ mod random;
 pub(crate) mod safetensors;
 mod tensor;
 
-pub use gguf::GgufFile;
-pub use huggingface::{HuggingFaceFolder, save_folder};
+pub use gguf::{Format as GgufFormat, GgufFile, interleave};
+pub use huggingface::{HuggingFaceFolder, save_folder, save_shards};
 pub use random::RandomWeights;
+pub use safetensors::Outline;
 pub use tensor::{Dtype, TensorView};
 
 use crate::model::tensor_table::TensorTable;
@@ -50,6 +51,35 @@ pub fn tensor_shapes(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
     let tensors = table.tensors().iter();
     tensors
         .map(|tensor| (tensor.names.hugging_face.clone(), tensor.shape.clone()))
+        .collect()
+}
+
+/// A tensor of a model as GGUF files have it.
+#[derive(Clone, Debug)]
+pub struct GgufTensor {
+    /// Name in Hugging Face folders.
+    pub name: String,
+    /// Name in GGUF files.
+    pub gguf_name: String,
+    /// Sizes, matrices as `[outputs, inputs]`.
+    pub shape: Vec<usize>,
+    /// The number of heads whose rows are in [interleaved](interleave) order there.
+    pub interleaved_heads: Option<usize>,
+}
+
+/// Lists every tensor of a model as GGUF files have it.
+#[must_use]
+pub fn gguf_tensors(config: &ModelConfig) -> Vec<GgufTensor> {
+    let interleaves = config.architecture.family().gguf_interleaves_heads;
+    let table = TensorTable::new(config);
+    let tensors = table.tensors().iter();
+    tensors
+        .map(|tensor| GgufTensor {
+            name: tensor.names.hugging_face.clone(),
+            gguf_name: tensor.names.gguf.clone(),
+            shape: tensor.shape.clone(),
+            interleaved_heads: tensor.rotary_heads.filter(|_| interleaves),
+        })
         .collect()
 }
 

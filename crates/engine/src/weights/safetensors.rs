@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
 use safetensors::tensor::{Dtype as FileDtype, Metadata, SafeTensors, TensorInfo};
+use serde_json::{Map, Value};
 
 use super::{Dtype, TensorView};
 use crate::{Error, files};
@@ -96,63 +97,136 @@ pub(crate) fn map_file(path: &Path) -> Result<Mmap, Error> {
 /// Writes a file of tensors, replacing it whole or not at all. They are not copied: the largest may be as
 /// large as the memory allows.
 pub(crate) fn save(path: &Path, tensors: &[TensorView<'_>]) -> Result<(), Error> {
-    let layout = Layout::new(tensors)?;
+    let outlines: Vec<_> = tensors.iter().map(Outline::of).collect();
+    let layout = Layout::new(&outlines)?;
     files::replace_with(path, |file| {
         let mut file = BufWriter::with_capacity(1 << 20, file);
-        layout.write(&mut file)?;
+        layout.write(tensors, &mut file)?;
         file.flush()
     })
 }
 
-/// Tensors in the order and with the header of their file.
-struct Layout<'a> {
-    header: Vec<u8>,
-    tensors: Vec<&'a TensorView<'a>>,
+/// Gives tensors of a file other names, replacing the file whole or not at all. Returns whether there were any.
+pub(crate) fn rename(
+    path: &Path,
+    new_name: impl Fn(&str) -> Option<String>,
+) -> Result<bool, Error> {
+    let file = SafetensorsFile::open(path)?;
+    let wrong = |problem: String| Error::malformed(path.display().to_string(), problem);
+    let members: Map<String, Value> =
+        serde_json::from_slice(&file.map[8..file.data_start]).map_err(|e| wrong(e.to_string()))?;
+    let mut renamed = Map::new();
+    let mut is_changed = false;
+    for (name, member) in members {
+        let name = match new_name(&name) {
+            Some(new) => {
+                is_changed = true;
+                new
+            }
+            None => name,
+        };
+        if let Some(twice) = renamed.insert(name.clone(), member) {
+            return Err(wrong(format!(
+                "two tensors would be `{name}`, the other {twice}"
+            )));
+        }
+    }
+    if !is_changed {
+        return Ok(false);
+    }
+    let header = padded(serde_json::to_vec(&renamed).expect("it was JSON before"));
+    files::replace_with(path, |to| {
+        to.write_all(&(header.len() as u64).to_le_bytes())?;
+        to.write_all(&header)?;
+        to.write_all(&file.map[file.data_start..])
+    })?;
+    Ok(true)
 }
 
-impl<'a> Layout<'a> {
+/// Fills a header up, so that the tensors behind it are aligned.
+fn padded(mut header: Vec<u8>) -> Vec<u8> {
+    header.resize(header.len().next_multiple_of(8), b' ');
+    header
+}
+
+/// What a file says of a tensor before its elements come.
+#[derive(Clone, Debug)]
+pub struct Outline {
+    /// Hugging Face name.
+    pub name: String,
+    /// Format of the elements.
+    pub dtype: Dtype,
+    /// Sizes, slowest first.
+    pub shape: Vec<usize>,
+}
+
+impl Outline {
+    fn of(tensor: &TensorView<'_>) -> Self {
+        Self {
+            name: tensor.name().to_owned(),
+            dtype: tensor.dtype(),
+            shape: tensor.shape().to_vec(),
+        }
+    }
+
+    /// Returns the bytes of the elements.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.size_bytes()
+    }
+}
+
+/// The order of tensors in their file, and its header.
+pub(super) struct Layout {
+    header: Vec<u8>,
+    /// Places in the list that it was made from.
+    pub(super) order: Vec<usize>,
+}
+
+impl Layout {
     /// The order, widest elements first and then by name, is that of the `safetensors` crate.
-    fn new(tensors: &'a [TensorView<'a>]) -> Result<Self, Error> {
-        let mut tensors: Vec<_> = tensors
-            .iter()
-            .map(|tensor| (file_dtype(tensor), tensor))
-            .collect();
-        tensors.sort_by(|(left_type, left), (right_type, right)| {
-            (right_type.cmp(left_type)).then(left.name().cmp(right.name()))
+    pub(super) fn new(tensors: &[Outline]) -> Result<Self, Error> {
+        let mut order: Vec<usize> = (0..tensors.len()).collect();
+        order.sort_by(|&left, &right| {
+            let (left, right) = (&tensors[left], &tensors[right]);
+            let by_type = file_dtype(right.dtype).cmp(&file_dtype(left.dtype));
+            by_type.then(left.name.cmp(&right.name))
         });
         let mut end = 0;
-        let infos = tensors.iter().map(|(dtype, tensor)| {
+        let infos = order.iter().map(|&place| {
+            let tensor = &tensors[place];
             let start = end;
-            end += tensor.bytes().len();
+            end += tensor.size_bytes();
             let info = TensorInfo {
-                dtype: *dtype,
-                shape: tensor.shape().to_vec(),
+                dtype: file_dtype(tensor.dtype),
+                shape: tensor.shape.clone(),
                 data_offsets: (start, end),
             };
-            (tensor.name().to_owned(), info)
+            (tensor.name.clone(), info)
         });
         let infos = infos.collect();
         // `transformers` refuses a file that does not say which framework's layout it follows.
         let format = [("format".to_owned(), "pt".to_owned())].into();
         let metadata = Metadata::new(Some(format), infos).map_err(invalid)?;
-        let mut header = serde_json::to_vec(&metadata).expect("names and numbers");
-        header.resize(header.len().next_multiple_of(8), b' ');
-        Ok(Self {
-            header,
-            tensors: tensors.into_iter().map(|(_, tensor)| tensor).collect(),
-        })
+        let header = padded(serde_json::to_vec(&metadata).expect("names and numbers"));
+        Ok(Self { header, order })
     }
 
-    fn write(&self, to: &mut impl Write) -> io::Result<()> {
+    pub(super) fn write_header(&self, to: &mut impl Write) -> io::Result<()> {
         to.write_all(&(self.header.len() as u64).to_le_bytes())?;
-        to.write_all(&self.header)?;
-        let mut tensors = self.tensors.iter();
-        tensors.try_for_each(|tensor| to.write_all(tensor.bytes()))
+        to.write_all(&self.header)
+    }
+
+    /// Writes the file of the tensors that this was made from.
+    fn write(&self, tensors: &[TensorView<'_>], to: &mut impl Write) -> io::Result<()> {
+        self.write_header(to)?;
+        let mut order = self.order.iter();
+        order.try_for_each(|&place| to.write_all(tensors[place].bytes()))
     }
 }
 
-fn file_dtype(tensor: &TensorView<'_>) -> FileDtype {
-    match tensor.dtype() {
+fn file_dtype(dtype: Dtype) -> FileDtype {
+    match dtype {
         Dtype::F32 => FileDtype::F32,
         Dtype::F16 => FileDtype::F16,
         Dtype::Bf16 => FileDtype::BF16,
@@ -163,7 +237,8 @@ fn file_dtype(tensor: &TensorView<'_>) -> FileDtype {
 #[cfg(test)]
 pub(crate) fn encode(tensors: &[TensorView<'_>]) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
-    let written = Layout::new(tensors)?.write(&mut bytes);
+    let outlines: Vec<_> = tensors.iter().map(Outline::of).collect();
+    let written = Layout::new(&outlines)?.write(tensors, &mut bytes);
     written.expect("a vector takes what is written");
     Ok(bytes)
 }
@@ -188,7 +263,7 @@ mod tests {
             TensorView::from_f32("c", Dtype::F16, vec![2, 1], &narrow).unwrap(),
         ];
         let views = tensors.iter().map(|tensor| {
-            let (dtype, shape) = (file_dtype(tensor), tensor.shape().to_vec());
+            let (dtype, shape) = (file_dtype(tensor.dtype()), tensor.shape().to_vec());
             let view = safetensors::tensor::TensorView::new(dtype, shape, tensor.bytes());
             (tensor.name(), view.unwrap())
         });

@@ -6,7 +6,7 @@
 //! teacher and nothing else.
 
 use crate::rl::{self, Baseline, Env, PolicyConfig, Problem, Reference, Turn};
-use crate::run::{Adam, Adapter, Hooks, Outcome};
+use crate::run::{self, Adam, Adapter, Hooks, Outcome};
 use crate::{Error, Schedule};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -37,10 +37,15 @@ pub struct OnPolicyConfig {
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub seed: u64,
-    /// Save a checkpoint every so many steps; 0 saves one at the end only.
+    /// Save a checkpoint every so many steps, and one at the end; 0 saves the last one only.
     #[serde(default = "rl::default_checkpoint_every")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub checkpoint_every: usize,
+    /// Save one, too, before so many seconds of work would be lost with the process; the next one replaces it.
+    /// 0 never does.
+    #[serde(default = "run::default_checkpoint_seconds")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "X", help_heading = "Run"))]
+    pub checkpoint_seconds: f64,
     /// Other settings of the optimizer.
     #[serde(default)]
     #[cfg_attr(feature = "clap", command(flatten))]
@@ -57,6 +62,7 @@ impl OnPolicyConfig {
             kl_weight: default_kl_weight(),
             seed: 0,
             checkpoint_every: rl::default_checkpoint_every(),
+            checkpoint_seconds: run::default_checkpoint_seconds(),
             adam: Adam::default(),
         }
     }
@@ -83,6 +89,7 @@ impl OnPolicyConfig {
             kl_penalty: self.kl_weight,
             seed: self.seed,
             checkpoint_every: self.checkpoint_every,
+            checkpoint_seconds: self.checkpoint_seconds,
             adam: self.adam,
         }
     }

@@ -4,7 +4,7 @@
 //! from the question alone.
 
 use crate::data::{Examples, Record, TooLong, read_jsonl};
-use crate::run::{self, Adam, Adapter, Entry, Hooks, Journal, Outcome, Passes};
+use crate::run::{self, Adam, Adapter, Entry, Hooks, Journal, Outcome, Passes, make_folder};
 use crate::{Error, Schedule, sft};
 use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
@@ -50,10 +50,15 @@ pub struct PromptConfig {
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub seed: u64,
-    /// Save a checkpoint every so many steps; 0 saves one at the end only.
+    /// Save a checkpoint every so many steps, and one at the end; 0 saves the last one only.
     #[serde(default = "sft::default_checkpoint_every")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub checkpoint_every: usize,
+    /// Save one, too, before so many seconds of work would be lost with the process; the next one replaces it.
+    /// 0 never does.
+    #[serde(default = "run::default_checkpoint_seconds")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "X", help_heading = "Run"))]
+    pub checkpoint_seconds: f64,
     /// Other settings of the optimizer.
     #[serde(default)]
     #[cfg_attr(feature = "clap", command(flatten))]
@@ -73,6 +78,7 @@ impl PromptConfig {
             temperature: default_temperature(),
             seed: 0,
             checkpoint_every: sft::default_checkpoint_every(),
+            checkpoint_seconds: run::default_checkpoint_seconds(),
             adam: Adam::default(),
         }
     }
@@ -99,6 +105,7 @@ impl PromptConfig {
             passes: self.passes,
             seed: self.seed,
             checkpoint_every: self.checkpoint_every,
+            checkpoint_seconds: self.checkpoint_seconds,
             eval_every: 0,
             adam: self.adam,
         }
@@ -197,7 +204,7 @@ pub async fn prompt(
 ) -> Result<Outcome, Error> {
     config.check()?;
     let folder = folder.as_ref();
-    std::fs::create_dir_all(folder).map_err(Error::file("create", folder))?;
+    make_folder(folder)?;
     let records = match kept(config, renderer, questions, folder)? {
         Some(records) => records,
         None => {

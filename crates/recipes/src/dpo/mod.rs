@@ -12,7 +12,7 @@ use loss::{Answer, dpo_loss, weighted_sum};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tinkrs::training::CustomLoss;
-use tinkrs::{BoxError, Datum, Pending, SamplingClient, ServiceClient};
+use tinkrs::{BoxError, Datum, Pending, SamplingClient, ServiceClient, TinkerPath};
 
 /// Settings of a preference run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,10 +26,14 @@ pub struct Config {
     #[serde(default = "default_learning_rate")]
     #[cfg_attr(feature = "clap", command(flatten))]
     pub learning_rate: Schedule,
-    /// How strongly the model is kept close to the base model; higher keeps it closer.
+    /// How strongly the model is kept close to the reference; higher keeps it closer.
     #[serde(default = "default_beta")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "X"))]
     pub beta: f64,
+    /// The checkpoint that the model is compared with and kept close to: what it starts from, unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub reference: Option<TinkerPath>,
     /// How it goes through the pairs.
     #[serde(flatten)]
     #[cfg_attr(feature = "clap", command(flatten))]
@@ -38,10 +42,15 @@ pub struct Config {
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub seed: u64,
-    /// Save a checkpoint every so many steps; 0 saves one at the end only.
+    /// Save a checkpoint every so many steps, and one at the end; 0 saves the last one only.
     #[serde(default = "sft::default_checkpoint_every")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub checkpoint_every: usize,
+    /// Save one, too, before so many seconds of work would be lost with the process; the next one replaces it.
+    /// 0 never does.
+    #[serde(default = "run::default_checkpoint_seconds")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "X", help_heading = "Run"))]
+    pub checkpoint_seconds: f64,
     /// Other settings of the optimizer.
     #[serde(default)]
     #[cfg_attr(feature = "clap", command(flatten))]
@@ -55,9 +64,11 @@ impl Config {
             adapter: Adapter::new(base_model),
             learning_rate: default_learning_rate(),
             beta: default_beta(),
+            reference: None,
             passes: Passes::default(),
             seed: 0,
             checkpoint_every: sft::default_checkpoint_every(),
+            checkpoint_seconds: run::default_checkpoint_seconds(),
             adam: Adam::default(),
         }
     }
@@ -74,6 +85,7 @@ impl Config {
         }
         self.passes.check()?;
         self.adam.check()?;
+        run::check_seconds(self.checkpoint_seconds)?;
         self.adapter.check()
     }
 }
@@ -88,7 +100,12 @@ fn default_beta() -> f64 {
 
 fn plan(config: &Config, pairs: &[Pair]) -> Plan {
     let plan = Plan::new(pairs.len(), config.passes.batch_size, config.seed);
-    plan.of_examples(pairs.iter().flat_map(|pair| [&pair.chosen, &pair.rejected]))
+    let plan = plan.of_examples(pairs.iter().flat_map(|pair| [&pair.chosen, &pair.rejected]));
+    let plan = plan.starting_from(config.adapter.from.clone());
+    Plan {
+        reference: config.reference.clone(),
+        ..plan
+    }
 }
 
 /// Returns how the run in a folder ended, if it did: [`train`] then has nothing left to do.
@@ -107,7 +124,7 @@ pub fn finished(
 
 /// Trains a model on pairs of answers, in a run folder.
 ///
-/// The model before training is the base model, which the server also samples from. If the
+/// The reference is a checkpoint of the caller's choice, else the weights that the run starts from. If the
 /// folder has a run already, resumes from its last checkpoint. If `hooks.interrupt` is set, saves
 /// a checkpoint and returns.
 ///
@@ -127,8 +144,10 @@ pub async fn train(
     let steps = config.passes.steps(pairs.len())?;
     let plan = plan(config, pairs);
     let mut run = Run::open(service, &config.adapter, plan, config, folder).await?;
-    let base_model = config.adapter.base_model.as_str();
-    let before = service.create_sampling_client(base_model).await?;
+    let before = match &config.reference {
+        Some(path) => run::sampler_of(service, path).await?,
+        None => run::sampler_before(service, &config.adapter).await?,
+    };
     let mut references = References::ask(&before, pairs, &batches.batch(run.steps_done()));
 
     while run.steps_done() < steps && !hooks.interrupt.is_set() {
@@ -172,7 +191,8 @@ pub async fn train(
             numbers.extend(number.map(|number| (name.to_owned(), *number)));
         }
         numbers.extend(run::prefixed("optim/", update.metrics.unwrap_or_default()));
-        run.finish_step(batch, numbers, steps, config.checkpoint_every, &mut hooks)
+        let save = run.save_due(step + 1, config.checkpoint_every, config.checkpoint_seconds);
+        run.finish_step(batch, numbers, steps, save, &mut hooks)
             .await?;
     }
     let finished = run.steps_done() >= steps;

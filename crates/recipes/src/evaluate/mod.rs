@@ -9,4 +9,5 @@ mod nll;
 pub use check::Check;
 pub use grade::{Graded, answers, exact_match, grade, sample_records};
 pub use logprobs::{LogprobCheck, check_logprobs};
+pub(crate) use nll::target_weights;
 pub use nll::{Surprise, mean_nll, surprise};

@@ -15,15 +15,20 @@ pub async fn mean_nll(training: &TrainingClient, examples: &[Example]) -> Result
         .iter()
         .map(Example::to_datum)
         .collect::<Result<Vec<Datum>, _>>()?;
-    let weights = examples
-        .iter()
-        .flat_map(|example| example.weights.iter().skip(1));
-    let weight: f64 = weights.map(|weight| f64::from(*weight)).sum();
+    let weights: Vec<_> = examples.iter().map(target_weights).collect();
+    let all = weights.iter().copied().flatten();
+    let weight: f64 = all.map(|weight| f64::from(*weight)).sum();
     if weight <= 0.0 {
         return Err(Error::setting("eval data", "no token in it counts"));
     }
     let output = training.forward(datums).await?;
-    Ok(output.loss().ok_or(Error::Missing { what: "loss" })? / weight)
+    let loss = output.loss_with_weights(&weights);
+    Ok(loss.ok_or(Error::Missing { what: "loss" })?.value / weight)
+}
+
+/// Returns how much each target counts: the first token is no target.
+pub(crate) fn target_weights(example: &Example) -> &[f32] {
+    example.weights.get(1..).unwrap_or_default()
 }
 
 /// How surprised a model is by examples, in nats.

@@ -26,7 +26,7 @@ pub struct Config {
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long, value_name = "NAME", value_enum))]
     pub baseline: Baseline,
-    /// How much distance from the base model costs, per token and nat.
+    /// How much distance from the weights that it starts from costs, per token and nat.
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long, value_name = "X"))]
     pub kl_penalty: f64,
@@ -34,10 +34,15 @@ pub struct Config {
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub seed: u64,
-    /// Save a checkpoint every so many steps; 0 saves one at the end only.
+    /// Save a checkpoint every so many steps, and one at the end; 0 saves the last one only.
     #[serde(default = "default_checkpoint_every")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub checkpoint_every: usize,
+    /// Save one, too, before so many seconds of work would be lost with the process; the next one replaces it.
+    /// 0 never does.
+    #[serde(default = "run::default_checkpoint_seconds")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "X", help_heading = "Run"))]
+    pub checkpoint_seconds: f64,
     /// Other settings of the optimizer.
     #[serde(default)]
     #[cfg_attr(feature = "clap", command(flatten))]
@@ -90,6 +95,7 @@ impl Config {
             kl_penalty: 0.0,
             seed: 0,
             checkpoint_every: default_checkpoint_every(),
+            checkpoint_seconds: run::default_checkpoint_seconds(),
             adam: Adam::default(),
         }
     }
@@ -114,6 +120,7 @@ impl Config {
         }
         self.policy.loss.check()?;
         self.adam.check()?;
+        run::check_seconds(self.checkpoint_seconds)?;
         self.adapter.check()
     }
 }

@@ -21,7 +21,9 @@ use tokio::task::JoinSet;
 fn plan(config: &Config, problems: &[Arc<dyn Problem>]) -> Plan {
     let identities = problems.iter().map(|problem| problem.identity());
     let words = identities.flat_map(|words| run::counted(&words).collect::<Vec<_>>());
-    Plan::new(problems.len(), config.policy.problems_per_step, config.seed).of_words(words)
+    Plan::new(problems.len(), config.policy.problems_per_step, config.seed)
+        .of_words(words)
+        .starting_from(config.adapter.from.clone())
 }
 
 /// Returns how the run in a folder ended, if it did: [`train`] then has nothing left to do.
@@ -55,9 +57,8 @@ pub async fn train(
     hooks: Hooks<'_>,
 ) -> Result<Outcome, Error> {
     let reference = if config.kl_penalty > 0.0 {
-        let base_model = config.adapter.base_model.as_str();
         Some(Reference {
-            sampler: service.create_sampling_client(base_model).await?,
+            sampler: run::sampler_before(service, &config.adapter).await?,
             weight: config.kl_penalty,
         })
     } else {
@@ -136,8 +137,9 @@ pub async fn train_towards(
             sampler = save.await?;
         }
         numbers.extend(run.speed(numbers["tokens"]));
-        let (steps, every) = (config.policy.steps, config.checkpoint_every);
-        run.finish_step(played.problems, numbers, steps, every, &mut hooks)
+        let save = run.save_due(step + 1, config.checkpoint_every, config.checkpoint_seconds);
+        let steps = config.policy.steps;
+        run.finish_step(played.problems, numbers, steps, save, &mut hooks)
             .await?;
     }
     let finished = run.steps_done() >= config.policy.steps;

@@ -5,6 +5,7 @@
 //! structs come together on one command line.
 
 use super::at_least_one;
+use super::start::Start;
 use crate::Error;
 use crate::data::Batches;
 use serde::{Deserialize, Serialize};
@@ -18,8 +19,12 @@ pub struct Adapter {
     /// Base model, by the server's name for it.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub base_model: String,
-    /// Rank of the adapter.
-    #[serde(default = "default_rank")]
+    /// What the run is called on the server; a name that it makes up unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub name: Option<String>,
+    /// Rank of the adapter: that of the checkpoint it starts from, else 32, unless given.
+    #[serde(default)]
     #[cfg_attr(
         feature = "clap",
         arg(
@@ -29,8 +34,8 @@ pub struct Adapter {
             help_heading = "Optimizer"
         )
     )]
-    pub rank: u32,
-    /// Seed for the adapter's first weights.
+    pub rank: Option<u32>,
+    /// Seed for the adapter's first weights, if it starts from no checkpoint.
     #[serde(default)]
     #[cfg_attr(
         feature = "clap",
@@ -42,6 +47,10 @@ pub struct Adapter {
         )
     )]
     pub seed: i64,
+    /// The checkpoint to start from, in place of a new adapter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub from: Option<Start>,
 }
 
 impl Adapter {
@@ -49,19 +58,17 @@ impl Adapter {
     pub fn new(base_model: impl Into<String>) -> Self {
         Self {
             base_model: base_model.into(),
-            rank: default_rank(),
+            name: None,
+            rank: None,
             seed: 0,
+            from: None,
         }
     }
 
     /// Checks ranges.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        at_least_one("rank", self.rank as usize)
+        at_least_one("rank", self.rank.unwrap_or(1) as usize)
     }
-}
-
-fn default_rank() -> u32 {
-    32
 }
 
 /// Settings of the optimizer other than the learning rate, which changes from step to step.

@@ -4,6 +4,7 @@ use super::metrics::Numbers;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tinkrs::training::LossSource;
 
 /// Asks a run to stop at the next step. It then saves a checkpoint and can be resumed.
 ///
@@ -33,6 +34,8 @@ pub struct StepReport {
     pub steps: usize,
     /// Its numbers, as in `metrics.jsonl`.
     pub numbers: Numbers,
+    /// What the loss was read from, if the recipe had to look for it.
+    pub loss_source: Option<LossSource>,
 }
 
 type Listener<'a> = Box<dyn FnMut(&StepReport) + Send + 'a>;

@@ -8,13 +8,16 @@
 //! resumes from its last checkpoint, and steps behind that one are done again, with the same
 //! batches: in the weights that survive, every batch is there once.
 
+use super::start::Start;
 use crate::Error;
 use crate::data::{open_to_add, parse_jsonl};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{Seek, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use tinkrs::TinkerPath;
+use tinkrs::training::LossSource;
 use tinkrs_chat::Example;
 
 /// One line of a journal.
@@ -50,6 +53,11 @@ pub enum Entry {
         /// How many steps the weights had seen.
         steps: usize,
     },
+    /// The server does not report the loss as Tinker does: it was read from something else.
+    LossFrom {
+        /// From what.
+        source: LossSource,
+    },
     /// The run ended as planned.
     Finished {
         /// How many steps it took.
@@ -59,7 +67,7 @@ pub enum Entry {
     },
 }
 
-/// What decides the batches of a run.
+/// What decides the course of a run: its batches, and the weights that it starts from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// How many examples there are.
@@ -71,6 +79,12 @@ pub struct Plan {
     /// A hash of the examples: a run must not be resumed with other data. 0 if it is not known.
     #[serde(default)]
     pub data: u64,
+    /// The checkpoint that it starts from, if it is not the base model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Start>,
+    /// The weights that it is compared with, if they are neither those of the start nor the base model's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<TinkerPath>,
 }
 
 impl Plan {
@@ -81,7 +95,16 @@ impl Plan {
             batch_size,
             seed,
             data: 0,
+            from: None,
+            reference: None,
         }
+    }
+
+    /// Says what the run starts from.
+    #[must_use]
+    pub fn starting_from(mut self, from: Option<Start>) -> Self {
+        self.from = from;
+        self
     }
 
     /// Says how another plan differs from this one, if it does.
@@ -97,6 +120,20 @@ impl Plan {
             .collect();
         if words.is_empty() && self.data != now.data && self.data != 0 {
             words.push("other examples, though as many".to_owned());
+        }
+        if self.reference != now.reference {
+            let [before, now] = [self, now].map(|plan| match &plan.reference {
+                Some(path) => path.to_string(),
+                None => "what it starts from".to_owned(),
+            });
+            words.push(format!("the reference {before}, now {now}"));
+        }
+        if self.from != now.from {
+            let [before, now] = [self, now].map(|plan| match &plan.from {
+                Some(start) => start.to_string(),
+                None => "the base model".to_owned(),
+            });
+            words.push(format!("{before}, now {now}"));
         }
         (!words.is_empty()).then(|| format!("it began with {}", words.join("; ")))
     }
@@ -205,6 +242,22 @@ impl Journal {
         })
     }
 
+    /// Returns the steps that were done after the last checkpoint. A run that goes on does them again.
+    pub fn unsaved_steps(&self) -> Range<usize> {
+        let saved = self.last_checkpoint().map_or(0, |(steps, _)| steps);
+        let done = self.surviving_steps();
+        let done = done.last().map_or(0, |(step, _)| step + 1);
+        saved..done.max(saved)
+    }
+
+    /// Returns what the loss is read from, unless the server reports it as Tinker does.
+    pub fn loss_source(&self) -> Option<LossSource> {
+        self.entries.iter().rev().find_map(|entry| match entry {
+            Entry::LossFrom { source } => Some(*source),
+            _ => None,
+        })
+    }
+
     /// Returns how the run ended, if it did: how many steps it took, and what to sample from.
     pub fn finished(&self) -> Option<(usize, &TinkerPath)> {
         match self.entries.last()? {
@@ -223,6 +276,7 @@ impl Journal {
                 Entry::Started { .. }
                 | Entry::Asked { .. }
                 | Entry::Checkpoint { .. }
+                | Entry::LossFrom { .. }
                 | Entry::Finished { .. } => {}
             }
         }
@@ -301,6 +355,11 @@ mod tests {
         let difference = Plan::new(8, 4, 0).difference(&Plan::new(8, 2, 1));
         let words = "it began with batch size 4, now 2; seed 0, now 1";
         assert_eq!(difference.as_deref(), Some(words));
+        let path = "tinker://run:train:0/weights/last".parse().unwrap();
+        let tuned = Plan::new(8, 4, 0).starting_from(Some(Start::new(path)));
+        let difference = tuned.difference(&Plan::new(8, 4, 0));
+        let words = "it began with tinker://run:train:0/weights/last, now the base model";
+        assert_eq!(difference.as_deref(), Some(words));
         // A journal may be older than the hash.
         let unknown = Plan::new(1, 1, 0);
         assert_eq!(unknown.difference(&plan(&[1, 2], &[3])), None);
@@ -315,11 +374,12 @@ mod tests {
             step(1),
             checkpoint(2),
             step(2), // lost with the process
-            Entry::Resumed { steps: 2 },
-            step(2),
-            step(3),
-            checkpoint(4),
         ];
+        for entry in entries {
+            journal.write(entry).unwrap();
+        }
+        assert_eq!(journal.unsaved_steps(), 2..3);
+        let entries = [Entry::Resumed { steps: 2 }, step(2), step(3), checkpoint(4)];
         for entry in entries {
             journal.write(entry).unwrap();
         }
@@ -330,6 +390,7 @@ mod tests {
             .collect();
         assert_eq!(steps, [0, 1, 2, 3]);
         assert_eq!(journal.last_checkpoint().unwrap().0, 4);
+        assert_eq!(journal.unsaved_steps(), 4..4);
         assert_eq!(journal.finished(), None);
     }
 }

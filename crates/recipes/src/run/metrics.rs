@@ -1,12 +1,15 @@
 //! Numbers of each step, as JSON lines.
 
 use crate::Error;
-use crate::data::{open_to_add, read_whole_lines};
+use crate::data::{open_to_add, parse_jsonl, read_whole_lines};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+
+/// The number that every step has: how many tokens it trained on. Rows without it were measured between steps.
+pub(crate) const TOKENS: &str = "tokens";
 
 /// Named numbers.
 pub type Numbers = BTreeMap<String, f64>;
@@ -46,6 +49,34 @@ impl MetricsFile {
         Ok(Self { file, path })
     }
 
+    /// Drops what is there about steps from `step` on, since they are done again. What was measured before
+    /// that step, such as a loss on evaluation examples, stays.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written.
+    pub fn drop_from(&mut self, step: usize) -> Result<(), Error> {
+        let bytes = std::fs::read(&self.path).map_err(Error::file("read", &self.path))?;
+        let text = String::from_utf8_lossy(&bytes);
+        let rows: Vec<StepNumbers> = parse_jsonl(&text, &self.path)?;
+        let is_kept = |row: &&StepNumbers| {
+            row.step < step || (row.step == step && !row.numbers.contains_key(TOKENS))
+        };
+        let kept: Vec<_> = rows.iter().filter(is_kept).collect();
+        if kept.len() == rows.len() {
+            return Ok(());
+        }
+        // The whole file or none of it: a crash here must not lose the numbers of earlier steps.
+        let beside = self.path.with_extension("part");
+        let lines: Result<Vec<_>, _> = kept.into_iter().map(serde_json::to_string).collect();
+        let lines = lines.map_err(std::io::Error::from);
+        let text = lines.map(|lines| lines.iter().map(|line| format!("{line}\n")).collect());
+        let written = text.and_then(|text: String| std::fs::write(&beside, text));
+        let written = written.and_then(|()| std::fs::rename(&beside, &self.path));
+        written.map_err(Error::file("write", &self.path))?;
+        (self.file, _) = open_to_add(&self.path)?;
+        Ok(())
+    }
+
     /// Adds the numbers of a step.
     ///
     /// # Errors
@@ -64,8 +95,8 @@ impl MetricsFile {
     }
 }
 
-/// Reads a metrics file: for each step and name the number that was written last, since a run
-/// that resumes does some steps again.
+/// Reads a metrics file: for each step and name the number that was written last, since earlier versions
+/// kept the numbers of steps that a resumed run did again.
 ///
 /// # Errors
 /// If the file cannot be read, or a line of it other than a last one cut short.
@@ -103,5 +134,26 @@ mod tests {
         let mut file = MetricsFile::open(&path).unwrap();
         file.write(2, &numbers(1.0)).unwrap();
         assert_eq!(read_metrics(&path).unwrap()[&2]["loss"], 1.0);
+    }
+
+    #[test]
+    fn steps_that_are_done_again_leave_no_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        let mut file = MetricsFile::open(&path).unwrap();
+        let eval = Numbers::from([("eval_loss".to_owned(), 3.0)]);
+        for step in 0..4 {
+            file.write(step, &eval).unwrap();
+            file.write(step, &Numbers::from([(TOKENS.to_owned(), 7.0)]))
+                .unwrap();
+        }
+        file.drop_from(2).unwrap();
+        let rows: Vec<StepNumbers> = read_whole_lines(&path).unwrap();
+        let steps: Vec<_> = rows.iter().map(|row| row.step).collect();
+        assert_eq!(steps, [0, 0, 1, 1, 2]);
+        assert_eq!(rows[4].numbers, eval, "measured before step 2");
+        file.write(2, &eval).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 6, "it adds to the new file");
     }
 }

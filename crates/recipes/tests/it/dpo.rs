@@ -26,7 +26,7 @@ async fn preferences_are_learned_from_log_two_down() -> Result<()> {
     config.learning_rate = Schedule::new(1e-2);
     config.passes.batch_size = 3;
     config.passes.epochs = 3;
-    config.adapter.rank = 4;
+    config.adapter.rank = Some(4);
     let outcome = dpo::train(
         &server.service(),
         &config,

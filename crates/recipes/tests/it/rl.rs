@@ -14,7 +14,7 @@ fn config() -> rl::Config {
     config.policy.steps = 2;
     config.policy.problems_per_step = 2;
     config.policy.group_size = 4;
-    config.adapter.rank = 4;
+    config.adapter.rank = Some(4);
     config
 }
 

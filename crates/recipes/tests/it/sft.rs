@@ -2,8 +2,8 @@ use crate::support::{MODEL, TestServer, renderer};
 use anyhow::Result;
 use std::path::Path;
 use tinkrs_chat::TrainOn;
-use tinkrs_recipes::data::{Examples, Record, TooLong};
-use tinkrs_recipes::run::{Hooks, Interrupt, Journal, read_metrics};
+use tinkrs_recipes::data::{Examples, Record, TooLong, read_jsonl};
+use tinkrs_recipes::run::{Entry, Hooks, Interrupt, Journal, StepNumbers, read_metrics};
 use tinkrs_recipes::{Schedule, sft};
 
 fn examples() -> Examples {
@@ -29,7 +29,7 @@ fn config() -> sft::Config {
     config.passes.epochs = 2;
     config.checkpoint_every = 2;
     config.eval_every = 2;
-    config.adapter.rank = 4;
+    config.adapter.rank = Some(4);
     config
 }
 
@@ -49,6 +49,24 @@ fn losses(folder: &Path) -> Vec<f64> {
         .values()
         .filter_map(|numbers| numbers.get("loss").copied())
         .collect()
+}
+
+/// Which step each row of the metrics is about, and what it has, but for the order.
+fn rows(folder: &Path) -> Vec<(usize, Vec<String>)> {
+    let rows: Vec<StepNumbers> = read_jsonl(folder.join("metrics.jsonl")).unwrap();
+    let mut rows: Vec<_> = rows
+        .into_iter()
+        .map(|row| (row.step, row.numbers.into_keys().collect()))
+        .collect();
+    rows.sort();
+    rows
+}
+
+fn steps_saved(entry: &Entry) -> Option<usize> {
+    match entry {
+        Entry::Checkpoint { steps, .. } => Some(*steps),
+        _ => None,
+    }
 }
 
 #[tokio::test]
@@ -146,6 +164,7 @@ async fn a_lost_process_loses_only_what_is_behind_its_checkpoint() -> Result<()>
     }
     sft::train(&service, &config, &examples, parts.path(), Hooks::default()).await?;
     assert_eq!(losses(whole.path()), losses(parts.path()));
+    assert_eq!(rows(parts.path()), rows(whole.path()), "none twice");
     let journal = Journal::open(parts.path().join("journal.jsonl"))?;
     let steps: Vec<usize> = journal
         .surviving_steps()
@@ -153,6 +172,37 @@ async fn a_lost_process_loses_only_what_is_behind_its_checkpoint() -> Result<()>
         .map(|(step, _)| *step)
         .collect();
     assert_eq!(steps, [0, 1, 2, 3, 4, 5]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_checkpoint_because_of_the_time_replaces_the_one_before() -> Result<()> {
+    let server = TestServer::start().await;
+    let (whole, parts) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let service = server.service();
+    let (mut config, examples) = (config(), examples());
+    config.checkpoint_every = 3;
+    sft::train(&service, &config, &examples, whole.path(), Hooks::default()).await?;
+    // Any step takes longer than this.
+    config.checkpoint_seconds = 1e-9;
+    let outcome = sft::train(&service, &config, &examples, parts.path(), Hooks::default()).await?;
+    assert_eq!(losses(whole.path()), losses(parts.path()));
+    let journal = Journal::open(parts.path().join("journal.jsonl"))?;
+    let saved: Vec<usize> = journal.entries().iter().filter_map(steps_saved).collect();
+    assert_eq!(saved, [1, 2, 3, 4, 5, 6]);
+    let rest = service.create_rest_client();
+    let kept = rest
+        .list_checkpoints(outcome.checkpoint.unwrap().run())
+        .await?;
+    let kept = kept.iter();
+    let mut kept: Vec<_> = kept.map(|saved| saved.checkpoint_id.as_str()).collect();
+    kept.sort_unstable();
+    let expected = [
+        "sampler_weights/final",
+        "weights/step-000003",
+        "weights/step-000006",
+    ];
+    assert_eq!(kept, expected);
     Ok(())
 }
 

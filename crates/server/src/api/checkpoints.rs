@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tinkrs_types::protocol::check_ttl;
 use tinkrs_types::rest::Checkpoint;
-use tinkrs_types::{CheckpointKind, ModelId, TinkerPath};
+use tinkrs_types::{CheckpointKind, TinkerPath};
 use tinkrs_wire::op::set_checkpoint_ttl::SetCheckpointTtlRequest;
 
 use super::Plain;
@@ -24,7 +24,7 @@ pub(crate) async fn delete(
     Caller(owner): Caller,
     InPath(address): InPath<Address>,
 ) -> Result<Plain<Map<String, Value>>, ApiError> {
-    let path = read_address(address)?;
+    let path = server.read_address(owner, address)?;
     let checkpoints = &server.shared().checkpoints;
     let missing = || ApiError::not_found(format!("there is no checkpoint `{path}`"));
     let saved = checkpoints.find_own(owner, &path).ok_or_else(missing)?;
@@ -48,7 +48,7 @@ pub(crate) async fn publish(
     InPath(address): InPath<Address>,
 ) -> Result<Plain<Map<String, Value>>, ApiError> {
     server
-        .set_public(owner, &read_address(address)?, true)
+        .set_public(owner, &server.read_address(owner, address)?, true)
         .await
 }
 
@@ -58,7 +58,7 @@ pub(crate) async fn unpublish(
     InPath(address): InPath<Address>,
 ) -> Result<Plain<Map<String, Value>>, ApiError> {
     server
-        .set_public(owner, &read_address(address)?, false)
+        .set_public(owner, &server.read_address(owner, address)?, false)
         .await
 }
 
@@ -68,7 +68,7 @@ pub(crate) async fn set_ttl(
     InPath(address): InPath<Address>,
     Decoded(request): Decoded<SetCheckpointTtlRequest>,
 ) -> Result<Plain<Map<String, Value>>, ApiError> {
-    let path = read_address(address)?;
+    let path = server.read_address(owner, address)?;
     request.ttl_seconds.map(check_ttl).transpose()?;
     let ttl = request.ttl_seconds.map(Duration::from_secs);
     let expires_at = ttl.and_then(|ttl| Timestamp::now().checked_add(ttl).ok());
@@ -118,18 +118,83 @@ impl Server {
         modified.await.ok_or_else(missing)?
     }
 
+    /// Puts the segments of an address together. Its run may be a name.
+    pub(super) fn read_address(
+        &self,
+        owner: Owner,
+        (run, kind, name): Address,
+    ) -> Result<TinkerPath, ApiError> {
+        let kind = match CheckpointKind::from_segment(&kind) {
+            Some(kind) => kind,
+            None if ACTIONS.contains(&name.as_str()) => return Err(no_kind(&kind)),
+            None => {
+                return Err(ApiError::bad_request(format!(
+                    "found the kind `{kind}`, expected weights, sampler_weights or external_weights"
+                )));
+            }
+        };
+        let run = self.registry().run_id(owner, &run)?;
+        Ok(TinkerPath::new(run, kind, name)?)
+    }
+
     /// Notes in the audit log what was done with a checkpoint.
     pub(super) fn remember(&self, owner: Owner, event: &'static str, path: &TinkerPath) {
         self.shared().store.remember_checkpoint(owner, event, path);
     }
 }
 
-/// Puts the segments of an address together.
-pub(super) fn read_address((run, kind, name): Address) -> Result<TinkerPath, ApiError> {
-    let kind = CheckpointKind::from_segment(&kind).ok_or_else(|| {
-        ApiError::bad_request(format!(
-            "found the kind `{kind}`, expected weights, sampler_weights or external_weights"
-        ))
-    })?;
-    Ok(TinkerPath::new(ModelId::new(run), kind, name)?)
+/// What stands behind the id of a checkpoint in an address.
+const ACTIONS: [&str; 4] = ["publish", "ttl", "archive", "external_weights_urls"];
+
+/// Finds the id of a checkpoint in a path that has no route because the id is a name without its kind.
+pub(crate) fn id_without_kind(path: &str) -> Option<&str> {
+    let address = path.strip_prefix("/api/v1/training_runs/")?;
+    let (_, id) = address.split_once("/checkpoints/")?;
+    let id = match id.rsplit_once('/') {
+        Some((id, action)) if ACTIONS.contains(&action) => id,
+        _ => id,
+    };
+    (!id.is_empty() && !id.contains('/')).then_some(id)
+}
+
+/// Says which ids checkpoints have.
+pub(crate) fn no_kind(id: &str) -> ApiError {
+    // A kind alone, or one whose slash is encoded, would be an example of nothing.
+    let name = if CheckpointKind::from_segment(id).is_some() || id.contains('%') {
+        "NAME"
+    } else {
+        id
+    };
+    ApiError::bad_request(format!(
+        "`{id}` is not the id of a checkpoint, which is its kind and its name: expected `weights/{name}`, \
+         `sampler_weights/{name}` or `external_weights/{name}`"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_without_a_kind_is_told_from_other_paths() {
+        let of_run = |rest: &str| format!("/api/v1/training_runs/s:train:0/checkpoints{rest}");
+        let cases = [
+            ("/ck", Some("ck")),
+            ("/ck/publish", Some("ck")),
+            ("/ck/ttl", Some("ck")),
+            ("/ck/archive", Some("ck")),
+            ("/ck/external_weights_urls", Some("ck")),
+            ("/weights", Some("weights")),
+            ("/weights%2Fck", Some("weights%2Fck")),
+            ("", None),
+            ("/", None),
+            ("/ck/juggle", None),
+            ("/weights/ck/juggle", None),
+            ("/weights/ck/publish", None),
+        ];
+        for (rest, expected) in cases {
+            assert_eq!(id_without_kind(&of_run(rest)), expected, "{rest}");
+        }
+        assert_eq!(id_without_kind("/api/v1/models/m/checkpoints/ck"), None);
+    }
 }

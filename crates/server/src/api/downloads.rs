@@ -16,7 +16,7 @@ use tinkrs_types::rest::ExternalWeightsUrls;
 use tinkrs_types::{CheckpointKind, TinkerPath};
 use tower_http::services::ServeFile;
 
-use super::checkpoints::{Address, read_address};
+use super::checkpoints::Address;
 use super::{Plain, json as json_reply};
 use crate::Server;
 use crate::auth::Owner;
@@ -24,7 +24,7 @@ use crate::error::{ApiError, chain};
 use crate::extract::{Caller, InPath};
 use crate::registry::records::SavedCheckpoint;
 use crate::store::files::remove;
-use crate::store::manifest::{self, Damage, Manifest};
+use crate::store::manifest::{Damage, Manifest};
 
 /// How long a link lasts.
 const LINK_TIME: Duration = Duration::from_secs(15 * 60);
@@ -38,7 +38,7 @@ pub(crate) async fn external_urls(
     InPath(address): InPath<Address>,
     headers: HeaderMap,
 ) -> Result<Plain<ExternalWeightsUrls>, ApiError> {
-    let path = read_address(address)?;
+    let path = server.read_address(owner, address)?;
     path.require(CheckpointKind::External)?;
     let saved = server.read_checkpoint(owner, &path)?;
     let expires = expiry()?;
@@ -58,7 +58,7 @@ pub(crate) async fn archive(
     InPath(address): InPath<Address>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let path = read_address(address)?;
+    let path = server.read_address(owner, address)?;
     let saved = server.read_checkpoint(owner, &path)?;
     let expires = expiry()?;
     let url = server.link(&headers, &saved, ARCHIVE, expires)?;
@@ -186,7 +186,7 @@ fn expiry() -> Result<Timestamp, ApiError> {
 }
 
 fn describe(folder: &FilePath) -> Result<Manifest, ApiError> {
-    Manifest::read(&folder.join(manifest::FILE)).map_err(damaged)
+    Manifest::in_folder(folder).map_err(damaged)
 }
 
 /// Says that a checkpoint is not what was saved. Nothing of it is handed out.

@@ -24,6 +24,7 @@ use tinkrs_wire::query::ImportQuery;
 use tokio::io::AsyncWriteExt;
 
 use super::copies::session_of_key;
+use super::import_bounds;
 use super::models::RANK;
 use super::{Plain, sessions::uuid};
 use crate::Server;
@@ -47,8 +48,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The largest file of settings, which is read as a whole.
 const SETTINGS_BYTES: u64 = 1 << 20;
 /// The files of an adapter.
-const FILES: [&str; 2] = [SETTINGS, "adapter_model.safetensors"];
+const FILES: [&str; 2] = [SETTINGS, TENSORS];
 const SETTINGS: &str = "adapter_config.json";
+const TENSORS: &str = "adapter_model.safetensors";
+/// The most entries of an archive: the two files, their folder, and what some programs note beside each.
+const ENTRIES: usize = 64;
 /// How long an import waits for memory that runs use.
 const MEMORY_WAIT: Duration = Duration::from_secs(3);
 /// What a checkpoint is called that was given no name.
@@ -327,6 +331,7 @@ fn read(
             ApiError::bad_request(format!("the adapter cannot be imported: {text}"))
         }
     };
+    import_bounds::check(&folder.join(TENSORS))?;
     // Before the tensors, which may be as large as the rank.
     let rank = base.backend.adapter_rank(folder).map_err(bad)?;
     if rank > RANK as usize {
@@ -369,8 +374,14 @@ fn unpack(folder: &Path) -> Result<(), ApiError> {
     let archive = File::open(&path).map_err(|error| cannot_write(&path, &error))?;
     let mut archive = tar::Archive::new(archive);
     // As they are: the reader would hold long names and attributes in memory, however long they are.
-    for entry in archive.entries().map_err(malformed)?.raw(true) {
+    for (index, entry) in archive.entries().map_err(malformed)?.raw(true).enumerate() {
         let mut entry = entry.map_err(malformed)?;
+        if index == ENTRIES {
+            return Err(ApiError::bad_request(format!(
+                "found more than {ENTRIES} entries in the archive, expected the files {}",
+                FILES.join(" and ")
+            )));
+        }
         let kind = entry.header().entry_type();
         if kind.is_dir() || is_about_another(kind) {
             continue;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use axum::extract::State;
 use jiff::Timestamp;
+use tinkrs_types::CheckpointKind;
 use tinkrs_types::rest::{CheckpointPage, Cursor, TrainingRun, TrainingRunPage};
-use tinkrs_types::{CheckpointKind, ModelId};
 use tinkrs_wire::query::{PageQuery, ScopeQuery};
 
 use super::{Plain, check_project};
@@ -51,8 +51,8 @@ pub(crate) async fn training_run(
     InPath(run_id): InPath<String>,
     _: Parameters<ScopeQuery>,
 ) -> Result<Plain<TrainingRun>, ApiError> {
-    let id = ModelId::new(run_id);
     let mut registry = server.registry();
+    let id = registry.run_id(owner, &run_id)?;
     let run = registry.run(owner, &id)?;
     Ok(Plain(server.describe(&run.record, run.last_request)))
 }
@@ -62,8 +62,12 @@ pub(crate) async fn run_checkpoints(
     Caller(owner): Caller,
     InPath(run_id): InPath<String>,
 ) -> Result<Plain<CheckpointPage>, ApiError> {
-    let id = ModelId::new(run_id);
-    server.registry().run(owner, &id)?;
+    let id = {
+        let mut registry = server.registry();
+        let id = registry.run_id(owner, &run_id)?;
+        registry.run(owner, &id)?;
+        id
+    };
     Ok(Plain(CheckpointPage::new(
         server.shared().checkpoints.list(owner, Some(&id)),
         None,
@@ -113,6 +117,7 @@ impl Server {
         let (id, base_model) = (record.id.clone(), record.base_model.as_str());
         let owner = record.owner.to_string();
         let mut run = TrainingRun::new(id, base_model, owner, last_request_time);
+        run.name = Some(record.name().to_string());
         run.corrupted = record.corrupted;
         run.lora_rank = Some(record.lora.rank);
         run.last_checkpoint = newest(CheckpointKind::Training);

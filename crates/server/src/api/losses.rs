@@ -16,12 +16,13 @@ use crate::body::{json_bytes, read_json};
 use crate::custom_loss::CompiledLoss;
 use crate::error::ApiError;
 use crate::extract::Caller;
-use crate::intake::Upload;
+use crate::intake::{Held, Upload};
 use crate::lock::lock;
+use crate::memory::Size;
 use crate::registry::Registry;
 use crate::results::{OperationResult, Responder};
 use crate::store::Change;
-use crate::uploaded_losses::{LossRecord, UploadedLoss};
+use crate::uploaded_losses::{LossRecord, UploadedLoss, bytes_of};
 
 pub(crate) async fn create(
     State(server): State<Server>,
@@ -30,9 +31,8 @@ pub(crate) async fn create(
 ) -> Result<Plain<Promise>, ApiError> {
     let read = |body: Bytes| Ok((read_json(&body)?, body));
     let ((request, body), held) = body.decode(&server, json_bytes, read).await?;
-    let promise = server.create_loss(owner, request, body).await;
-    drop(held);
-    promise.map(Plain)
+    let promise = server.create_loss(owner, request, (body, held));
+    promise.await.map(Plain)
 }
 
 impl Server {
@@ -41,10 +41,12 @@ impl Server {
         &self,
         owner: Owner,
         request: CreateCustomLossRequest,
-        body: Bytes,
+        (body, held): (Bytes, Held),
     ) -> Result<Promise, ApiError> {
         let subject = request.session_id.to_string();
         let mut submission = Submission::new(owner, CREATE_CUSTOM_LOSS, subject, body);
+        submission.held = held;
+        let bytes = bytes_of(&submission.body);
         submission.seq_id = Some(request.custom_loss_seq_id.cast_signed());
         // The record has all of it, and nothing waits for the body.
         submission.body = Bytes::new();
@@ -53,6 +55,7 @@ impl Server {
             submission,
             loss: loss.map_err(ApiError::from),
             request,
+            bytes,
         })
         .await
     }
@@ -67,6 +70,8 @@ struct UploadLoss {
     request: CreateCustomLossRequest,
     /// What was read of it, or what is wrong with it.
     loss: Result<CompiledLoss, ApiError>,
+    /// What it takes in memory, about.
+    bytes: usize,
 }
 
 /// A loss whose sequence id is claimed.
@@ -76,6 +81,7 @@ struct ClaimedLoss {
     seq_id: u64,
     responder: Responder,
     outcome: OperationResult,
+    _held: Held,
 }
 
 impl AcceptOnce for UploadLoss {
@@ -107,8 +113,17 @@ impl AcceptOnce for UploadLoss {
             submission,
             request,
             loss,
+            bytes,
         } = self;
         let (owner, loss) = (submission.owner, Arc::new(loss?));
+        let memory = server.shared().loss_room.take(owner, bytes);
+        let memory = memory.ok_or_else(|| {
+            ApiError::bad_request(format!(
+                "the loss needs {} of memory, and the others of this key have left less of their part: finish \
+                 sessions whose losses are not used any more",
+                Size(bytes as u64)
+            ))
+        })?;
         let (session, seq_id) = (request.session_id.clone(), request.custom_loss_seq_id);
         let loss_id = LossId::new(format!("{session}:loss:{seq_id}"));
         let responder = server.shared().results.promise(owner, None);
@@ -127,11 +142,13 @@ impl AcceptOnce for UploadLoss {
                 owner,
                 session,
                 loss,
+                _memory: Some(memory),
             },
             loss_id,
             seq_id,
             responder,
             outcome,
+            _held: submission.held,
         };
         Ok((change, claimed))
     }

@@ -9,6 +9,7 @@ pub(crate) mod console;
 pub(crate) mod copies;
 pub(crate) mod downloads;
 pub(crate) mod futures;
+mod import_bounds;
 pub(crate) mod imports;
 pub(crate) mod keys;
 pub(crate) mod listings;
@@ -22,10 +23,11 @@ pub(crate) mod traces;
 pub(crate) mod training;
 pub(crate) mod weights;
 
-use axum::http::header;
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tinkrs_wire::Body;
+use tinkrs_wire::header::DEPRECATION_NOTE;
 
 use crate::error::ApiError;
 
@@ -35,6 +37,21 @@ pub(crate) struct Plain<T>(pub(crate) T);
 impl<T: Serialize> IntoResponse for Plain<T> {
     fn into_response(self) -> Response {
         json(serde_json::to_vec(&self.0).expect("answers have text keys"))
+    }
+}
+
+/// An answer with a note for whoever wrote the program, which clients show. The header that they read it from is
+/// the one for deprecations.
+pub(crate) struct Noted<T>(pub(crate) T, pub(crate) Option<&'static str>);
+
+impl<T: IntoResponse> IntoResponse for Noted<T> {
+    fn into_response(self) -> Response {
+        let mut response = self.0.into_response();
+        if let Some(note) = self.1 {
+            let note = HeaderValue::from_static(note);
+            response.headers_mut().insert(DEPRECATION_NOTE, note);
+        }
+        response
     }
 }
 

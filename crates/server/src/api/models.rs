@@ -11,7 +11,7 @@ use tinkrs_types::{InvalidInput, LoraConfig, ModelId, SessionId, UserMetadata};
 use tinkrs_wire::op::create_model::CreateModelRequest;
 use tinkrs_wire::op::get_info::GetInfoRequest;
 
-use super::Plain;
+use super::{Noted, Plain};
 use crate::Server;
 use crate::accept::{AcceptOnce, Claimed, Submission};
 use crate::auth::Owner;
@@ -24,8 +24,12 @@ use crate::operations::queue::{ClaimedOperation, promise};
 use crate::operations::unload_model::UNLOAD_MODEL;
 use crate::registry::records::RunRecord;
 use crate::registry::{Registry, Run};
+use crate::run_names::{Naming, set_name};
 use crate::store::Change;
 use crate::worker::Operation;
+
+const UNUSUAL_RANK: &str =
+    "a rank that is no power of two works on this server, but not on the hosted service";
 
 /// The largest rank of an adapter.
 pub(super) const RANK: u32 = 1024;
@@ -34,9 +38,12 @@ pub(crate) async fn create(
     State(server): State<Server>,
     Caller(owner): Caller,
     Json(body): Json,
-) -> Result<Plain<Promise>, ApiError> {
-    let request = read_json(&body)?;
-    server.create_model(owner, request, body).await.map(Plain)
+) -> Result<Noted<Plain<Promise>>, ApiError> {
+    let request: CreateModelRequest = read_json(&body)?;
+    let lora = request.lora_config.as_ref();
+    let note = lora.and_then(|lora| (!lora.rank.is_power_of_two()).then_some(UNUSUAL_RANK));
+    let promise = server.create_model(owner, request, body).await?;
+    Ok(Noted(Plain(promise), note))
 }
 
 pub(crate) async fn info(
@@ -54,7 +61,7 @@ pub(crate) async fn unload(
     Caller(owner): Caller,
     body: Json,
 ) -> Result<Plain<Promise>, ApiError> {
-    let address = body.address(&UNLOAD_MODEL)?;
+    let address = body.address(&UNLOAD_MODEL, server.shared().room(owner))?;
     let promise = server.submit(owner, &UNLOAD_MODEL, &address, body.0);
     promise.await.map(Plain)
 }
@@ -141,7 +148,11 @@ struct CreateRun {
 }
 
 /// A new model whose creation is its first operation.
-struct ClaimedRun(ClaimedOperation);
+struct ClaimedRun {
+    claimed: ClaimedOperation,
+    /// The run whose name it takes over, as it was.
+    earlier: Option<RunRecord>,
+}
 
 impl AcceptOnce for CreateRun {
     type Reply = Promise;
@@ -178,9 +189,22 @@ impl AcceptOnce for CreateRun {
             new,
         } = self;
         let owner = submission.owner;
+        let limit = server.shared().settings.open_models;
+        if registry.open_models_of(owner) >= limit {
+            return Err(ApiError::bad_request(format!(
+                "this key has {limit} open models, which is the limit (`open_models`): unload some, or finish their \
+                 sessions"
+            )));
+        }
         let place = server.base(&new.base_model)?.operation_place(owner)?;
         let responder = server.shared().results.promise(owner, None);
-        let record = RunRecord {
+        let from = match &new.operation {
+            Operation::CreateFrom { path, .. } => Some(path.run()),
+            _ => None,
+        };
+        let labels = new.user_metadata.as_ref();
+        let Naming { name, renamed } = registry.name_run(owner, &model_id, labels, from)?;
+        let mut record = RunRecord {
             id: model_id.clone(),
             owner,
             session: new.session,
@@ -188,16 +212,26 @@ impl AcceptOnce for CreateRun {
             lora: new.lora,
             optimizer: new.optimizer,
             user_metadata: new.user_metadata,
+            name: None,
             created_at: Timestamp::now(),
             closed: None,
             corrupted: false,
         };
+        set_name(&mut record, name);
         let mut run = Run::new(record.clone(), 0);
         run.last_request = submission.accepted;
         run.promise(0, submission.promised(&responder));
         registry.runs.insert(model_id.clone(), run);
         let is_new = true;
-        let also = vec![Change::Run { record, is_new }];
+        let mut also = vec![Change::Run { record, is_new }];
+        // What the earlier run is called, should this one not be stored.
+        let mut earlier = None;
+        if let Some(record) = renamed {
+            earlier = Some(registry.run(owner, &record.id)?.record.clone());
+            registry.run(owner, &record.id)?.record = record.clone();
+            let is_new = false;
+            also.push(Change::Run { record, is_new });
+        }
         let change = submission.journal(&responder, None, also);
         let claimed = ClaimedOperation {
             submission,
@@ -206,8 +240,9 @@ impl AcceptOnce for CreateRun {
             responder,
             operation: Ok(new.operation),
             place: Some(place),
+            memory: None,
         };
-        Ok((change, ClaimedRun(claimed)))
+        Ok((change, ClaimedRun { claimed, earlier }))
     }
 }
 
@@ -215,12 +250,21 @@ impl Claimed for ClaimedRun {
     type Reply = Promise;
 
     fn commit(self, server: &Server, registry: &mut Registry) -> Result<Promise, ApiError> {
-        self.0.commit(server, registry)
+        self.claimed.commit(server, registry)
     }
 
     fn roll_back(self, server: &Server, registry: &mut Registry) {
-        server.shared().results.withdraw(self.0.responder.id());
-        registry.runs.remove(&self.0.model_id);
+        server
+            .shared()
+            .results
+            .withdraw(self.claimed.responder.id());
+        registry.runs.remove(&self.claimed.model_id);
+        if let Some(earlier) = self.earlier
+            && let Some(run) = registry.runs.get_mut(&earlier.id)
+        {
+            run.record.name = earlier.name;
+            run.record.user_metadata = earlier.user_metadata;
+        }
     }
 }
 
@@ -286,7 +330,7 @@ pub(super) fn read_metadata(members: Map<String, Value>) -> Result<UserMetadata,
 }
 
 /// Checks how many labels or tags there are, and how many bytes they have.
-pub(super) fn check_labels(
+pub(crate) fn check_labels(
     field: &'static str,
     sizes: impl ExactSizeIterator<Item = usize>,
 ) -> Result<(), InvalidInput> {

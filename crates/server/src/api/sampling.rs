@@ -5,13 +5,10 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use bytes::Bytes;
-use tinkrs_backend as backend;
 use tinkrs_types::protocol::Promise;
 use tinkrs_types::rest::SamplerInfo;
-use tinkrs_types::sampling::SampleOptions;
 use tinkrs_types::{
-    CheckpointKind, InvalidInput, ModelInput, RequestId, SamplingSessionId, SequenceId, SessionId,
-    TinkerPath,
+    CheckpointKind, RequestId, SamplingSessionId, SequenceId, SessionId, TinkerPath,
 };
 use tinkrs_wire::op::asample::SampleRequest;
 use tinkrs_wire::op::create_sampling_session::{
@@ -28,8 +25,8 @@ use crate::auth::Owner;
 use crate::body::{json_bytes, read_json};
 use crate::error::ApiError;
 use crate::extract::{Caller, Decoded, InPath};
-use crate::intake::Upload;
-use crate::operations::SAMPLE;
+use crate::intake::{Held, SMALL, Upload};
+use crate::operations::sample::{SAMPLE, WaitingSample};
 use crate::places::QueuePlace;
 use crate::registry::records::SamplerRecord;
 use crate::registry::{Registry, Sampler};
@@ -37,6 +34,7 @@ use crate::results::completion_feed::CompletionFeed;
 use crate::results::{OperationResult, Responder};
 use crate::state::Base;
 use crate::store::Change;
+use crate::waiting::Room;
 use crate::worker::{Command, SampleJob};
 
 pub(crate) async fn create_session(
@@ -73,11 +71,13 @@ pub(crate) async fn asample(
     Caller(owner): Caller,
     body: Upload,
 ) -> Result<Plain<Promise>, ApiError> {
-    let read = |body: Bytes| Ok((read_json(&body)?, body));
-    let ((request, body), held) = body.decode(&server, json_bytes, read).await?;
-    let promise = server.sample(owner, request, body).await;
-    drop(held);
-    promise.map(Plain)
+    let read = {
+        let server = server.clone();
+        move |body| NewSample::read(server.shared().room(owner), body)
+    };
+    let (mut sample, held) = body.decode(&server, json_bytes, read).await?;
+    sample.submission.held = held;
+    server.accept_once(sample).await.map(Plain)
 }
 
 /// What is sampled from.
@@ -91,6 +91,23 @@ struct Weights {
     sampler: Option<SamplingSessionId>,
 }
 
+/// What a request names to be sampled from.
+pub(crate) struct SampleSource {
+    sampler: Option<SamplingSessionId>,
+    base_model: Option<String>,
+    model_path: Option<String>,
+}
+
+impl SampleSource {
+    pub(crate) fn of(request: &SampleRequest) -> Self {
+        Self {
+            sampler: request.sampling_session_id.clone(),
+            base_model: request.base_model.clone(),
+            model_path: request.model_path.clone(),
+        }
+    }
+}
+
 impl Server {
     /// Opens a sampling session, unless it was opened before.
     async fn create_sampling_session(
@@ -99,7 +116,7 @@ impl Server {
         request: &CreateSamplingSessionRequest,
     ) -> Result<SamplingSessionId, ApiError> {
         let (name, path) = (request.base_model.as_deref(), request.model_path.as_deref());
-        let weights = self.weights(owner, name, path)?;
+        let weights = self.weights(&self.registry(), owner, name, path)?;
         let seq_id = request.sampling_session_seq_id;
         self.accept_once(OpenSampler(SamplerRecord {
             id: SamplingSessionId::in_session(&request.session_id, seq_id),
@@ -135,6 +152,7 @@ impl Server {
     /// Finds what is to be sampled from, by one of its two names.
     fn weights(
         &self,
+        registry: &Registry,
         owner: Owner,
         base_model: Option<&str>,
         model_path: Option<&str>,
@@ -148,7 +166,8 @@ impl Server {
                 sampler: None,
             }),
             (base_model, Some(path)) => {
-                let path: TinkerPath = path.parse()?;
+                let path =
+                    self.checkpoint_path(registry, owner, path, &[CheckpointKind::Sampler])?;
                 path.require(CheckpointKind::Sampler)?;
                 let saved = self.checkpoint(owner, &path)?;
                 if base_model.is_some_and(|name| name != saved.info.base_model) {
@@ -176,11 +195,11 @@ impl Server {
         &self,
         registry: &mut Registry,
         owner: Owner,
-        request: &SampleRequest,
+        source: &SampleSource,
     ) -> Result<Weights, ApiError> {
-        let (name, path) = (request.base_model.as_deref(), request.model_path.as_deref());
-        match &request.sampling_session_id {
-            None => self.weights(owner, name, path),
+        let (name, path) = (source.base_model.as_deref(), source.model_path.as_deref());
+        match &source.sampler {
+            None => self.weights(registry, owner, name, path),
             Some(_) if name.is_some() || path.is_some() => Err(ApiError::bad_request(
                 "`base_model` and `model_path` do not go with `sampling_session_id`",
             )),
@@ -204,39 +223,18 @@ impl Server {
     ) -> Result<SamplerInfo, ApiError> {
         let mut registry = self.registry();
         let record = &registry.sampler(owner, &sampler_id)?.record;
-        Ok(SamplerInfo::new(
-            sampler_id,
-            record.base_model.clone(),
-            record.path.clone(),
-        ))
-    }
-
-    /// Queues a request for samples, unless it was queued before.
-    async fn sample(
-        &self,
-        owner: Owner,
-        request: SampleRequest,
-        body: Bytes,
-    ) -> Result<Promise, ApiError> {
-        let sampler = request.sampling_session_id.clone();
-        let subject = sampler.as_ref().map(ToString::to_string);
-        let mut submission = Submission::new(owner, SAMPLE, subject.unwrap_or_default(), body);
-        submission.seed = fastrand::u64(..);
-        let key = sampler.zip(request.seq_id);
-        submission.seq_id = key.as_ref().map(|(_, seq_id)| seq_id.cast_signed());
-        let accepted = self.accept_once(NewSample {
-            submission,
-            key,
-            request,
-        });
-        accepted.await
+        let base = self.bases().get(&record.base_model);
+        let (name, path) = (record.base_model.clone(), record.path.clone());
+        let mut info = SamplerInfo::new(sampler_id, name, path);
+        info.tokenizer_id = base.and_then(|base| base.tokenizer_id.clone());
+        Ok(info)
     }
 
     fn send_sample(
         &self,
         owner: Owner,
         weights: Weights,
-        request: backend::SampleRequest,
+        request: WaitingSample,
         responder: Responder,
         place: Option<QueuePlace>,
     ) {
@@ -259,11 +257,10 @@ impl Server {
     pub(crate) fn sample_again(
         &self,
         owner: Owner,
-        request: SampleRequest,
-        seed: u64,
+        (source, request): (SampleSource, WaitingSample),
         responder: Responder,
     ) {
-        let weights = self.weights_for(&mut self.registry(), owner, &request);
+        let weights = self.weights_for(&mut self.registry(), owner, &source);
         if let Ok(weights) = &weights {
             let under_way = &self.shared().under_way;
             under_way.suspect_sample(&weights.base.name, responder.id());
@@ -272,11 +269,8 @@ impl Server {
                 return;
             }
         }
-        let request = weights.and_then(|weights| Ok((weights, read_request(request, seed)?)));
-        match request {
-            Ok((weights, request)) => {
-                self.send_sample(owner, weights, request, responder, None);
-            }
+        match weights {
+            Ok(weights) => self.send_sample(owner, weights, request, responder, None),
             Err(refusal) => responder.finish(OperationResult::user_error(refusal.detail())),
         }
     }
@@ -340,7 +334,8 @@ struct NewSample {
     submission: Submission,
     /// The sampling session and the sequence id, for a request that has both.
     key: Option<(SamplingSessionId, u64)>,
-    request: SampleRequest,
+    source: SampleSource,
+    request: WaitingSample,
 }
 
 /// A request for samples whose sequence id is claimed.
@@ -349,8 +344,29 @@ struct ClaimedSample {
     key: Option<(SamplingSessionId, u64)>,
     responder: Responder,
     weights: Weights,
-    request: backend::SampleRequest,
+    request: WaitingSample,
     place: QueuePlace,
+    _held: Held,
+}
+
+impl NewSample {
+    /// Reads a request, which waits in this room.
+    fn read(room: Room<'_>, body: Bytes) -> Result<Self, ApiError> {
+        let request: SampleRequest = read_json(&body)?;
+        let source = SampleSource::of(&request);
+        let subject = source.sampler.as_ref().map(ToString::to_string);
+        let mut submission = Submission::new(room.owner, SAMPLE, subject.unwrap_or_default(), body);
+        submission.seed = fastrand::u64(..);
+        let key = source.sampler.clone().zip(request.seq_id);
+        submission.seq_id = key.as_ref().map(|(_, seq_id)| seq_id.cast_signed());
+        let request = WaitingSample::new(request, submission.seed, submission.digest, room)?;
+        Ok(Self {
+            submission,
+            key,
+            source,
+            request,
+        })
+    }
 }
 
 impl AcceptOnce for NewSample {
@@ -381,12 +397,20 @@ impl AcceptOnce for NewSample {
         let Self {
             submission,
             key,
+            source,
             request,
         } = self;
         let owner = submission.owner;
-        let weights = server.weights_for(registry, owner, &request)?;
-        let request = read_request(request, submission.seed)?;
+        let weights = server.weights_for(registry, owner, &source)?;
         let place = weights.base.sample_place(owner)?;
+        if request.is_in_journal()
+            && submission.body.len() > SMALL
+            && server.shared().waiting.has_some(owner)
+        {
+            return Err(ApiError::busy(
+                "too many bytes of samples of this key are waiting",
+            ));
+        }
         let feed = key.as_ref();
         let feed = feed.map(|(sampler, seq_id)| CompletionFeed::of_request(sampler, *seq_id));
         let responder = server.shared().results.promise(owner, feed);
@@ -402,6 +426,7 @@ impl AcceptOnce for NewSample {
             weights,
             request,
             place,
+            _held: submission.held,
         };
         Ok((change, claimed))
     }
@@ -441,46 +466,4 @@ fn promise(request_id: RequestId, count: u32) -> Promise {
         model_id: None,
         request_id,
     }
-}
-
-fn read_request(request: SampleRequest, seed: u64) -> Result<backend::SampleRequest, InvalidInput> {
-    if request.record_stability_info == Some(true) {
-        return Err(InvalidInput::new(
-            "record_stability_info",
-            true,
-            "false: this server has no loss that needs it",
-        ));
-    }
-    let options = SampleOptions {
-        prompt_logprobs: request.prompt_logprobs.unwrap_or(false),
-        topk_prompt_logprobs: request.topk_prompt_logprobs,
-        topk_sample_logprobs: request.topk_sample_logprobs,
-        target_prompt_logprobs: request.target_prompt_logprobs,
-        prompt_alt_tokens_k: request.prompt_alt_tokens_k,
-        prompt_logprobs_last_n: request.prompt_logprobs_last_n,
-        record_stability_info: false,
-    };
-    backend::check_limits(request.num_samples, &request.sampling_params, &options)?;
-    Ok(backend::SampleRequest {
-        adapter: None,
-        prompt: read_prompt(&request.prompt)?,
-        num_samples: request.num_samples,
-        params: request.sampling_params,
-        options,
-        fallback_seed: seed,
-        share: 0,
-    })
-}
-
-fn read_prompt(prompt: &ModelInput) -> Result<Vec<u32>, InvalidInput> {
-    prompt.to_tokens().ok_or_else(|| {
-        let mut chunks = prompt.chunks().iter().map(|chunk| chunk.kind());
-        let index = chunks.clone().position(|kind| kind != "encoded_text");
-        let index = index.unwrap_or_default();
-        InvalidInput::new(
-            format!("prompt.chunks[{index}]"),
-            chunks.nth(index).unwrap_or("something else"),
-            "encoded_text: the models of this server read text only",
-        )
-    })
 }

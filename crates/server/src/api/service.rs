@@ -7,25 +7,48 @@ use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
 use serde::de::IgnoredAny;
+use tinkrs_types::InvalidInput;
 use tinkrs_types::protocol::{ClientConfig, DynamicConfig};
 use tinkrs_types::service::{ServerCapabilities, SupportedModel};
 use tinkrs_wire::op::client_config::ClientConfigRequest;
+use tinkrs_wire::op::data_folder::FolderProof;
 use tinkrs_wire::op::healthz::Health;
 use tinkrs_wire::op::telemetry::TelemetryResponse;
 use tinkrs_wire::openapi;
+use tinkrs_wire::query::NonceQuery;
 
 use super::{Plain, json};
 use crate::Server;
 use crate::body::{check_values, json_bytes};
 use crate::error::ApiError;
-use crate::extract::Decoded;
+use crate::extract::{Decoded, Parameters};
 use crate::intake::Upload;
+
+/// The longest nonce that is answered.
+const NONCE_BYTES: usize = 128;
 
 /// Answers as soon as it can be asked: a server starts with its models loaded.
 pub(crate) async fn healthz() -> Plain<Health> {
     Plain(Health {
         status: "ok".to_owned(),
     })
+}
+
+/// Proves to a process that has read the data folder that this server holds it.
+pub(crate) async fn data_folder(
+    State(server): State<Server>,
+    Parameters(query): Parameters<NonceQuery>,
+) -> Result<Plain<FolderProof>, ApiError> {
+    if query.nonce.len() > NONCE_BYTES {
+        let found = format!("{} bytes", query.nonce.len());
+        let allowed = format!("at most {NONCE_BYTES} bytes");
+        return Err(InvalidInput::new("nonce", found, allowed).into());
+    }
+    let proof = server.folder_proof(&query.nonce);
+    let unknown = || ApiError::not_found("this server has not announced itself in its data folder");
+    Ok(Plain(FolderProof {
+        proof: proof.ok_or_else(unknown)?,
+    }))
 }
 
 /// The server's counts, for Prometheus. They name no owner, so they need no key.
@@ -82,7 +105,10 @@ impl Server {
         metrics.set_pending(shared.results.pending());
         metrics.set_stored_bytes("checkpoints", shared.checkpoints.stored_bytes());
         let memory = &shared.memory;
-        metrics.set_memory(&memory.usage(), memory.plan().limit);
+        let mut usage = memory.usage();
+        usage.push(("waiting", shared.waiting.taken() as u64));
+        usage.push(("losses", shared.loss_room.taken() as u64));
+        metrics.set_memory(&usage, memory.plan().limit);
         let registry = self.registry();
         let sessions = registry
             .sessions

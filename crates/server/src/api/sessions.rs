@@ -87,10 +87,23 @@ impl Server {
             status: SessionStatus::Active,
         };
         let change = Change::Session(record.clone());
-        self.shared().store.write(change).await?;
-        self.registry()
-            .sessions
-            .insert(session_id.clone(), Session::new(record));
+        {
+            let mut registry = self.registry();
+            let limit = self.shared().settings.open_sessions;
+            if registry.open_sessions_of(owner) >= limit {
+                return Err(ApiError::bad_request(format!(
+                    "this key has {limit} open sessions, which is the limit (`open_sessions`): finish some, or wait \
+                     until those of clients that are gone have ended"
+                )));
+            }
+            let mut session = Session::new(record);
+            session.was_heard = true;
+            registry.sessions.insert(session_id.clone(), session);
+        }
+        if let Err(error) = self.shared().store.write(change).await {
+            self.registry().sessions.remove(&session_id);
+            return Err(error.into());
+        }
         Ok(CreateSessionResponse {
             session_id,
             info_message: None,

@@ -51,7 +51,7 @@ pub(crate) async fn optim_step(
     Caller(owner): Caller,
     body: Json,
 ) -> Result<Plain<Promise>, ApiError> {
-    let address = body.address(&OPTIM_STEP)?;
+    let address = body.address(&OPTIM_STEP, server.shared().room(owner))?;
     let promise = server.submit(owner, &OPTIM_STEP, &address, body.0);
     promise.await.map(Plain)
 }

@@ -3,17 +3,18 @@
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use serde_json::{Map, Value};
 use tinkrs_backend::StatePart;
 use tinkrs_types::protocol::Promise;
 use tinkrs_types::rest::WeightsInfo;
 use tinkrs_types::training::OptimizerConfig;
-use tinkrs_types::{LoraConfig, TinkerPath};
+use tinkrs_types::{CheckpointKind, CheckpointRef, LoraConfig, TinkerPath};
 use tinkrs_wire::op::forward_backward::Address;
 use tinkrs_wire::op::load_weights::LoadWeightsRequest;
 use tinkrs_wire::op::weights_info::WeightsInfoRequest;
 
-use super::Plain;
 use super::models::{NewRun, check_optimizer, read_metadata};
+use super::{Noted, Plain};
 use crate::Server;
 use crate::auth::Owner;
 use crate::body::read_json;
@@ -51,14 +52,20 @@ pub(crate) async fn save_external(
     submit(server, caller, &SAVE_WEIGHTS_EXTERNAL, body).await
 }
 
+const LOADED_LATE: &str = "loading weights after a model's first operation works on this server, but by all accounts not \
+    on the hosted service: create a training client from the checkpoint instead";
+
 /// Loads into a model that exists, or into a new one.
 pub(crate) async fn load(
     server: State<Server>,
     Caller(owner): Caller,
     body: Json,
 ) -> Result<Response, ApiError> {
-    if Address::of_json(&body.0).is_ok() {
-        return submit(server, Caller(owner), &LOAD_WEIGHTS, body).await;
+    let body = Json(server.with_path(owner, body.0)?);
+    if let Ok(address) = Address::of_json(&body.0) {
+        let promise = submit(server, Caller(owner), &LOAD_WEIGHTS, body).await?;
+        let note = (address.seq_id > 1).then_some(LOADED_LATE);
+        return Ok(Noted(promise, note).into_response());
     }
     let request = read_json(&body.0)?;
     let promise = server
@@ -73,7 +80,7 @@ async fn submit(
     kind: &'static OperationKind,
     body: Json,
 ) -> Result<Response, ApiError> {
-    let address = body.address(kind)?;
+    let address = body.address(kind, server.shared().room(owner))?;
     let promise = server.submit(owner, kind, &address, body.0).await?;
     Ok(Plain(promise).into_response())
 }
@@ -83,7 +90,13 @@ pub(crate) async fn info(
     Caller(owner): Caller,
     Decoded(request): Decoded<WeightsInfoRequest>,
 ) -> Result<Plain<WeightsInfo>, ApiError> {
-    let saved = server.checkpoint(owner, &request.tinker_path.parse()?)?;
+    let kinds = [
+        CheckpointKind::Training,
+        CheckpointKind::Sampler,
+        CheckpointKind::External,
+    ];
+    let path = server.checkpoint_path(&server.registry(), owner, &request.tinker_path, &kinds)?;
+    let saved = server.checkpoint(owner, &path)?;
     Ok(Plain(saved.info))
 }
 
@@ -96,6 +109,29 @@ impl Server {
     ) -> Result<SavedCheckpoint, ApiError> {
         let saved = self.shared().checkpoints.find(owner, path);
         saved.ok_or_else(|| ApiError::not_found(format!("there is no checkpoint `{path}`")))
+    }
+
+    /// Puts the path of a checkpoint where a request has the name of a run. So it is in the journal, and means the
+    /// same when it is repeated.
+    fn with_path(&self, owner: Owner, body: Bytes) -> Result<Bytes, ApiError> {
+        let Ok(mut members) = serde_json::from_slice::<Map<String, Value>>(&body) else {
+            // What is wrong with it is said where it is read.
+            return Ok(body);
+        };
+        let Some(text) = members.get("path").and_then(Value::as_str) else {
+            return Ok(body);
+        };
+        let is_path = text
+            .parse::<TinkerPath>()
+            .is_ok_and(|path| path.run().as_str().contains(':'));
+        if is_path || text.parse::<CheckpointRef>().is_err() {
+            return Ok(body);
+        }
+        let kinds = [CheckpointKind::Training];
+        let path = self.checkpoint_path(&self.registry(), owner, text, &kinds)?;
+        members.insert("path".to_owned(), path.to_string().into());
+        let body = serde_json::to_vec(&members);
+        Ok(body.expect("members have text keys").into())
     }
 
     /// Creates a model as it was when a checkpoint was saved.

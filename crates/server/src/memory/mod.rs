@@ -1,8 +1,8 @@
 //! The memory budget: what is large is accounted for here before it is allocated.
 //!
 //! One number, `--memory`, covers everything that grows with what clients ask for. It is divided once, when
-//! the server starts ([`Plan`]): base weights, key-value caches, adapters to sample with and results in memory
-//! have fixed parts, which they cannot exceed by their own bounds; uploads have a part of their own, so that
+//! the server starts ([`Plan`]): base weights, key-value caches, adapters to sample with, results in memory and
+//! requests that wait have fixed parts, which they cannot exceed by their own bounds; uploads have a part of their own, so that
 //! neither a flood of them nor a machine full of runs locks the other out; runs and passes share the rest.
 //!
 //! A [`Reservation`] is taken before the memory and gives its bytes back when it is dropped. What does not
@@ -313,6 +313,8 @@ mod tests {
             models: 1,
             results: 0,
             uploads: 160,
+            waiting: 0,
+            losses: 0,
         })
     }
 

@@ -10,6 +10,11 @@ const SAMPLING: u64 = 2560 << 20;
 const RESULTS: u64 = 64 << 20;
 /// The most that requests are given while they are read and decoded.
 const UPLOADS: u64 = 1 << 30;
+/// The most that requests are given while they wait for their turn; all of them are in the journal, too.
+const WAITING: u64 = 256 << 20;
+
+/// The most that uploaded losses are given.
+const LOSSES: u64 = 64 << 20;
 
 /// How the budget is divided. What no field names is for runs and passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +35,10 @@ pub(crate) struct Plan {
     pub(crate) results: u64,
     /// Requests while they are read and decoded.
     pub(crate) uploads: u64,
+    /// Requests while they wait for their turn.
+    pub(crate) waiting: u64,
+    /// Losses that clients have uploaded.
+    pub(crate) losses: u64,
 }
 
 /// A budget that is too small to start with.
@@ -52,7 +61,9 @@ impl Plan {
             return Err(WeightsDoNotFit { weights, limit });
         };
         let (sampling, results) = (SAMPLING.min(rest / 8), RESULTS.min(rest / 16));
-        let uploads = UPLOADS.min(rest / 8);
+        let (uploads, waiting) = (UPLOADS.min(rest / 8), WAITING.min(rest / 32));
+        let losses = LOSSES.min(rest / 64);
+        let training = rest - sampling - results - uploads - waiting - losses;
         Ok(Self {
             limit,
             weights,
@@ -60,10 +71,12 @@ impl Plan {
             sampling,
             // To load an adapter takes four ninths of what a run and its copies take, so what can be trained
             // can be sampled from.
-            adapters: (rest - sampling - results - uploads) / 13 * 4,
+            adapters: training / 13 * 4,
             models: models as u64,
             results,
             uploads,
+            waiting,
+            losses,
         })
     }
 
@@ -78,13 +91,15 @@ impl Plan {
     }
 
     /// Returns the parts that are taken from the start to the end, by name.
-    pub(super) fn fixed(&self) -> [(&'static str, u64); 5] {
+    pub(super) fn fixed(&self) -> [(&'static str, u64); 7] {
         [
             ("weights", self.weights),
             ("program", self.program),
             ("sampling", self.sampling),
             ("adapters", self.adapters),
             ("results", self.results),
+            ("waiting", self.waiting),
+            ("losses", self.losses),
         ]
     }
 
@@ -115,7 +130,7 @@ mod tests {
                 let fixed: u64 = plan.fixed().iter().map(|(_, bytes)| bytes).sum();
                 let training = plan.part_of(MemoryKind::Runs);
                 assert_eq!(fixed + plan.uploads + training, limit);
-                assert!(training >= (limit - weights - PROGRAM) / 11 * 5);
+                assert!(training >= (limit - weights - PROGRAM) / 100 * 44);
             }
         }
     }

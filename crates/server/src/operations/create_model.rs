@@ -7,7 +7,7 @@ use crate::body::read_json;
 use crate::error::ApiError;
 use crate::worker::Operation;
 
-pub(crate) const CREATE_MODEL: OperationKind = OperationKind::new("create_model", |body| {
+pub(crate) const CREATE_MODEL: OperationKind = OperationKind::new("create_model", |body, _| {
     read_json::<CreateModelRequest>(body).map(|request| Box::new(request) as Box<dyn Prepare>)
 });
 

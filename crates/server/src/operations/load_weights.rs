@@ -10,7 +10,7 @@ use crate::body::read_json;
 use crate::error::ApiError;
 use crate::worker::Operation;
 
-pub(crate) const LOAD_WEIGHTS: OperationKind = OperationKind::new("load_weights", |body| {
+pub(crate) const LOAD_WEIGHTS: OperationKind = OperationKind::new("load_weights", |body, _| {
     read_json::<LoadWeightsRequest>(body).map(|request| Box::new(request) as Box<dyn Prepare>)
 });
 

@@ -12,6 +12,7 @@ pub(crate) mod load_weights;
 pub(crate) mod optim_step;
 pub(crate) mod order;
 pub(crate) mod queue;
+pub(crate) mod sample;
 pub(crate) mod save_weights;
 pub(crate) mod unload_model;
 
@@ -22,6 +23,8 @@ use crate::Server;
 use crate::auth::Owner;
 use crate::error::ApiError;
 use crate::registry::Registry;
+use crate::store::Digest;
+use crate::waiting::Room;
 use crate::worker::Operation;
 
 /// A kind of operation.
@@ -29,11 +32,14 @@ use crate::worker::Operation;
 pub(crate) struct OperationKind {
     /// Its name in the journal and in traces.
     pub(crate) name: &'static str,
-    /// Reads a request of this kind, every member of it.
-    pub(crate) read: fn(&Bytes) -> Result<Box<dyn Prepare>, ApiError>,
+    /// Reads a request of this kind, every member of it. Large data stay in memory if there is room.
+    pub(crate) read: ReadOperation,
     /// Whether a repeated request may differ from the first one.
     pub(crate) repeats_vary: bool,
 }
+
+/// Reads a request for an operation, which waits in this room.
+pub(crate) type ReadOperation = fn(&Bytes, Room<'_>) -> Result<Box<dyn Prepare>, ApiError>;
 
 /// Every kind of operation.
 const ALL: [&OperationKind; 10] = [
@@ -49,14 +55,8 @@ const ALL: [&OperationKind; 10] = [
     &unload_model::UNLOAD_MODEL,
 ];
 
-/// What a request for samples is called in the journal. It is not an operation of a model.
-pub(crate) const SAMPLE: &str = "sample";
-
 impl OperationKind {
-    const fn new(
-        name: &'static str,
-        read: fn(&Bytes) -> Result<Box<dyn Prepare>, ApiError>,
-    ) -> Self {
+    const fn new(name: &'static str, read: ReadOperation) -> Self {
         Self {
             name,
             read,
@@ -82,6 +82,8 @@ pub(crate) struct OfModel<'a> {
     pub(crate) registry: &'a mut Registry,
     pub(crate) owner: Owner,
     pub(crate) model_id: &'a ModelId,
+    /// Of the request's body.
+    pub(crate) digest: Digest,
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::body::read_json;
 use crate::error::ApiError;
 use crate::worker::Operation;
 
-pub(crate) const OPTIM_STEP: OperationKind = OperationKind::new("optim_step", |body| {
+pub(crate) const OPTIM_STEP: OperationKind = OperationKind::new("optim_step", |body, _| {
     read_json::<OptimStepRequest>(body).map(|request| Box::new(request) as Box<dyn Prepare>)
 });
 

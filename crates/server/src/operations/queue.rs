@@ -30,7 +30,12 @@ use crate::places::QueuePlace;
 use crate::registry::Registry;
 use crate::results::{OperationResult, Responder};
 use crate::store::Change;
+use crate::waiting::Room;
 use crate::worker::{Command, Operation, TrainJob};
+
+/// Operations that are no passes have their bodies' bytes in memory while they wait. Those up to this size are
+/// bounded by the number of places alone.
+const SMALL: usize = 4 << 10;
 
 /// Finds the model and the sequence id of a request in its body.
 pub(crate) type ReadAddress = fn(&Bytes) -> Result<Address, DecodeError>;
@@ -44,6 +49,8 @@ struct OperationRequest {
     seq_id: i64,
     /// What was read, or what is wrong with it.
     request: Result<Box<dyn Prepare>, ApiError>,
+    /// The place of a body that is not small, or that there is none.
+    memory: Option<Option<QueuePlace>>,
 }
 
 /// An operation whose sequence id is claimed.
@@ -55,6 +62,7 @@ pub(crate) struct ClaimedOperation {
     /// What is to be done, or the failure that is its result at once.
     pub(crate) operation: Result<Operation, OperationResult>,
     pub(crate) place: Option<QueuePlace>,
+    pub(crate) memory: Option<QueuePlace>,
 }
 
 impl Server {
@@ -69,7 +77,10 @@ impl Server {
         address: &Address,
         body: Bytes,
     ) -> Result<Promise, ApiError> {
-        let request = OperationRequest::read(owner, kind, address, body);
+        let room = self.shared().room(owner);
+        let bytes = body.len();
+        let mut request = OperationRequest::read(room, kind, address, body);
+        request.memory = (bytes > SMALL).then(|| room.places.take(owner, bytes));
         self.accept_once(request).await
     }
 
@@ -85,14 +96,15 @@ impl Server {
             name if name == FORWARD_BACKWARD.name => ForwardBackwardRequest::decoded_bytes,
             _ => json_bytes,
         };
+        let server = self.clone();
         let read = move |body| {
             let address = address(&body)?;
-            Ok(OperationRequest::read(owner, kind, &address, body))
+            let room = server.shared().room(owner);
+            Ok(OperationRequest::read(room, kind, &address, body))
         };
-        let (request, held) = body.decode(self, estimate, read).await?;
-        let accepted = self.accept_once(request).await;
-        drop(held);
-        accepted
+        let (mut request, held) = body.decode(self, estimate, read).await?;
+        request.submission.held = held;
+        self.accept_once(request).await
     }
 
     /// Gives up on operations that have not come in time, and on those that wait for them.
@@ -122,16 +134,17 @@ impl Server {
 }
 
 impl OperationRequest {
-    fn read(owner: Owner, kind: &'static OperationKind, address: &Address, body: Bytes) -> Self {
+    fn read(room: Room<'_>, kind: &'static OperationKind, address: &Address, body: Bytes) -> Self {
         let seq_id = i64::from(address.seq_id);
-        let mut submission = Submission::new(owner, kind.name, address.model_id.clone(), body);
+        let mut submission = Submission::new(room.owner, kind.name, address.model_id.clone(), body);
         submission.seq_id = Some(seq_id);
         Self {
-            request: (kind.read)(&submission.body),
+            request: (kind.read)(&submission.body, room),
             submission,
             model_id: ModelId::new(address.model_id.as_str()),
             kind,
             seq_id,
+            memory: None,
         }
     }
 }
@@ -192,6 +205,13 @@ impl AcceptOnce for OperationRequest {
             Err(_) if fills_gap => None,
             Err(refusal) => return Err(refusal),
         };
+        let memory = match self.memory {
+            Some(None) if !fills_gap => {
+                let why = "too many bytes of training operations of this key are waiting";
+                return Err(ApiError::busy(why));
+            }
+            memory => memory.flatten(),
+        };
         let responder = server.shared().results.promise(owner, None);
         run.promise(seq_id, submission.promised(&responder));
         let operation = self.request.and_then(|request| {
@@ -200,6 +220,7 @@ impl AcceptOnce for OperationRequest {
                 registry,
                 owner,
                 model_id: &model_id,
+                digest: submission.digest,
             })
         });
         let operation = operation.map_err(|refusal| OperationResult::user_error(refusal.detail()));
@@ -212,6 +233,7 @@ impl AcceptOnce for OperationRequest {
             responder,
             operation,
             place: queue_place,
+            memory,
         };
         Ok((change, claimed))
     }
@@ -246,6 +268,7 @@ impl Claimed for ClaimedOperation {
                     operation,
                     responder: Some(self.responder),
                     place: self.place,
+                    memory: self.memory,
                 })
             }
             Err(failed) => {

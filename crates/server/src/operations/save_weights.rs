@@ -10,26 +10,27 @@ use tinkrs_wire::op::save_weights_external::SaveWeightsExternalRequest;
 use tinkrs_wire::op::save_weights_for_sampler::SaveWeightsForSamplerRequest;
 
 use super::{OfModel, OperationKind, Prepare};
+use crate::api::models::check_labels;
 use crate::body::read_json;
 use crate::checkpoints::{NewCheckpoint, check_name};
 use crate::error::ApiError;
 use crate::worker::Operation;
 
-pub(crate) const SAVE_WEIGHTS: OperationKind = OperationKind::new("save_weights", |body| {
+pub(crate) const SAVE_WEIGHTS: OperationKind = OperationKind::new("save_weights", |body, _| {
     read_json::<SaveWeightsRequest>(body).map(|request| Box::new(request) as Box<dyn Prepare>)
 });
 
 pub(crate) const SAVE_WEIGHTS_FOR_SAMPLER: OperationKind = OperationKind {
     // Official clients draw a new `sampling_session_seq_id` when they repeat an unnamed save.
     repeats_vary: true,
-    ..OperationKind::new("save_weights_for_sampler", |body| {
+    ..OperationKind::new("save_weights_for_sampler", |body, _| {
         let request = read_json::<SaveWeightsForSamplerRequest>(body)?;
         Ok(Box::new(request))
     })
 };
 
 pub(crate) const SAVE_WEIGHTS_EXTERNAL: OperationKind =
-    OperationKind::new("save_weights_external", |body| {
+    OperationKind::new("save_weights_external", |body, _| {
         let request = read_json::<SaveWeightsExternalRequest>(body)?;
         Ok(Box::new(request))
     });
@@ -105,6 +106,10 @@ impl OfModel<'_> {
         user_metadata: Option<UserMetadata>,
     ) -> Result<NewCheckpoint, ApiError> {
         check_name(name)?;
+        if let Some(labels) = &user_metadata {
+            let sizes = labels.iter().map(|(name, text)| name.len() + text.len());
+            check_labels("user_metadata", sizes)?;
+        }
         ttl_seconds.map(check_ttl).transpose()?;
         let run = self.registry.run(self.owner, self.model_id)?;
         Ok(NewCheckpoint {

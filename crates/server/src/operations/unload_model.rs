@@ -7,7 +7,7 @@ use crate::body::read_json;
 use crate::error::ApiError;
 use crate::worker::Operation;
 
-pub(crate) const UNLOAD_MODEL: OperationKind = OperationKind::new("unload_model", |body| {
+pub(crate) const UNLOAD_MODEL: OperationKind = OperationKind::new("unload_model", |body, _| {
     read_json::<UnloadModelRequest>(body).map(|request| Box::new(request) as Box<dyn Prepare>)
 });
 

@@ -52,6 +52,8 @@ pub(crate) struct Session {
     pub(crate) record: SessionRecord,
     /// When its client was last heard of.
     pub(crate) seen: Instant,
+    /// Whether that was in the time of this process.
+    pub(crate) was_heard: bool,
     /// The requests that uploaded losses, by their sequence ids.
     pub(crate) losses: HashMap<u64, Promised>,
 }
@@ -61,6 +63,7 @@ impl Session {
         Self {
             record,
             seen: Instant::now(),
+            was_heard: false,
             losses: HashMap::new(),
         }
     }
@@ -147,6 +150,20 @@ pub(crate) fn in_milliseconds(time: Timestamp) -> Timestamp {
 }
 
 impl Registry {
+    /// Counts the sessions of an owner that are open.
+    pub(crate) fn open_sessions_of(&self, owner: Owner) -> usize {
+        let sessions = self.sessions.values();
+        let open = sessions.filter(|session| session.record.owner == owner && session.is_open());
+        open.count()
+    }
+
+    /// Counts the models of an owner that are open.
+    pub(crate) fn open_models_of(&self, owner: Owner) -> usize {
+        let runs = self.runs.values().map(|run| &run.record);
+        let open = runs.filter(|run| run.owner == owner && run.closed.is_none());
+        open.count()
+    }
+
     pub(crate) fn new(store: Arc<Store>) -> Self {
         Self {
             store,
@@ -154,6 +171,23 @@ impl Registry {
             runs: HashMap::new(),
             samplers: HashMap::new(),
         }
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Finds a run, in memory or not, without taking it into memory.
+    pub(crate) fn find_stored_run(
+        &self,
+        owner: Owner,
+        id: &ModelId,
+    ) -> Result<Option<RunRecord>, ApiError> {
+        let found = match self.runs.get(id) {
+            Some(run) => Some(run.record.clone()),
+            None => self.store.run(id)?.map(|(stored, _)| stored.record),
+        };
+        Ok(found.filter(|record| record.owner == owner))
     }
 
     /// Takes a time out of all waiting in which the server itself did not run: whoever called then was
@@ -233,6 +267,7 @@ impl Registry {
             return Err(ApiError::bad_request(format!("session `{id}` is finished")));
         }
         session.seen = Instant::now();
+        session.was_heard = true;
         Ok(session)
     }
 

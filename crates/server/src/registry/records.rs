@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use tinkrs_types::rest::{Checkpoint, WeightsInfo};
 use tinkrs_types::session::{FinishReason, SessionStatus};
 use tinkrs_types::training::OptimizerConfig;
-use tinkrs_types::{LoraConfig, ModelId, SamplingSessionId, SessionId, TinkerPath, UserMetadata};
+use tinkrs_types::{
+    LoraConfig, ModelId, RunName, SamplingSessionId, SessionId, TinkerPath, UserMetadata,
+};
 
 use crate::auth::Owner;
 
@@ -55,6 +57,9 @@ pub(crate) struct RunRecord {
     #[serde(default)]
     pub(crate) optimizer: OptimizerConfig,
     pub(crate) user_metadata: Option<UserMetadata>,
+    /// Unique among the runs of its owner. Earlier versions stored none; see [`name`](Self::name).
+    #[serde(default)]
+    pub(crate) name: Option<RunName>,
     pub(crate) created_at: Timestamp,
     /// Why it has no weights to train, if it has none.
     pub(crate) closed: Option<String>,
@@ -79,6 +84,7 @@ impl RunRecord {
             },
             optimizer: info.optimizer_config.clone(),
             user_metadata: None,
+            name: None,
             created_at: session.created_at,
             closed: Some(why.to_owned()),
             corrupted: false,
@@ -96,10 +102,17 @@ impl RunRecord {
             lora: LoraConfig::new(4),
             optimizer: OptimizerConfig::default(),
             user_metadata: None,
+            name: None,
             created_at: Timestamp::now(),
             closed: None,
             corrupted: false,
         }
+    }
+
+    /// Returns the name that people know the run by. One that was given none has one that is made of its id.
+    pub(crate) fn name(&self) -> RunName {
+        let name = self.name.clone();
+        name.unwrap_or_else(|| RunName::made_up(&self.id))
     }
 
     /// Describes the weights that the run trains.

@@ -46,7 +46,7 @@ pub(crate) enum Change {
         saved: SavedCheckpoint,
         replaced: Option<PathBuf>,
     },
-    /// A checkpoint is gone, and its folder if nobody shares it.
+    /// A checkpoint is gone, and its folder if no other checkpoint shares it.
     CheckpointGone {
         path: TinkerPath,
         folder: Option<PathBuf>,
@@ -61,12 +61,12 @@ pub(crate) enum Change {
     Ended { id: RequestId, ending: Box<Ending> },
     /// Results are not kept any longer, though what a run did may still have to be repeated.
     ResultsGone(Vec<RequestId>),
-    /// Somebody did something that is worth remembering.
+    /// An owner did something that belongs in the audit log.
     Audit(AuditEntry),
 }
 
 impl Change {
-    /// Whether the sync of a later change will do for it: nobody depends on it, or a restart brings it about
+    /// Whether the sync of a later change will do for it: no client was told of it, or a restart brings it about
     /// again.
     pub(super) fn can_wait(&self) -> bool {
         match self {
@@ -185,7 +185,7 @@ impl UsageKind {
     }
 }
 
-/// Something that somebody did.
+/// An entry of the audit log: what an owner did.
 #[derive(Clone, Debug)]
 pub(crate) struct AuditEntry {
     pub(crate) time: Timestamp,

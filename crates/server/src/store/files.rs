@@ -31,7 +31,8 @@ impl Files {
     ];
 
     /// The folders that hold weights, and how deep below them each one lies.
-    const WEIGHTS: [(&str, u32); 3] = [("samplers", 1), ("snapshots", 2), ("checkpoints", 3)];
+    pub(super) const WEIGHTS: [(&str, u32); 3] =
+        [("samplers", 1), ("snapshots", 2), ("checkpoints", 3)];
 
     /// Uses a folder, which is made if it is not there.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
@@ -43,13 +44,19 @@ impl Files {
         Ok(Self { root })
     }
 
+    /// Lists the dated folders of the quarantine, each of which has the same folders as the data folder.
+    pub(super) fn quarantined(&self) -> Vec<Self> {
+        let folders = entries_of(&self.root.join("quarantine")).filter(|(_, is_folder)| *is_folder);
+        folders.map(|(root, _)| Self { root }).collect()
+    }
+
     /// Names a folder as it is; nothing is made.
     pub(super) fn at(root: &Path) -> Self {
         let root = root.to_owned();
         Self { root }
     }
 
-    /// Removes what an earlier process left half-written. It is of no use to anybody.
+    /// Removes what an earlier process left half-written.
     pub(super) fn remove_partial(&self) -> io::Result<()> {
         for left in fs::read_dir(self.root.join("partial"))? {
             remove(&left?.path());
@@ -107,11 +114,11 @@ impl Files {
     }
 
     pub(crate) fn snapshots(&self, run: &ModelId) -> PathBuf {
-        self.root.join("snapshots").join(file_name(run.as_str()))
+        self.root.join(snapshots_path(run))
     }
 
     pub(crate) fn snapshot(&self, run: &ModelId, seq_id: i64) -> PathBuf {
-        self.snapshots(run).join(format!("{seq_id}.safetensors"))
+        self.root.join(snapshot_path(run, seq_id))
     }
 
     /// Returns the files of a snapshot: its own and its manifest.
@@ -141,14 +148,54 @@ impl Files {
     }
 }
 
+fn snapshots_path(run: &ModelId) -> PathBuf {
+    Path::new("snapshots").join(file_name(run.as_str()))
+}
+
+/// Returns where a snapshot is in the data folder.
+pub(super) fn snapshot_path(run: &ModelId, seq_id: i64) -> PathBuf {
+    snapshots_path(run).join(format!("{seq_id}.safetensors"))
+}
+
+/// Refuses a data folder in which something else is in the place of its own files and folders. A symbolic link leads
+/// elsewhere, where nothing must be written, moved or removed; a pipe would be waited for.
+pub(super) fn check_kinds(root: &Path) -> io::Result<()> {
+    let files = [
+        "lock",
+        "revoked-keys",
+        "secret",
+        "tinkrs.db",
+        "tinkrs.db-shm",
+        "tinkrs.db-wal",
+    ];
+    let folders = Files::FOLDERS.into_iter().chain(["quarantine"]);
+    let expected = files.map(|name| (name, false)).into_iter();
+    for (name, is_folder) in expected.chain(folders.map(|name| (name, true))) {
+        let path = root.join(name);
+        let found = match fs::symlink_metadata(&path) {
+            Ok(about) if about.is_symlink() => "a symbolic link",
+            Ok(about) if about.is_dir() == is_folder && about.is_file() != is_folder => continue,
+            Ok(_) => "something else",
+            Err(_) => continue,
+        };
+        let expected = if is_folder { "a folder" } else { "a file" };
+        let text = format!("{} is {found}, and must be {expected}", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    Ok(())
+}
+
 /// Lets `make` make a folder and what is missing above it, durably.
-pub(crate) fn make_root(root: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn make_root<T>(
+    root: &Path,
+    make: impl FnOnce(&Path) -> io::Result<T>,
+) -> io::Result<T> {
     let missing = missing_of(root);
-    make(root)?;
+    let made = make(root)?;
     for folder in missing {
         sync_folder(parent(&folder))?;
     }
-    Ok(())
+    Ok(made)
 }
 
 /// Returns a folder and those above it that are not there.
@@ -202,7 +249,7 @@ fn sync_tree(path: &Path) -> io::Result<u64> {
     Ok(size_bytes)
 }
 
-/// Makes the bytes of a file durable, whoever wrote them. Returns how many there are.
+/// Makes the bytes of a file durable, also if another library wrote them. Returns how many there are.
 pub(crate) fn sync_file(path: &Path) -> io::Result<u64> {
     // Windows syncs only what it may write.
     let file = File::options().read(true).write(cfg!(windows)).open(path)?;
@@ -244,9 +291,8 @@ pub(super) fn is_partial(path: &Path) -> bool {
 }
 
 fn remove_empty_below(folder: &Path, depth: u32) {
-    let entries = fs::read_dir(folder).into_iter().flatten();
-    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-        if depth > 1 && path.is_dir() {
+    for (path, is_folder) in entries_of(folder) {
+        if depth > 1 && is_folder {
             remove_empty_below(&path, depth - 1);
             // Refused by the system unless the folder is empty.
             let _ = fs::remove_dir(&path);
@@ -254,11 +300,19 @@ fn remove_empty_below(folder: &Path, depth: u32) {
     }
 }
 
+/// Lists what is in a folder, and which of it are folders. A symbolic link is none, wherever it leads.
+fn entries_of(folder: &Path) -> impl Iterator<Item = (PathBuf, bool)> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        (entry.path(), is_folder)
+    })
+}
+
 /// Collects what lies `depth` levels below a folder, and what lies in its place above.
 fn entries_below(folder: &Path, depth: u32, found: &mut Vec<PathBuf>) {
-    let entries = fs::read_dir(folder).into_iter().flatten();
-    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-        if depth > 1 && path.is_dir() {
+    for (path, is_folder) in entries_of(folder) {
+        if depth > 1 && is_folder {
             entries_below(&path, depth - 1, found);
         } else {
             found.push(path);
@@ -266,8 +320,7 @@ fn entries_below(folder: &Path, depth: u32, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Removes a file or folder. What cannot be removed is only lost space, and nobody's request fails
-/// for it.
+/// Removes a file or folder. What cannot be removed is only lost space, and no request fails for it.
 pub(crate) fn remove(path: &Path) {
     let removed = match path.is_dir() {
         true => fs::remove_dir_all(path),

@@ -9,10 +9,10 @@ use rusqlite::Connection;
 use super::files::Files;
 use super::manifest::{self, About, Manifest};
 use super::tables::{records, runs};
-use crate::registry::records::{SamplerRecord, SavedCheckpoint};
+use crate::registry::records::{RunRecord, SamplerRecord, SavedCheckpoint};
 
 /// Describes all weights that a database knows as they are now. Weights that cannot be read, or are not
-/// there, are named in the log, and again by whoever asks for them.
+/// there, are named in the log, and again in the error of each request for them.
 pub(super) fn describe_all(on: &Connection, files: &Files) -> rusqlite::Result<()> {
     let mut shared = BTreeMap::<PathBuf, Vec<SavedCheckpoint>>::new();
     for saved in records::CHECKPOINTS.all::<SavedCheckpoint>(on)? {
@@ -28,12 +28,15 @@ pub(super) fn describe_all(on: &Connection, files: &Files) -> rusqlite::Result<(
     }
     for run in runs::all(on)? {
         if let Some(seq_id) = run.snapshot {
-            let snapshot = files.snapshot(&run.record.id, seq_id);
-            let described = manifest::describe_snapshot(&snapshot, run.record, seq_id);
-            report(&snapshot, described);
+            describe_snapshot(&files.snapshot(&run.record.id, seq_id), run.record, seq_id);
         }
     }
     Ok(())
+}
+
+/// Describes a snapshot.
+pub(super) fn describe_snapshot(snapshot: &Path, run: RunRecord, seq_id: i64) {
+    report(snapshot, manifest::describe_snapshot(snapshot, run, seq_id));
 }
 
 /// Describes the files of a folder.

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
-use rusqlite::Connection;
+use rusqlite::types::Type;
+use rusqlite::{Connection, Error};
 
+use super::names::NamesFiles;
 use super::tables::requests::{self, LoadedRequest};
 use super::tables::runs::{self, LoadedRun};
 use super::tables::{records, removals, starts};
@@ -26,7 +28,7 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Whether it knows of nobody's work.
+    /// Whether there is no work of any client in it.
     pub(super) fn is_empty(&self) -> bool {
         self.sessions.is_empty()
             && self.runs.is_empty()
@@ -42,9 +44,9 @@ pub(super) fn load(connection: &Connection) -> rusqlite::Result<Loaded> {
     Ok(Loaded { epoch, ..loaded })
 }
 
-/// Reads everything.
+/// Reads everything, and refuses names that lead out of the data folder.
 pub(super) fn read(connection: &Connection) -> rusqlite::Result<Loaded> {
-    Ok(Loaded {
+    let loaded = Loaded {
         epoch: 0,
         sessions: records::SESSIONS.all(connection)?,
         runs: runs::all(connection)?,
@@ -53,5 +55,8 @@ pub(super) fn read(connection: &Connection) -> rusqlite::Result<Loaded> {
         losses: records::LOSSES.all_texts(connection)?,
         requests: requests::all(connection)?,
         removals: removals::all(connection)?,
-    })
+    };
+    let checked = loaded.check_names();
+    checked.map_err(|stray| Error::FromSqlConversionFailure(0, Type::Text, stray.into()))?;
+    Ok(loaded)
 }

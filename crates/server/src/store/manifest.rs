@@ -5,7 +5,10 @@
 //! write the rows of a lost database again (`data repair`), so it changes with them: it is written before
 //! the commit that it describes.
 //!
-//! A manifest has two lines of JSON. The second has the digest of the first.
+//! It also says where in the data folder they belong, so weights that were copied over others are an error, too.
+//!
+//! A manifest has two lines of JSON. The second has the digest of the first. It may have been written by a stranger: what
+//! it names is checked to be beside it, and only regular files are read.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,6 +21,7 @@ use tinkrs_types::TinkerPath;
 use tinkrs_wire::text::hex;
 
 use super::files;
+use super::names::{self, NamesFiles, Stray};
 use crate::accept::digest;
 use crate::registry::records::{RunRecord, SamplerRecord, SavedCheckpoint};
 
@@ -29,6 +33,9 @@ const SNAPSHOT_ENDING: &str = "manifest.jsonl";
 const VERSION: u32 = 1;
 /// How much of a file is hashed at a time.
 const CHUNK_BYTES: usize = 1 << 20;
+/// The most bytes of a manifest that are read: hundreds of checkpoints that share a folder, with all the metadata that they
+/// may have.
+const MAX_BYTES: u64 = 64 << 20;
 
 /// Why saved weights are not used.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +56,10 @@ pub(crate) enum Damage {
     },
     #[error("{} is damaged: {why}", path.display())]
     Manifest { path: PathBuf, why: String },
+    #[error("{} is not a file", .0.display())]
+    NotAFile(PathBuf),
+    #[error("{} has other weights: those of {}", path.display(), home.display())]
+    Elsewhere { path: PathBuf, home: PathBuf },
     #[error("could not read {}", .1.display())]
     Io(#[source] io::Error, PathBuf),
 }
@@ -113,16 +124,25 @@ impl Manifest {
         })
     }
 
+    /// Reads the manifest in a folder, which must be about this folder.
+    pub(crate) fn in_folder(folder: &Path) -> Result<Self, Damage> {
+        let manifest = Self::read(&folder.join(FILE))?;
+        manifest.about.check_place(folder)?;
+        Ok(manifest)
+    }
+
     /// Reads a manifest, of which all must be as it was written.
     pub(crate) fn read(path: &Path) -> Result<Self, Damage> {
-        let bytes = fs::read(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Damage::Missing(path.to_owned()),
-            _ => Damage::Io(error, path.to_owned()),
-        })?;
         let damaged = |why: &str| Damage::Manifest {
             path: path.to_owned(),
             why: why.to_owned(),
         };
+        let size_bytes = size_of_file(path)?;
+        if size_bytes > MAX_BYTES {
+            let why = format!("it has {size_bytes} bytes, and at most {MAX_BYTES} are read");
+            return Err(damaged(&why));
+        }
+        let bytes = fs::read(path).map_err(|error| Damage::Io(error, path.to_owned()))?;
         let mut lines = bytes.split(|byte| *byte == b'\n');
         let (Some(text), Some(seal)) = (lines.next(), lines.next()) else {
             return Err(damaged("it has no digest of its own"));
@@ -139,8 +159,36 @@ impl Manifest {
             Ok(Version { version }) if version > VERSION => {
                 Err(damaged("it was written by a newer version of this program"))
             }
-            _ => serde_json::from_slice(text).map_err(|error| damaged(&error.to_string())),
+            _ => {
+                let manifest: Self =
+                    serde_json::from_slice(text).map_err(|error| damaged(&error.to_string()))?;
+                manifest.check().map_err(|why| damaged(&why))?;
+                Ok(manifest)
+            }
         }
+    }
+
+    /// Refuses names that lead elsewhere, and digests that are none.
+    fn check(&self) -> Result<(), String> {
+        self.about
+            .check_names()
+            .map_err(|stray| stray.to_string())?;
+        if let About::Checkpoints(all) = &self.about
+            && all.iter().any(|saved| saved.folder != all[0].folder)
+        {
+            return Err("its checkpoints are in several folders".to_owned());
+        }
+        for (name, file) in &self.files {
+            names::check_name(name).map_err(|stray| stray.to_string())?;
+            let is_hex = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+            if file.sha256.len() != 64 || !file.sha256.bytes().all(is_hex) {
+                let found = file.sha256.chars().take(64).collect::<String>();
+                return Err(format!(
+                    "`{found}`, expected 64 hexadecimal digits in lower case"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Returns what is written.
@@ -180,8 +228,56 @@ impl Manifest {
     }
 }
 
+impl About {
+    /// Returns where in the data folder it belongs; `None` if it describes nothing.
+    pub(crate) fn home(&self) -> Option<PathBuf> {
+        match self {
+            Self::Checkpoints(all) => all.first().map(|saved| saved.folder.clone()),
+            Self::Sampler(sampler) => sampler.adapter.clone(),
+            Self::Snapshot { run, seq_id } => Some(files::snapshot_path(&run.id, *seq_id)),
+        }
+    }
+
+    /// Refuses weights that lie in the place of others.
+    pub(super) fn check_place(&self, place: &Path) -> Result<(), Damage> {
+        match self.home() {
+            Some(home) if !place.ends_with(&home) => Err(Damage::Elsewhere {
+                path: place.to_owned(),
+                home,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl NamesFiles for About {
+    fn check_names(&self) -> Result<(), Stray> {
+        match self {
+            Self::Checkpoints(all) => all.iter().try_for_each(NamesFiles::check_names),
+            Self::Sampler(sampler) => sampler.check_names(),
+            Self::Snapshot { run, .. } => run.check_names(),
+        }
+    }
+}
+
+/// Returns the size of a regular file. Links are not followed, and a pipe is not waited for.
+fn size_of_file(path: &Path) -> Result<u64, Damage> {
+    let about = fs::symlink_metadata(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Damage::Missing(path.to_owned()),
+        _ => Damage::Io(error, path.to_owned()),
+    })?;
+    match about.is_file() {
+        true => Ok(about.len()),
+        false => Err(Damage::NotAFile(path.to_owned())),
+    }
+}
+
 impl FileDigest {
     fn of(path: &Path) -> io::Result<Self> {
+        if !fs::symlink_metadata(path)?.is_file() {
+            let text = format!("{} is not a file", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
         let mut file = File::open(path)?;
         let (mut context, mut buffer) = (Context::new(&SHA256), vec![0; CHUNK_BYTES]);
         let mut size_bytes = 0;
@@ -198,12 +294,8 @@ impl FileDigest {
     }
 
     fn verify(&self, path: &Path) -> Result<(), Damage> {
-        let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound => Damage::Missing(path.to_owned()),
-            _ => Damage::Io(error, path.to_owned()),
-        };
         // Of another size there is nothing to be read.
-        let size = fs::metadata(path).map_err(failed)?.len();
+        let size = size_of_file(path)?;
         if size != self.size_bytes {
             return Err(Damage::Size {
                 path: path.to_owned(),
@@ -211,7 +303,7 @@ impl FileDigest {
                 expected: self.size_bytes,
             });
         }
-        let found = Self::of(path).map_err(failed)?;
+        let found = Self::of(path).map_err(|error| Damage::Io(error, path.to_owned()))?;
         if found != *self {
             return Err(Damage::Digest {
                 path: path.to_owned(),
@@ -237,12 +329,13 @@ pub(super) fn described_by(manifest: &Path) -> PathBuf {
 
 /// Compares files of a folder with what they were when they were saved.
 pub(crate) fn verify(folder: &Path, is_needed: impl Fn(&str) -> bool) -> Result<(), Damage> {
-    Manifest::read(&folder.join(FILE))?.verify(folder, is_needed)
+    Manifest::in_folder(folder)?.verify(folder, is_needed)
 }
 
 /// Compares a snapshot with what it was when it was taken.
 pub(crate) fn verify_snapshot(snapshot: &Path) -> Result<(), Damage> {
     let manifest = Manifest::read(&of_snapshot(snapshot))?;
+    manifest.about.check_place(snapshot)?;
     let folder = snapshot.parent().unwrap_or(Path::new("."));
     manifest.verify(folder, |_| true)
 }
@@ -320,7 +413,8 @@ mod tests {
 
     fn described() -> (tempfile::TempDir, PathBuf) {
         let root = tempfile::tempdir().unwrap();
-        let snapshot = root.path().join("7.safetensors");
+        let snapshot = root.path().join("snapshots/s.train.0/7.safetensors");
+        fs::create_dir_all(snapshot.parent().unwrap()).unwrap();
         fs::write(&snapshot, "state").unwrap();
         describe_snapshot(&snapshot, RunRecord::example(), 7).unwrap();
         (root, snapshot)
@@ -366,5 +460,68 @@ mod tests {
             fs::write(&path, &whole[..length]).unwrap();
             assert!(Manifest::read(&path).is_err(), "{length} bytes");
         }
+    }
+
+    /// Writes a manifest with a text in place of another, as a stranger would: with the digest that fits.
+    fn forge(path: &Path, from: &str, to: &str) {
+        let whole = fs::read_to_string(path).unwrap();
+        let text = whole.lines().next().unwrap();
+        assert!(text.contains(from), "{text}");
+        let text = text.replace(from, to);
+        let sha256 = hex(&digest(text.as_bytes()));
+        fs::write(path, format!("{text}\n{{\"sha256\":\"{sha256}\"}}\n")).unwrap();
+    }
+
+    #[test]
+    fn a_forged_manifest_that_leads_elsewhere_or_has_no_digests_is_not_taken() {
+        for (from, to, said) in [
+            ("7.safetensors", "../7.safetensors", "`../7.safetensors`"),
+            ("7.safetensors", "/etc/passwd", "`/etc/passwd`"),
+            ("s:train:0", "../../x", "`../../x`"),
+            ("\"sha256\":\"", "\"sha256\":\"A", "in lower case"),
+            ("\"owner-", "\"", "expected `owner-`"),
+            ("{\"version\":1,", "{", "missing field `version`"),
+        ] {
+            let (_root, snapshot) = described();
+            forge(&of_snapshot(&snapshot), from, to);
+            let error = verify_snapshot(&snapshot).unwrap_err().to_string();
+            assert!(error.contains(said), "{to}: {error}");
+        }
+        let (_root, snapshot) = described();
+        let path = of_snapshot(&snapshot);
+        let manifest = fs::read_to_string(&path).unwrap();
+        let (text, seal) = manifest.split_once('\n').unwrap();
+        fs::write(&path, format!("{text}\n{}", seal.to_uppercase())).unwrap();
+        assert!(Manifest::read(&path).is_err(), "a digest in upper case");
+        File::create(&path).unwrap().set_len(MAX_BYTES + 1).unwrap();
+        let error = Manifest::read(&path).unwrap_err().to_string();
+        assert!(error.contains("at most 67108864 are read"), "{error}");
+    }
+
+    #[test]
+    fn weights_that_were_copied_over_others_are_not_taken() {
+        let (root, snapshot) = described();
+        let other = root.path().join("snapshots/t.train.0/7.safetensors");
+        fs::create_dir_all(other.parent().unwrap()).unwrap();
+        fs::copy(&snapshot, &other).unwrap();
+        fs::copy(of_snapshot(&snapshot), of_snapshot(&other)).unwrap();
+        let error = verify_snapshot(&other).unwrap_err().to_string();
+        assert!(
+            error.ends_with("has other weights: those of snapshots/s.train.0/7.safetensors"),
+            "{error}"
+        );
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_not_followed() {
+        let (root, snapshot) = described();
+        let outside = root.path().join("outside");
+        fs::rename(&snapshot, &outside).unwrap();
+        std::os::unix::fs::symlink(&outside, &snapshot).unwrap();
+        let error = verify_snapshot(&snapshot).unwrap_err().to_string();
+        assert!(error.ends_with("7.safetensors is not a file"), "{error}");
+        let error = describe_snapshot(&snapshot, RunRecord::example(), 7).unwrap_err();
+        assert!(error.to_string().ends_with("7.safetensors is not a file"));
     }
 }

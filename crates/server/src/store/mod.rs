@@ -2,16 +2,16 @@
 //!
 //! Metadata and the journal of requests are in SQLite; bodies, results, snapshots and checkpoints
 //! are files beside it. One thread makes all changes, in the order in which they are sent (`writer`).
-//! Whoever sends a change is told when it is durable.
+//! The sender of a change is told when it is durable.
 //!
 //! Invariants, which recovery builds upon:
 //! - a request is in the journal before anything works on it, and before its sender has an answer;
-//! - a result is in the journal before anybody sees it, unless the disk refuses it; then it is kept in
+//! - a result is in the journal before a client sees it, unless the disk refuses it; then it is kept in
 //!   memory until the disk takes it, and a restart before that computes it again;
 //! - an operation and its results are in the journal before a snapshot that has seen them;
 //! - a file is whole and synced, with its name, before the database speaks of it, and goes only after
 //!   the database forgot it;
-//! - a commit is synced before anybody is told of it, so all of this holds also when the power fails;
+//! - a commit is synced before a client is told of it, so all of this holds also when the power fails;
 //! - weights have a manifest with their digests, and are compared with it before they are used.
 //!
 //! The database may be lost, the weights may not: a folder whose database is damaged, or knows nothing of the
@@ -22,6 +22,7 @@ pub(crate) mod files;
 mod legacy;
 pub(crate) mod load;
 pub(crate) mod manifest;
+mod names;
 mod orphans;
 mod query;
 pub(crate) mod repair;
@@ -31,7 +32,7 @@ pub(crate) mod survey;
 mod tables;
 mod writer;
 
-use std::fs::{File, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
@@ -50,7 +51,7 @@ pub(crate) use tables::usage::UsageRow;
 
 use crate::error::chain;
 use crate::lock::lock;
-use crate::permissions;
+use crate::permissions::{self, Privacy};
 use writer::{Message, OnWritten};
 
 /// Why a data folder cannot be used.
@@ -88,6 +89,11 @@ pub(crate) enum OpenError {
         database.display(), folder_of(database).display()
     )]
     Damaged { database: PathBuf, why: String },
+    #[error(
+        "a repair of it was interrupted: `tinkrs data repair {}` finishes it",
+        .0.display()
+    )]
+    UnfinishedRepair(PathBuf),
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("could not read {}", .1.display())]
@@ -145,9 +151,17 @@ pub(crate) struct Store {
 impl Store {
     /// Opens a data folder for this process alone.
     pub(crate) fn open(root: &Path) -> Result<(Self, Loaded), OpenError> {
-        files::make_root(root, permissions::make_private_folder)?;
+        let privacy = files::make_root(root, permissions::make_private_folder)?;
+        if privacy == Privacy::OpenToOthers {
+            let fix = format!("chmod 700 {}", root.display());
+            tracing::warn!(path = %root.display(), fix, "other users of this machine can enter the data folder");
+        }
+        files::check_kinds(root)?;
         let guard = lock_folder(root)?;
         let files = Files::open(root)?;
+        if repair::unfinished(&files).is_some() {
+            return Err(OpenError::UnfinishedRepair(root.to_owned()));
+        }
         let database = |error| OpenError::of_database(error, &files.database());
         let mut connection = schema::open(&files)?;
         connection.set_prepared_statement_cache_capacity(64);
@@ -204,7 +218,7 @@ impl Store {
         self.post(change, OnWritten::Kept { tell, has_failed });
     }
 
-    /// Sends a change that nobody waits for.
+    /// Sends a change without waiting for it.
     pub(crate) fn note(&self, change: Change) {
         self.keep(change, |result| {
             if let Err(error) = result {
@@ -224,8 +238,8 @@ impl Store {
         }
     }
 
-    /// Makes a change, and completes when it is durable. It is sent by the call itself, so whoever
-    /// holds a lock at the call keeps the order.
+    /// Makes a change, and completes when it is durable. It is sent by the call itself, so calls under a lock
+    /// keep their order.
     pub(crate) fn write(
         &self,
         change: Change,
@@ -260,11 +274,25 @@ impl Store {
 
 /// Takes a data folder for this process alone, until the file is closed.
 fn lock_folder(root: &Path) -> Result<File, OpenError> {
-    let guard = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(root.join("lock"))?;
+    let mut options = File::options();
+    options.create(true).truncate(false).write(true);
+    lock_file(&root.join("lock"), &options)
+}
+
+/// Takes a data folder that is only read, and may be on a disk that cannot be written. One without a lock was never used by
+/// a server.
+fn lock_folder_to_read(root: &Path) -> Result<Option<File>, OpenError> {
+    let path = root.join("lock");
+    let lock = || lock_file(&path, File::options().read(true));
+    path.exists().then(lock).transpose()
+}
+
+fn lock_file(path: &Path, options: &OpenOptions) -> Result<File, OpenError> {
+    let named = |error: io::Error| {
+        let text = format!("could not open {}: {error}", path.display());
+        io::Error::new(error.kind(), text)
+    };
+    let guard = options.open(path).map_err(named)?;
     match guard.try_lock() {
         Ok(()) => Ok(guard),
         Err(TryLockError::WouldBlock) => Err(OpenError::Used),

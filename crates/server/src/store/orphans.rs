@@ -1,7 +1,7 @@
 //! Files that the database does not speak of.
 //!
 //! A process that is killed leaves files behind that it had not yet named, or had not yet removed. The same
-//! is seen when a database has lost rows, and then they are somebody's weights. So what was to be removed is
+//! is seen when a database has lost rows, and then they are a client's weights. So what was to be removed is
 //! in the database until it is gone, and of the rest weights are never removed, only moved out of the
 //! way; `data repair` brings them back.
 

@@ -4,7 +4,7 @@ use std::{fs, io};
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tinkrs_types::{ModelId, RequestId, SamplingSessionId, SessionId, TinkerPath};
+use tinkrs_types::{ModelId, RequestId, RunName, SamplingSessionId, SessionId, TinkerPath};
 
 use super::tables::audit::{self, AuditRow};
 use super::tables::payloads::{self, Payloads};
@@ -72,6 +72,22 @@ impl Store {
         runs::of_owner(&lock(&self.reader), &owner.to_string())
     }
 
+    /// Finds an owner's run by the name in its record.
+    pub(crate) fn run_named(
+        &self,
+        owner: Owner,
+        name: &RunName,
+    ) -> rusqlite::Result<Option<ModelId>> {
+        let found = runs::named(&lock(&self.reader), &owner.to_string(), name.as_str())?;
+        Ok(found.map(|run| run.record.id))
+    }
+
+    /// Lists an owner's runs that an earlier version stored without a name.
+    pub(crate) fn unnamed_runs_of(&self, owner: Owner) -> rusqlite::Result<Vec<ModelId>> {
+        let ids = runs::unnamed(&lock(&self.reader), &owner.to_string())?;
+        Ok(ids.into_iter().map(ModelId::new).collect())
+    }
+
     /// Lists the runs and the sampling sessions of a session: their ids begin with the session's.
     pub(crate) fn members_of(
         &self,
@@ -108,7 +124,7 @@ impl Store {
         audit::of_owner(&lock(&self.reader), owner, times)
     }
 
-    /// Remembers what somebody did with a checkpoint.
+    /// Adds to the audit log what an owner did with a checkpoint.
     pub(crate) fn remember_checkpoint(&self, owner: Owner, event: &'static str, path: &TinkerPath) {
         let details = [
             ("tinker_path".to_owned(), path.to_string().into()),
@@ -117,7 +133,7 @@ impl Store {
         self.remember(owner, event, details.into_iter().collect());
     }
 
-    /// Remembers what somebody did. Where that cannot be written, it is not kept: reading goes on
+    /// Adds to the audit log what an owner did. An entry that cannot be written is lost: reading goes on
     /// while the disk is full, and may go on for long.
     pub(crate) fn remember(&self, owner: Owner, event: &'static str, details: Map<String, Value>) {
         let entry = AuditEntry {

@@ -7,6 +7,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Transaction, params_from_iter};
 use serde::de::DeserializeOwned;
 
+use super::names::NamesFiles;
 use crate::registry::records::{RunRecord, SamplerRecord, SavedCheckpoint, SessionRecord};
 
 /// A table, what it is ordered by, and whether its records can be read.
@@ -39,8 +40,8 @@ const TABLES: [Table; 8] = [
     table("spans", "number", None),
 ];
 
-fn is_json<T: DeserializeOwned>(text: &str) -> bool {
-    serde_json::from_str::<T>(text).is_ok()
+fn is_json<T: DeserializeOwned + NamesFiles>(text: &str) -> bool {
+    serde_json::from_str::<T>(text).is_ok_and(|record| record.check_names().is_ok())
 }
 
 /// Takes over what can be read. Returns how many rows that were.
@@ -75,6 +76,14 @@ fn take_table(
         key,
         is_readable,
     } = table;
+    // A view of this name is not ours, and may have rows without end.
+    let is_table = "SELECT type = 'table' FROM sqlite_schema WHERE name = ?";
+    if !from
+        .query_row(is_table, [name], |row| row.get(0))
+        .unwrap_or(false)
+    {
+        return Ok((0, true));
+    }
     // The database may be of an older version.
     let there = columns(from, name).unwrap_or_default();
     let mut common = columns(on, name)?;

@@ -11,15 +11,17 @@ use tinkrs_types::TinkerPath;
 use super::files::{self, Files};
 use super::load::{self, Loaded};
 use super::manifest::{self, About, Damage, Manifest};
-use super::{OpenError, lock_folder, orphans, schema};
+use super::schema::{self, Scrutiny};
+use super::{OpenError, lock_folder_to_read, orphans, repair};
 use crate::data::{DataProblem, DataReport};
+use crate::error::chain;
 use crate::registry::records::SavedCheckpoint;
 
 /// Saved weights: the folder of a checkpoint or sampler, or a snapshot.
 pub(super) struct Saved {
     /// Where they are.
     pub(super) at: PathBuf,
-    /// Where they belong, in the data folder. Another place if they are in quarantine.
+    /// Where they belong, in the data folder: as their manifest says, else where they are.
     pub(super) home: PathBuf,
     pub(super) manifest: Result<Manifest, Damage>,
     /// Why they cannot be used, if the manifest can be read.
@@ -28,23 +30,25 @@ pub(super) struct Saved {
 
 impl Saved {
     fn read(at: PathBuf, root: &Path) -> Self {
-        let is_folder = at.is_dir();
-        let manifest = if is_folder {
-            Manifest::read(&at.join(manifest::FILE))
-        } else {
-            Manifest::read(&manifest::of_snapshot(&at))
+        let kind = fs::symlink_metadata(&at).map(|about| about.file_type());
+        let (folder, manifest) = match kind {
+            Ok(kind) if kind.is_dir() => (&*at, Manifest::read(&at.join(manifest::FILE))),
+            Ok(kind) if kind.is_file() => {
+                let manifest = Manifest::read(&manifest::of_snapshot(&at));
+                (at.parent().unwrap_or(root), manifest)
+            }
+            _ => (root, Err(Damage::NotAFile(at.clone()))),
         };
-        let folder = if is_folder {
-            &*at
-        } else {
-            at.parent().unwrap_or(root)
+        let (home, damage) = match &manifest {
+            Ok(manifest) => (
+                manifest.about.home(),
+                manifest.verify(folder, |_| true).err(),
+            ),
+            Err(_) => (None, None),
         };
-        let damage = match &manifest {
-            Ok(manifest) => manifest.verify(folder, |_| true).err(),
-            Err(_) => None,
-        };
+        let inside = at.strip_prefix(root).unwrap_or(&at);
         Self {
-            home: at.strip_prefix(root).unwrap_or(&at).to_owned(),
+            home: home.unwrap_or_else(|| inside.to_owned()),
             at,
             manifest,
             damage,
@@ -58,13 +62,34 @@ impl Saved {
 
     /// Returns the checkpoints that these weights are.
     pub(super) fn checkpoints(&self) -> &[SavedCheckpoint] {
-        match &self.manifest {
-            Ok(Manifest {
-                about: About::Checkpoints(all),
-                ..
-            }) => all,
+        match self.about() {
+            Some(About::Checkpoints(all)) => all,
             _ => &[],
         }
+    }
+
+    /// Returns what the manifest says that they are.
+    pub(super) fn about(&self) -> Option<&About> {
+        self.manifest.as_ref().ok().map(|manifest| &manifest.about)
+    }
+
+    /// Returns why they cannot be used from where they are.
+    fn problem(&self) -> Option<String> {
+        match &self.manifest {
+            Err(damage) => Some(chain(damage)),
+            Ok(manifest) => {
+                let place = manifest.about.check_place(&self.at).err();
+                self.damage
+                    .as_ref()
+                    .or(place.as_ref())
+                    .map(|damage| chain(damage))
+            }
+        }
+    }
+
+    fn file_count(&self) -> usize {
+        let manifest = self.manifest.as_ref();
+        manifest.map_or(0, |manifest| manifest.names().count())
     }
 }
 
@@ -76,12 +101,7 @@ pub(super) fn all_saved(files: &Files) -> Vec<Saved> {
 
 /// Reads the weights in quarantine.
 pub(super) fn all_quarantined(files: &Files) -> Vec<Saved> {
-    let mut found = Vec::new();
-    let folders = fs::read_dir(files.root().join("quarantine"));
-    for folder in folders.into_iter().flatten().flatten() {
-        found.extend(all_saved(&Files::at(&folder.path())));
-    }
-    found
+    files.quarantined().iter().flat_map(all_saved).collect()
 }
 
 /// Whether a file belongs to another one: the manifest of a snapshot, or what was not written to its end.
@@ -90,61 +110,79 @@ fn is_beside(path: &Path) -> bool {
     files::is_partial(path) || is_manifest && manifest::described_by(path).exists()
 }
 
+/// Refuses a folder that no server has used. Nothing must be made there.
+pub(super) fn require_data_folder(root: &Path) -> io::Result<()> {
+    files::check_kinds(root)?;
+    let files = Files::at(root);
+    let is_one = root.join("lock").is_file()
+        || files.database().exists()
+        || repair::unfinished(&files).is_some()
+        || !files.weights().is_empty();
+    if is_one {
+        return Ok(());
+    }
+    // Why it cannot be read, if that is the reason.
+    fs::read_dir(root)?;
+    let text = format!("{} is not a data folder of a server", root.display());
+    Err(io::Error::new(io::ErrorKind::NotFound, text))
+}
+
 /// Reads everything and says what is wrong.
 pub(crate) fn check(root: &Path, scratch: &Path) -> Result<DataReport, OpenError> {
-    let files = Files::at(root);
-    if !root.join("lock").exists() && !files.database().exists() && files.weights().is_empty() {
-        let text = format!("{} is not a data folder of a server", root.display());
-        return Err(io::Error::new(io::ErrorKind::NotFound, text).into());
-    }
-    // Whoever only reads must not be in the way of a server for long, nor see it write.
-    let _guard = match root.join("lock").exists() {
-        true => Some(lock_folder(root)?),
-        false => None,
-    };
-    let copy = copy_database(&files, scratch)?;
-    let loaded = read_database(&files, &copy);
-    let (saved, quarantined) = (all_saved(&files), all_quarantined(&files));
+    require_data_folder(root)?;
+    // A server that starts meanwhile would write what is being read.
+    let _guard = lock_folder_to_read(root)?;
+    report(&Files::at(root), scratch)
+}
+
+/// Says what is wrong with a data folder that no other process changes.
+pub(super) fn report(files: &Files, scratch: &Path) -> Result<DataReport, OpenError> {
     let mut report = DataReport {
-        folder: root.to_owned(),
+        folder: files.root().to_owned(),
         ..DataReport::default()
     };
-    report.files = saved.iter().chain(&quarantined).map(file_count).sum();
-    match loaded {
+    let (saved, quarantined) = (all_saved(files), all_quarantined(files));
+    report.files = saved
+        .iter()
+        .chain(&quarantined)
+        .map(Saved::file_count)
+        .sum();
+    let mut note = |path: PathBuf, problem: String| {
+        report.problems.push(DataProblem {
+            path,
+            problem,
+            repairable: true,
+        });
+    };
+    if let Some(repaired) = repair::unfinished(files) {
+        note(repaired, "a repair was interrupted".to_owned());
+        return Ok(report);
+    }
+    let copy = copy_database(files, scratch)?;
+    match read_database(files, &copy) {
         Ok(Some(loaded)) => {
             report.checkpoints = loaded.checkpoints.len();
-            report.problems = problems(&files, &loaded, &saved, &quarantined);
+            report.problems = problems(files, &loaded, &saved, &quarantined);
         }
         // A folder that was never used.
         Ok(None) if saved.is_empty() => {}
-        Ok(None) => report.problems.push(DataProblem {
-            path: files.database(),
-            problem: format!(
+        Ok(None) => note(
+            files.database(),
+            format!(
                 "it is missing or empty, and {} saved weights are there",
                 saved.len()
             ),
-            repairable: true,
-        }),
-        Err(error @ (OpenError::Damaged { .. } | OpenError::NotOurs(_))) => {
-            report.problems.push(DataProblem {
-                path: files.database(),
-                problem: match error {
-                    OpenError::Damaged { why, .. } => format!("it is damaged: {why}"),
-                    _ => "it is not a database of this program".to_owned(),
-                },
-                repairable: true,
-            });
+        ),
+        Err(OpenError::Damaged { why, .. }) => {
+            note(files.database(), format!("it is damaged: {why}"));
         }
+        Err(OpenError::NotOurs(_)) => note(
+            files.database(),
+            "it is not a database of this program".to_owned(),
+        ),
         Err(error) => return Err(error),
     }
     Ok(report)
-}
-
-fn file_count(saved: &Saved) -> usize {
-    saved
-        .manifest
-        .as_ref()
-        .map_or(0, |manifest| manifest.names().count())
 }
 
 /// Copies the database with its write-ahead log, so that reading it changes neither.
@@ -170,7 +208,7 @@ pub(super) fn read_database(files: &Files, copy: &Path) -> Result<Option<Loaded>
         OpenError::NotOurs(_) => OpenError::NotOurs(files.database()),
         error => error,
     };
-    match schema::inspect(copy).map_err(named)? {
+    match schema::inspect(copy, Scrutiny::Everything).map_err(named)? {
         0 => return Ok(None),
         schema::VERSION => {}
         version => return Err(OpenError::Older { version }),
@@ -197,32 +235,37 @@ fn problems(
         });
     };
     let known = orphans::known(files, loaded);
-    let removals: HashSet<_> = loaded.removals.iter().collect();
-    for weights in saved {
-        let is_known = known.contains(&weights.at);
-        if removals.contains(&weights.home) {
+    let removals: HashSet<_> = loaded
+        .removals
+        .iter()
+        .map(|path| files.root().join(path))
+        .collect();
+    for weights in saved
+        .iter()
+        .filter(|weights| !removals.contains(&weights.at))
+    {
+        if !known.contains(&weights.at) {
+            // A repair brings them back if they are whole, and otherwise moves them away.
+            let why = weights
+                .problem()
+                .map_or(String::new(), |why| format!("; {why}"));
+            note(
+                &weights.at,
+                format!("the database does not know it{why}"),
+                true,
+            );
             continue;
         }
-        match (&weights.manifest, &weights.damage) {
-            (Err(damage), _) => note(
-                &weights.at,
-                damage.to_string(),
-                is_known && is_missing(damage),
-            ),
-            (Ok(_), Some(damage)) => note(&weights.at, damage.to_string(), false),
-            (Ok(_), None) if !is_known => {
-                note(
-                    &weights.at,
-                    "the database does not know it".to_owned(),
-                    true,
-                );
-            }
-            (Ok(manifest), None) => {
-                for path in disagreements(&manifest.about, &weights.home, loaded) {
-                    let problem = format!("its manifest and the database disagree about {path}");
-                    note(&weights.at, problem, true);
-                }
-            }
+        if let Some(problem) = weights.problem() {
+            note(&weights.at, problem, is_undescribed(weights));
+            continue;
+        }
+        let about = weights.about();
+        for path in about.map_or(Vec::new(), |about| {
+            disagreements(about, &weights.home, loaded)
+        }) {
+            let problem = format!("its manifest and the database disagree about {path}");
+            note(&weights.at, problem, true);
         }
     }
     for checkpoint in &loaded.checkpoints {
@@ -230,6 +273,15 @@ fn problems(
         if !folder.exists() {
             let problem = format!("the files of {} are missing", checkpoint.path());
             note(&folder, problem, true);
+        }
+    }
+    for run in &loaded.runs {
+        let snapshot = run
+            .snapshot
+            .map(|seq_id| files.snapshot(&run.record.id, seq_id));
+        if let Some(snapshot) = snapshot.filter(|snapshot| !snapshot.exists()) {
+            let problem = format!("the snapshot of {} is missing", run.record.id);
+            note(&snapshot, problem, false);
         }
     }
     let listed: BTreeSet<_> = loaded
@@ -251,8 +303,9 @@ fn problems(
     problems
 }
 
-pub(super) fn is_missing(damage: &Damage) -> bool {
-    matches!(damage, Damage::Missing(path) if path.ends_with(manifest::FILE))
+/// Whether weights have no manifest, as those of earlier versions.
+pub(super) fn is_undescribed(weights: &Saved) -> bool {
+    matches!(&weights.manifest, Err(Damage::Missing(_)))
 }
 
 /// Lists the checkpoints in a folder that the manifest and the database describe in different ways.

@@ -220,7 +220,7 @@ fn small_bodies_and_results_are_in_the_database_and_large_ones_are_files() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_removed_when_there_is_nothing_else_to_do() {
+fn what_no_sender_waits_for_is_removed_when_there_is_nothing_else_to_do() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
     let (record, is_new) = (RunRecord::example(), true);

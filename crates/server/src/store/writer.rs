@@ -1,11 +1,11 @@
 //! The thread that makes all changes, in the order in which they are sent.
 //!
-//! What is sent while it writes is committed together. A change that somebody waits for fails at once
-//! if the disk refuses it. One that nobody could repeat is kept and tried again until the disk takes
-//! it; until then nothing overtakes it, and whoever waits for a later change is refused. So the
+//! What is sent while it writes is committed together. A change whose sender waits for it fails at once
+//! if the disk refuses it. One that could not be repeated by its sender is kept and tried again until the disk takes
+//! it; until then nothing overtakes it, and later changes whose senders wait are refused. So the
 //! folder is at every moment what it was after some change, whatever is lost with the process.
 //!
-//! A commit is synced if anybody is told of something in it that a restart would not bring about again;
+//! A commit is synced if a client is told of something in it that a restart would not bring about again;
 //! that makes durable what was committed before it, too. The other commits, which are most of the results, are
 //! synced by the next one or when there is nothing else to do. A file is removed only after the commit that
 //! forgets it is durable.
@@ -51,7 +51,7 @@ pub(super) enum OnWritten {
 }
 
 impl Message {
-    /// Whether anybody relies on it once it is committed.
+    /// Whether a client may rely on it once it is committed.
     fn is_told_of(&self) -> bool {
         !self.told.is_kept() || !self.change.can_wait()
     }
@@ -85,7 +85,7 @@ impl OnWritten {
     }
 }
 
-/// Makes changes until nobody can send any more.
+/// Makes changes until no more can be sent.
 pub(super) fn write_all(connection: &mut Connection, files: &Files, inbox: &Receiver<Message>) {
     let mut queue = VecDeque::new();
     let mut journal = Journal {

@@ -37,12 +37,8 @@ impl Training {
         let done = match operation {
             Operation::Create { lora, optimizer } => self.create(job, &lora, &optimizer)?,
             Operation::CreateFrom { path, part } => self.load(job, &path, part, job.purpose())?,
-            Operation::JournaledPass(pass) => {
-                let pass = self.runs.begin(&job.model_id, (pass.read)()?)?;
-                return Self::advance_pass(pass);
-            }
-            Operation::Pass(request) => {
-                let pass = self.runs.begin(&job.model_id, request)?;
+            Operation::Pass(pass) => {
+                let pass = self.runs.begin(&job.model_id, &job.request, pass)?;
                 return Self::advance_pass(pass);
             }
             Operation::OptimStep(params) => self.optim_step(job, &params)?,

@@ -21,6 +21,7 @@ mod sampling;
 mod snapshots;
 mod training;
 mod turns;
+mod waiting_pass;
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -29,7 +30,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use tinkrs_backend::{Backend, SampleRequest};
+use tinkrs_backend::Backend;
 use tinkrs_chat::Tokenizer;
 use tinkrs_types::service::ErrorCategory;
 use tinkrs_types::{ModelId, RequestId, SessionId};
@@ -37,14 +38,16 @@ use tinkrs_types::{ModelId, RequestId, SessionId};
 use crate::auth::Owner;
 use crate::error::chain;
 use crate::lock::lock;
+use crate::operations::sample::WaitingSample;
 use crate::places::QueuePlace;
 use crate::results::{OperationResult, Responder};
 use crate::shared::Shared;
 use crate::token_watch::TokenSender;
 use crate::under_way::Mark;
 pub(crate) use execute::STATE_FILE;
-pub(crate) use operation::{JournaledPass, Operation};
+pub(crate) use operation::Operation;
 use turns::{Turns, Wish};
+pub(crate) use waiting_pass::{DecodePass, PassSize, WaitingPass};
 
 /// Something for the worker to do.
 #[derive(Debug)]
@@ -84,6 +87,8 @@ pub(crate) struct TrainJob {
     /// run.
     pub(crate) responder: Option<Responder>,
     pub(crate) place: Option<QueuePlace>,
+    /// For the bytes of a request that is not small and not a pass, which has its own.
+    pub(crate) memory: Option<QueuePlace>,
 }
 
 /// A request for samples, with its place in the queue.
@@ -93,8 +98,7 @@ pub(crate) struct SampleJob {
     pub(crate) session: Option<SessionId>,
     /// The adapter to sample with; `None` for the base model.
     pub(crate) adapter: Option<PathBuf>,
-    /// What to sample. Its `adapter` and `share` are filled in by the worker.
-    pub(crate) request: SampleRequest,
+    pub(crate) request: WaitingSample,
     pub(crate) responder: Responder,
     /// `None` for a request that was accepted before this process began.
     pub(crate) place: Option<QueuePlace>,

@@ -7,7 +7,7 @@ use tinkrs_types::{ModelId, SamplingSessionId, TinkerPath};
 
 use super::category;
 use crate::checkpoints::SaveError;
-use crate::error::chain;
+use crate::error::{ApiError, chain};
 use crate::memory::Refusal;
 use crate::results::OperationResult;
 use crate::store::manifest::Damage;
@@ -27,6 +27,8 @@ pub(super) enum OperationError {
     /// What the model did before the server was restarted could not be repeated.
     SetAside(ModelId, String),
     Memory(Refusal),
+    /// The request could not be read again from the journal.
+    Unreadable(ApiError),
     Backend(tinkrs_backend::Error),
     Damaged(Damage),
 }
@@ -50,6 +52,7 @@ impl OperationError {
             | Self::Panicked(_)
             | Self::SetAside(..)
             | Self::Damaged(_)
+            | Self::Unreadable(_)
             | Self::Save(SaveError::Io(_)) => ErrorCategory::Server,
         }
     }
@@ -91,6 +94,7 @@ impl fmt::Display for OperationError {
                  ({why}); the next start tries again"
             ),
             Self::Memory(refusal) => refusal.fmt(f),
+            Self::Unreadable(why) => f.write_str(why.detail()),
             Self::Save(SaveError::Backend(error)) | Self::Backend(error) => {
                 f.write_str(&chain(error))
             }

@@ -64,6 +64,8 @@ struct Waiting {
     begun_samples: usize,
     begun: Timestamp,
     _place: Option<QueuePlace>,
+    /// For the bytes of the request, which the sampler has.
+    _memory: Option<QueuePlace>,
     _adapter: Option<InMemory>,
     tokens: TokenSender,
 }
@@ -206,12 +208,20 @@ impl Sampling {
         let SampleJob {
             owner,
             session,
-            mut request,
+            request,
             responder,
             place,
             tokens,
             ..
         } = job;
+        let read = request.into_request(&self.shared.store, responder.id());
+        let (mut request, memory) = match read {
+            Ok(read) => read,
+            Err(unreadable) => {
+                responder.finish(OperationResult::server_error(unreadable.detail()));
+                return false;
+            }
+        };
         let prompt_tokens = request.prompt.len() as u64;
         let samples = request.num_samples as usize;
         request.share = owner.number();
@@ -227,6 +237,7 @@ impl Sampling {
                     begun_samples: 0,
                     begun: Timestamp::now(),
                     _place: place,
+                    _memory: memory,
                     _adapter: in_memory,
                     tokens,
                 };

@@ -54,7 +54,7 @@ impl NewAdapter {
 
 /// An operation under way, without what it does.
 pub(super) struct Job {
-    request: RequestId,
+    pub(super) request: RequestId,
     pub(super) model_id: ModelId,
     pub(super) owner: Owner,
     pub(super) session: SessionId,
@@ -166,8 +166,7 @@ impl Training {
     pub(super) fn can_begin(&self, job: &TrainJob) -> bool {
         let (operation, passes) = (&job.operation, self.passes.len());
         passes == 0
-            || (passes < PASSES
-                || !matches!(operation, Operation::Pass(_) | Operation::JournaledPass(_)))
+            || (passes < PASSES || !matches!(operation, Operation::Pass(_)))
                 && self.runs.has_room(&job.model_id, operation)
     }
 
@@ -183,6 +182,7 @@ impl Training {
             operation,
             responder,
             place,
+            memory: _memory,
         } = job;
         let job = Job {
             request,

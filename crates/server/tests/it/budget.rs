@@ -10,9 +10,9 @@ use tinkrs_testkit::FakeBackend;
 
 use crate::caller::{Answer, TestServer, base, pass, tiny_llama};
 
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 /// Set aside by every server for itself, and for the weights of the model.
-const FIXED: u64 = 48 * MIB + 384;
+pub(crate) const FIXED: u64 = 48 * MIB + 384;
 
 /// A run of rank 4 needs 8 MiB, and 4 MiB while it is copied; a token of a slice 1 MiB.
 async fn server(training: u64) -> TestServer {
@@ -22,9 +22,10 @@ async fn server(training: u64) -> TestServer {
 }
 
 /// Gives a server this much memory for training. Of what is not fixed, an eighth is for sampling, an eighth for
-/// uploads, a sixteenth for results, and four thirteenths of the rest for adapters.
+/// uploads, a sixteenth for results, half of that for what waits and half of that for losses, and four thirteenths
+/// of the rest for adapters.
 fn with_training(training: u64) -> impl FnOnce(&mut Settings) {
-    let memory = (training * 13).div_ceil(9) * 16 / 11;
+    let memory = (training * 13).div_ceil(9) * 64 / 41;
     move |settings| settings.memory = Some(FIXED + memory)
 }
 
@@ -60,7 +61,7 @@ async fn undisturbed() -> Vec<f64> {
 }
 
 /// Returns how many bytes are accounted for.
-async fn accounted(server: &TestServer, kind: &str) -> u64 {
+pub(crate) async fn accounted(server: &TestServer, kind: &str) -> u64 {
     let answer = server.try_send(Method::GET, "/metrics", &[], "").await;
     let text = String::from_utf8(answer.unwrap().body.to_vec()).unwrap();
     let name = format!("tinkrs_memory_bytes{{kind=\"{kind}\"}} ");
@@ -177,7 +178,7 @@ async fn passes_that_do_not_fit_together_after_a_restart_are_read_one_by_one() {
     assert_eq!(steps(&server, &model, 0..4).await, expected[..4]);
     let body = large_pass(&model, 11);
     let waiting = server.promise("/forward_backward", body).await;
-    // 8 MiB for uploads, of which half are for what is read again: one of the five passes.
+    // 2 MiB for what waits, and none of the five passes is as small.
     let server = server
         .restart(|settings| settings.memory = Some(FIXED + 64 * MIB))
         .await;

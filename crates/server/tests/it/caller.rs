@@ -27,6 +27,7 @@ pub(crate) struct TestServer {
 }
 
 /// An answer, read to its end.
+#[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -272,6 +273,14 @@ impl TestServer {
         let result = self.result(request_id).await;
         assert_eq!(result["category"], "user", "{result}");
         result["error"].as_str().expect("a message").to_owned()
+    }
+}
+
+/// Writes an error with all its causes.
+pub(crate) fn causes(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {}", causes(cause)),
+        None => error.to_string(),
     }
 }
 

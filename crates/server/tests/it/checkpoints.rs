@@ -45,6 +45,70 @@ async fn a_loaded_run_goes_on_as_if_it_had_never_stopped() {
 }
 
 #[tokio::test]
+async fn what_the_hosted_service_does_not_allow_works_with_a_note() {
+    let server = TestServer::start().await;
+    let model = server.model().await;
+    train(&server, &model, 1, 2).await;
+    let path = save(&server, &model, 5, "half").await["path"].clone();
+    let after = train(&server, &model, 6, 3).await;
+    let load = |model: &str, seq_id: i64| json!({"model_id": model, "seq_id": seq_id, "path": path, "optimizer": true});
+
+    let late = load(&model, 12);
+    let answer = server.me().call(Method::POST, "/load_weights", &late).await;
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+    let note = answer.headers["x-deprecation-note"].to_str().unwrap();
+    assert!(note.contains("not on the hosted service"), "{note}");
+    assert_eq!(train(&server, &model, 13, 3).await, after);
+
+    let session = server.session().await;
+    let create = |rank: u32| {
+        json!({"session_id": session, "model_seq_id": rank, "base_model": "tiny",
+            "lora_config": {"rank": rank}})
+    };
+    for (rank, is_noted) in [(4, false), (6, true)] {
+        let answer = server
+            .me()
+            .call(Method::POST, "/create_model", &create(rank))
+            .await;
+        assert_eq!(answer.status, 200, "{:?}", answer.body);
+        assert_eq!(answer.headers.contains_key("x-deprecation-note"), is_noted);
+    }
+
+    let first = load(&server.model().await, 1);
+    let answer = server
+        .me()
+        .call(Method::POST, "/load_weights", &first)
+        .await;
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+    assert!(!answer.headers.contains_key("x-deprecation-note"));
+}
+
+#[tokio::test]
+async fn an_id_without_its_kind_is_answered_with_those_that_are_valid() {
+    let server = TestServer::start().await;
+    let model = server.model().await;
+    save(&server, &model, 1, "ck").await;
+    let of_run = format!("/training_runs/{model}/checkpoints/ck");
+    for (method, action) in [
+        (Method::GET, ""),
+        (Method::DELETE, ""),
+        (Method::POST, "/publish"),
+        (Method::DELETE, "/publish"),
+        (Method::PUT, "/ttl"),
+        (Method::GET, "/archive"),
+        (Method::GET, "/external_weights_urls"),
+    ] {
+        let at = format!("{of_run}{action}");
+        let answer = server.me().call(method.clone(), &at, &json!({})).await;
+        let said = answer.detail();
+        assert_eq!(answer.status, 400, "{method} {action}: {said}");
+        for id in ["`weights/ck`", "`sampler_weights/ck`"] {
+            assert!(said.contains(id), "{method} {action}: {said}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_model_is_created_from_a_checkpoint_in_one_request() {
     let server = TestServer::start().await;
     let model = server.model().await;

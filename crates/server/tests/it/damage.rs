@@ -218,3 +218,32 @@ async fn a_checkpoint_without_its_manifest_is_not_used() {
     let error = failure(&server, load).await;
     assert!(error.contains("manifest.jsonl is missing"), "{error}");
 }
+
+#[tokio::test]
+async fn a_snapshot_of_another_run_that_was_copied_over_is_not_used() {
+    let change = snapshot_after(2);
+    let server = TestServer::with(change).await;
+    let (one, other) = (server.model().await, server.model().await);
+    for model in [&one, &other] {
+        train(&server, model, 0..4).await;
+    }
+    let data = server.stop().await;
+    let of = |model: &str| data.path().join("snapshots").join(model.replace(':', "."));
+    // With its manifest, so that the digests are right.
+    let theirs = files(&of(&other), ".safetensors").pop().unwrap();
+    let ours = files(&of(&one), ".safetensors");
+    assert!(!ours.is_empty());
+    for file in ours {
+        std::fs::copy(&theirs, &file).unwrap();
+        let manifest = |of: &Path| of.with_extension("manifest.jsonl");
+        std::fs::copy(manifest(&theirs), manifest(&file)).unwrap();
+    }
+    let server = TestServer::of(fake(), data, change).await;
+    let refused = server.post("/forward_backward", pass(&one, 9)).await;
+    let detail = refused.detail();
+    assert!(
+        detail.contains("has other weights: those of snapshots/"),
+        "{detail}"
+    );
+    assert_eq!(train(&server, &other, 4..5).await.len(), 1);
+}

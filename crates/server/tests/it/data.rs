@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tinkrs_server::data::{self, DataReport};
 
-use crate::caller::{TestServer, fake};
+use crate::caller::{TestServer, address, causes, fake};
 
 fn check(folder: &Path) -> DataReport {
     let scratch = tempfile::tempdir().unwrap();
@@ -160,5 +160,189 @@ async fn damaged_weights_are_named_and_left_where_they_are() {
         };
         assert!(problem.problem.contains("state.safetensors is damaged"));
         assert!(!problem.repairable && file.exists());
+    }
+}
+
+/// The weights in a data folder, wherever they are: how many files there are, and of how many bytes.
+fn weights(folder: &Path) -> Vec<u64> {
+    let mut sizes = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sizes.extend(weights(&path));
+        } else if path.extension().is_some_and(|kind| kind == "safetensors") {
+            sizes.push(std::fs::metadata(path).unwrap().len());
+        }
+    }
+    sizes.sort_unstable();
+    sizes
+}
+
+fn paths(list: &Value) -> Vec<String> {
+    let all = list["checkpoints"].as_array().unwrap().iter();
+    let mut paths: Vec<_> = all
+        .map(|one| one["tinker_path"].as_str().unwrap().to_owned())
+        .collect();
+    paths.sort();
+    paths
+}
+
+#[tokio::test]
+async fn samplers_and_copies_are_what_they_were_after_a_repair() {
+    let losses: [fn(&Path); 2] = [remove_database, damage_database];
+    for lose in losses {
+        let server = TestServer::start().await;
+        let model = server.model().await;
+        let state = server.save("/save_weights", &model, 1, "a").await;
+        let body = json!({"model_id": model, "seq_id": 2, "sampling_session_seq_id": 0});
+        let saved = server.promise("/save_weights_for_sampler", body).await;
+        let sampler = server.result(&saved).await["sampling_session_id"].clone();
+        let headers = [
+            ("content-type", "application/json"),
+            ("x-idempotency-key", "k"),
+        ];
+        let copy = json!({"source_path": state}).to_string();
+        let copy = server
+            .send(http::Method::POST, "/copy_weights", &headers, copy)
+            .await;
+        let copy = copy.json()["tinker_path"].as_str().unwrap().to_owned();
+        let draw = async |server: &TestServer, seq_id: i64| {
+            let body = json!({
+                "sampling_session_id": sampler, "seq_id": seq_id, "num_samples": 1,
+                "prompt": {"chunks": [{"tokens": [1, 5]}]},
+                "sampling_params": {"max_tokens": 6, "seed": 3},
+            });
+            let promise = server.promise("/asample", body).await;
+            server.result(&promise).await["sequences"].clone()
+        };
+        let tokens = draw(&server, 0).await;
+        let folder = server.stop().await;
+        lose(folder.path());
+        let report = data::repair(folder.path()).unwrap();
+        assert_eq!(report.problems, [], "{report:?}");
+
+        let server = TestServer::of(fake(), folder, |_| {}).await;
+        let list = paths(&server.get("/checkpoints").await);
+        for path in [&state, &copy] {
+            assert!(list.contains(path), "{path}: {list:?}");
+        }
+        assert_eq!(draw(&server, 1).await, tokens);
+        // The copy has the files for itself when the other one goes.
+        let gone = server
+            .send(http::Method::DELETE, &address(&state), &[], "")
+            .await;
+        assert!(gone.status.is_success(), "{:?}", gone.body);
+        let model = server.model().await;
+        let body = json!({"model_id": model, "seq_id": 1, "path": copy, "optimizer": true});
+        let id = server.promise("/load_weights", body).await;
+        assert_eq!(server.result(&id).await["path"], copy);
+    }
+}
+
+#[tokio::test]
+async fn a_repair_that_was_interrupted_while_it_replaced_the_database_is_finished_by_the_next() {
+    let (folder, state, adapter, _) = saved().await;
+    let root = folder.path();
+    let old = std::fs::read(root.join("tinkrs.db")).unwrap();
+    damage_database(root);
+    let damaged = std::fs::read(root.join("tinkrs.db")).unwrap();
+    data::repair(root).unwrap();
+    let new = std::fs::read(root.join("tinkrs.db")).unwrap();
+    // Where it may have been: nothing is moved yet; the old database is; its log is, too.
+    for moved in 0..3 {
+        remove_database(root);
+        let put = |name: &str, bytes: &[u8]| std::fs::write(root.join(name), bytes).unwrap();
+        put("tinkrs.db.repaired-20260101T000000Z-0000", &new);
+        let kept = "tinkrs.db.damaged-20260101T000000Z-0000";
+        put(if moved > 0 { kept } else { "tinkrs.db" }, &damaged);
+        let log = format!("{}-wal", if moved > 1 { kept } else { "tinkrs.db" });
+        // Of the old database: it must not be taken for the new one's.
+        put(&log, &old);
+        let found = check(root);
+        assert!(
+            found.problems[0].problem.contains("interrupted"),
+            "{found:?}"
+        );
+        let refused =
+            tinkrs_server::Server::start(vec![fake()], tinkrs_server::Settings::new(root));
+        let refused = causes(&refused.unwrap_err());
+        assert!(
+            refused.contains("a repair of it was interrupted"),
+            "{refused}"
+        );
+
+        let report = data::repair(root).unwrap();
+        assert_eq!(report.problems, [], "{report:?}");
+        assert_eq!(std::fs::read(root.join(kept)).unwrap(), damaged, "{moved}");
+        assert_eq!(
+            std::fs::read(root.join(format!("{kept}-wal"))).unwrap(),
+            old
+        );
+        std::fs::remove_file(root.join(kept)).unwrap();
+    }
+    let server = TestServer::of(fake(), folder, |_| {}).await;
+    let list = paths(&server.get("/checkpoints").await);
+    assert!(list.contains(&state) && list.contains(&adapter), "{list:?}");
+}
+
+#[tokio::test]
+async fn a_repair_that_was_interrupted_before_its_database_was_there_makes_nothing_twice() {
+    let (folder, ..) = saved().await;
+    let root = folder.path();
+    remove_database(root);
+    let expected = data::repair(root).unwrap().checkpoints;
+    let before = weights(root);
+    // Files are where the first repair has put them, and the database that says so is lost again.
+    remove_database(root);
+    let report = data::repair(root).unwrap();
+    assert_eq!(report.problems, [], "{report:?}");
+    assert_eq!((report.checkpoints, weights(root)), (expected, before));
+}
+
+#[tokio::test]
+async fn weights_without_manifests_are_described_and_used_again() {
+    let server = TestServer::with(|settings| settings.snapshot_operations = 2).await;
+    let model = server.model().await;
+    for seq_id in 1..=4 {
+        let id = server.forward_backward(&model, seq_id).await;
+        server.loss(&id).await;
+    }
+    let state = server.save("/save_weights", &model, 5, "a").await;
+    let folder = server.stop().await;
+    remove_manifests(folder.path());
+    let found = check(folder.path());
+    assert!(
+        found.problems.iter().all(|problem| problem.repairable),
+        "{found:?}"
+    );
+    assert!(
+        found.problems.len() >= 2,
+        "a checkpoint and a snapshot: {found:?}"
+    );
+    let report = data::repair(folder.path()).unwrap();
+    assert_eq!(report.problems, [], "{report:?}");
+    assert!(
+        report
+            .done
+            .iter()
+            .any(|done| done.contains("cannot be told"))
+    );
+    let server = TestServer::of(fake(), folder, |_| {}).await;
+    // The run goes on from its snapshot, and the checkpoint is loaded.
+    let id = server.forward_backward(&model, 6).await;
+    server.loss(&id).await;
+    let body = json!({"model_id": model, "seq_id": 7, "path": state, "optimizer": true});
+    let id = server.promise("/load_weights", body).await;
+    assert_eq!(server.result(&id).await["path"], state);
+}
+
+fn remove_manifests(folder: &Path) {
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() {
+            remove_manifests(&path);
+        } else if path.to_string_lossy().ends_with("manifest.jsonl") {
+            std::fs::remove_file(path).unwrap();
+        }
     }
 }

@@ -53,9 +53,9 @@ async fn a_file_of_rules_is_in_force_from_the_start() {
         assert!(answer.detail().contains("rules[0]"), "{}", answer.detail());
     }
     assert_eq!(ask(&server).await.unwrap().status, 503);
-    let reset = ask(&server).await.err().expect("no answer");
+    let reset = ask(&server).await.expect_err("no answer");
     assert!(!reset.is_parse_status(), "{reset:?}");
-    let cut = ask(&server).await.err().expect("half an answer");
+    let cut = ask(&server).await.expect_err("half an answer");
     assert!(!cut.is_incomplete_message(), "the status came: {cut:?}");
     assert_eq!(ask(&server).await.unwrap().status, 200, "that was all");
     // Other endpoints were never struck.

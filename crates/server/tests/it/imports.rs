@@ -51,6 +51,19 @@ fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     archive.into_inner().unwrap()
 }
 
+fn many_folders() -> Vec<u8> {
+    let mut archive = tar::Builder::new(Vec::new());
+    for number in 0..65 {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Directory);
+        header.set_size(0);
+        archive
+            .append_data(&mut header, format!("folder-{number}"), &b""[..])
+            .unwrap();
+    }
+    archive.into_inner().unwrap()
+}
+
 pub(crate) fn adapter(settings: &Value) -> Vec<u8> {
     archive(&[
         ("adapter_config.json", settings.to_string().as_bytes()),
@@ -258,6 +271,11 @@ async fn what_cannot_be_computed_is_refused_by_name_and_leaves_nothing() {
         ("adapter_model.safetensors", &tensors()[..]),
     ];
     let cut = adapter(&settings());
+    let long_name =
+        json!({"x".repeat(600): {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}});
+    let long_name = long_name.to_string();
+    let length = (long_name.len() as u64).to_le_bytes();
+    let long_name = [&length, long_name.as_bytes()].concat();
     let cases: Vec<(Vec<u8>, &str)> = vec![
         (with("use_dora", json!(true)), "unsupported use_dora `true`"),
         (with("bias", json!("all")), "unsupported bias `all`"),
@@ -336,6 +354,11 @@ async fn what_cannot_be_computed_is_refused_by_name_and_leaves_nothing() {
             "`adapter_config.json`: found r = 100000, expected at most 1024",
         ),
         (with("lora_alpha", json!("16")), "invalid lora_alpha: found"),
+        (
+            archive(&[both[0], (both[1].0, &long_name)]),
+            "`adapter_model.safetensors`: found a name of 600 bytes, expected at most 512",
+        ),
+        (many_folders(), "found more than 64 entries in the archive"),
         (cut[..cut.len() / 2].to_vec(), "cut off"),
         (b"\x1f\x8bxxxx".to_vec(), "compressed (gzip)"),
         (b"hello".to_vec(), "not an archive"),

@@ -219,7 +219,7 @@ static LISTS: [(&Endpoint, &str, &str); 5] = [
 ];
 
 /// Endpoints whose requests name nothing that an owner has, and those of the next test.
-static NAMELESS: [&Endpoint; 25] = [
+static NAMELESS: [&Endpoint; 26] = [
     &endpoint::CLIENT_CONFIG,
     &endpoint::CLIENT_DYNAMIC_CONFIG,
     &endpoint::AUTH_TOKEN,
@@ -235,6 +235,8 @@ static NAMELESS: [&Endpoint; 25] = [
     &endpoint::GET_METRICS,
     // The same for every caller.
     &endpoint::OPENAPI,
+    // Says something only to those who have read the data folder.
+    &endpoint::DATA_FOLDER,
     // Answers any id in the same way, and harms nothing of others.
     &endpoint::CANCEL_FUTURE,
     // Of the asker's own; looked at by itself.

@@ -1,7 +1,9 @@
 //! Losses that clients upload.
 
 use serde_json::{Value, json};
+use tinkrs_server::Settings;
 
+use crate::budget::{FIXED, MIB, accounted};
 use crate::caller::{TestServer, pass};
 
 /// The trace of `-(logprobs * weights).sum()`: cross-entropy in a client's own words.
@@ -76,4 +78,43 @@ async fn what_a_loss_may_not_do_and_losses_that_are_not_there_are_named() {
     let pass = server.promise("/forward_backward", pass).await;
     let error = server.user_error(&pass).await;
     assert!(error.contains("loss_id"), "{error}");
+}
+
+#[tokio::test]
+async fn losses_have_a_part_of_the_memory_until_their_sessions_end() {
+    // 32 KiB for losses, and half of that for one owner.
+    let little = |settings: &mut Settings| settings.memory = Some(FIXED + 2 * MIB);
+    let server = TestServer::with(little).await;
+    let (first, second) = (server.session().await, server.session().await);
+    let numbered = |session: &str, number: u64| {
+        let mut body = upload(session);
+        body["custom_loss_seq_id"] = number.into();
+        body
+    };
+    let mut taken = 0;
+    let refused = loop {
+        let body = numbered(&first, taken);
+        let answer = server.post("/create_custom_loss", body).await;
+        if answer.status != 200 {
+            break answer;
+        }
+        taken += 1;
+    };
+    assert!((2..20).contains(&taken), "{taken}");
+    assert_eq!(refused.status, 400);
+    assert!(
+        refused.detail().contains("of memory"),
+        "{}",
+        refused.detail()
+    );
+    let used = accounted(&server, "losses").await;
+    assert!((8 << 10..=16 << 10).contains(&used), "{used}");
+    let server = server.restart(little).await;
+    assert!(accounted(&server, "losses").await > 0);
+    let finish = json!({"reason": {"type": "success"}, "detail": null});
+    server
+        .ok(&format!("/sessions/{first}/finish"), finish)
+        .await;
+    assert_eq!(accounted(&server, "losses").await, 0);
+    server.ok("/create_custom_loss", numbered(&second, 0)).await;
 }

@@ -287,6 +287,7 @@ async fn labels_tags_and_names_have_limits() {
         ("user_metadata", large, 400),
         ("user_metadata", json!({"name": "x".repeat(140_000)}), 413),
         ("tags", json!(vec!["x"; 257]), 400),
+        ("tags", json!(["x".repeat(66_000)]), 400),
         ("display_name", json!("x".repeat(1025)), 400),
         ("display_name", json!("x".repeat(1024)), 200),
     ] {
@@ -305,4 +306,60 @@ async fn labels_tags_and_names_have_limits() {
             );
         }
     }
+    // A checkpoint's are its operation's, which is promised a result.
+    let model = server.model().await;
+    let save = json!({"model_id": model, "seq_id": 1, "path": "a", "user_metadata": many});
+    let id = server.promise("/save_weights", save).await;
+    let error = server.user_error(&id).await;
+    assert!(error.contains("257 with"), "{error}");
+    let create = json!({
+        "session_id": server.session().await, "model_seq_id": 0, "base_model": "tiny",
+        "lora_config": {"rank": 4}, "user_metadata": many,
+    });
+    let answer = server.post("/create_model", create).await;
+    assert_eq!(answer.status, 400);
+    assert!(answer.detail().contains("257 with"), "{}", answer.detail());
+}
+
+#[tokio::test]
+async fn an_owner_has_so_many_open_sessions_and_models_and_others_have_theirs() {
+    let server = TestServer::with(|settings| {
+        (settings.open_sessions, settings.open_models) = (3, 2);
+    })
+    .await;
+    let session = server.session().await;
+    let last = server.session().await;
+    let create = |number: u64| {
+        json!({
+            "session_id": session, "model_seq_id": number, "base_model": "tiny",
+            "lora_config": {"rank": 4},
+        })
+    };
+    server.promise("/create_model", create(0)).await;
+    let second = server.promise("/create_model", create(1)).await;
+    let refused = server.post("/create_model", create(2)).await;
+    assert_eq!(refused.status, 400);
+    assert!(refused.detail().contains("2 open models"));
+    assert_eq!(server.promise("/create_model", create(1)).await, second);
+
+    server.session().await;
+    let new = json!({"tags": [], "sdk_version": "1"});
+    let refused = server.post("/create_session", new.clone()).await;
+    assert_eq!(refused.status, 400);
+    assert!(refused.detail().contains("3 open sessions"));
+    server.owner("tml-other").ok("/create_session", new).await;
+
+    let unload = json!({"model_id": format!("{session}:train:0")});
+    let unloaded = server.promise("/unload_model", unload).await;
+    server.result(&unloaded).await;
+    server.promise("/create_model", create(2)).await;
+    let finish = json!({"reason": {"type": "success"}, "detail": null});
+    server.ok(&format!("/sessions/{last}/finish"), finish).await;
+    server.session().await;
+    // They are the same ones after a restart.
+    let server = server
+        .restart(|settings| (settings.open_sessions, settings.open_models) = (3, 2))
+        .await;
+    let refused = server.post("/create_model", create(3)).await;
+    assert!(refused.detail().contains("2 open models"));
 }

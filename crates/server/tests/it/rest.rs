@@ -209,7 +209,7 @@ async fn a_checkpoint_is_named_by_its_kind_and_name() {
     server.save("/save_weights", &model, 1, "a").await;
     let below = format!("/training_runs/{model}/checkpoints");
     for (path, status) in [
-        (format!("{below}/a"), 404),
+        (format!("{below}/a"), 400),
         (format!("{below}/training/a"), 400),
         (format!("{below}/weights/b"), 404),
         (format!("{below}/sampler_weights/a"), 404),

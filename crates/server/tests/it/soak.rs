@@ -2,9 +2,9 @@
 //!
 //! Two loops of reinforcement learning on a real model, with weights for sampling at every step, beside runs
 //! that are created, trained once and left alone, and results that nobody fetches. Everything that is kept for a
-//! while is kept for a few seconds, so that it comes and goes many times. What stays on purpose is the history:
-//! each session and run that ever was can be listed, so the database may grow with their number. (Steps come
-//! as steadily as runs here, so rows that stay for each step would not show.)
+//! while is kept for a few seconds, so that it comes and goes many times. In the database the rows of what comes and
+//! goes are counted, table by table. What stays on purpose is the history: each session and run that ever was can be
+//! listed, so of those there must be exactly as many as were made.
 //!
 //! `TINKRS_SOAK_SECONDS` says for how long: five minutes in CI, an hour by hand. Without it, a few steps show
 //! that the loops work, and nothing is measured: other tests share the process.
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use rusqlite::{Connection, OpenFlags};
 use serde_json::json;
 use tinkrs_server::Settings;
 
@@ -25,17 +26,52 @@ const PARTS: usize = 5;
 /// How much larger the last part may be than the second.
 const GROWTH: f64 = 1.5;
 
+/// The tables whose rows come and go with requests, so that there are never many.
+const COMING_AND_GOING: [&str; 7] = [
+    "bodies",
+    "checkpoints",
+    "losses",
+    "removals",
+    "requests",
+    "results",
+    "samplers",
+];
+/// The tables that grow on purpose: with the number of sessions and runs, of hours, of things that a person did; to a
+/// limit of their own (`spans`); or not at all (`starts`).
+const HISTORY: [&str; 6] = ["audit", "runs", "sessions", "spans", "starts", "usage"];
+
 /// What is measured at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     memory_mib: f64,
     /// Weights, snapshots, bodies and results.
     files_mib: f64,
-    database_kib_a_run: f64,
     open_files: f64,
+    /// In the order of [`COMING_AND_GOING`].
+    rows: [f64; COMING_AND_GOING.len()],
 }
 
-fn sizes(data: &Path, runs: usize) -> Sizes {
+fn rows(database: &Connection, table: &str) -> u32 {
+    let sql = format!("SELECT count(*) FROM {table}");
+    database.query_row(&sql, [], |row| row.get(0)).unwrap()
+}
+
+/// Opens the database beside the server. A table that is not known here is a question: may it grow?
+fn open_database(data: &Path) -> Connection {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let database = Connection::open_with_flags(data.join("tinkrs.db"), flags).unwrap();
+    let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name";
+    let mut query = database.prepare(sql).unwrap();
+    let names = query.query_map([], |row| row.get(0)).unwrap();
+    let names: Vec<String> = names.map(Result::unwrap).collect();
+    let mut known = [&COMING_AND_GOING[..], &HISTORY].concat();
+    known.sort_unstable();
+    assert_eq!(names, known);
+    drop(query);
+    database
+}
+
+fn sizes(data: &Path, connection: &Connection) -> Sizes {
     let database = std::fs::metadata(data.join("tinkrs.db")).map_or(0, |about| about.len());
     let log = std::fs::metadata(data.join("tinkrs.db-wal")).map_or(0, |about| about.len());
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -45,8 +81,8 @@ fn sizes(data: &Path, runs: usize) -> Sizes {
     Sizes {
         memory_mib: memory.unwrap_or(0.0) / 1024.0,
         files_mib: bytes_in(data).saturating_sub(database + log) as f64 / f64::from(1 << 20),
-        database_kib_a_run: database as f64 / 1024.0 / runs.max(1) as f64,
         open_files: files.map_or(0.0, |files| files.count() as f64),
+        rows: COMING_AND_GOING.map(|table| f64::from(rows(connection, table))),
     }
 }
 
@@ -150,11 +186,12 @@ async fn memory_disk_files_and_the_time_of_a_step_stay_where_they_were() {
     let end = start + Duration::from_secs(seconds.unwrap_or(0));
     let is_over = move |steps: usize| steps >= 5 && Instant::now() >= end;
     let runs = AtomicUsize::new(0);
+    let database = open_database(data.path());
     let measure = async {
         let mut measured = Vec::new();
         while Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(500)).await;
-            let sizes = sizes(data.path(), runs.load(Ordering::Relaxed));
+            let sizes = sizes(data.path(), &database);
             measured.push((Instant::now(), sizes));
         }
         measured
@@ -167,12 +204,16 @@ async fn memory_disk_files_and_the_time_of_a_step_stay_where_they_were() {
         measure
     );
     assert!(one.len() >= 5 && other.len() >= 5);
+    // The two that learn, and those that were left alone: no row more for any step.
+    let made = 2 + runs.load(Ordering::Relaxed);
+    let kept = ["sessions", "runs"].map(|table| rows(&database, table) as usize);
+    assert_eq!(kept, [made, made], "sessions and runs");
     if seconds.is_none() {
         return;
     }
     let length = (end - start).as_secs_f64() / PARTS as f64;
     let part_of = |time: Instant| ((time - start).as_secs_f64() / length) as usize;
-    let of = |part: usize, read: fn(&Sizes) -> f64| {
+    let of = |part: usize, read: &dyn Fn(&Sizes) -> f64| {
         let there = measured.iter().filter(|(time, _)| part_of(*time) == part);
         median(there.map(|(_, sizes)| read(sizes)).collect())
     };
@@ -182,30 +223,29 @@ async fn memory_disk_files_and_the_time_of_a_step_stay_where_they_were() {
         median(steps.map(|(_, seconds)| seconds * 1000.0).collect())
     };
     // What may be added to the second part before it is multiplied: small numbers vary more.
-    type Measure<'a> = (&'a str, f64, Box<dyn Fn(usize) -> f64 + 'a>);
-    let measures: [Measure<'_>; 5] = [
+    type Measure<'a> = (String, f64, Box<dyn Fn(usize) -> f64 + 'a>);
+    let mut measures: Vec<Measure<'_>> = vec![
         (
-            "MiB of memory",
+            "MiB of memory".to_owned(),
             16.0,
-            Box::new(|part| of(part, |s| s.memory_mib)),
+            Box::new(|part| of(part, &|s| s.memory_mib)),
         ),
         (
-            "MiB in files",
+            "MiB in files".to_owned(),
             4.0,
-            Box::new(|part| of(part, |s| s.files_mib)),
+            Box::new(|part| of(part, &|s| s.files_mib)),
         ),
         (
-            "KiB in the database for each run",
-            0.0,
-            Box::new(|part| of(part, |s| s.database_kib_a_run)),
-        ),
-        (
-            "open files",
+            "open files".to_owned(),
             4.0,
-            Box::new(|part| of(part, |s| s.open_files)),
+            Box::new(|part| of(part, &|s| s.open_files)),
         ),
-        ("milliseconds a step", 0.0, Box::new(time_of)),
+        ("milliseconds a step".to_owned(), 0.0, Box::new(time_of)),
     ];
+    for (at, table) in COMING_AND_GOING.iter().enumerate() {
+        let rows = move |part| of(part, &|s| s.rows[at]);
+        measures.push((format!("rows of {table}"), 50.0, Box::new(rows)));
+    }
     let mut grown = Vec::new();
     for (name, slack, measure) in measures {
         let parts: Vec<f64> = (0..PARTS).map(&measure).collect();

@@ -13,6 +13,9 @@ pub struct SamplerInfo {
     /// The checkpoint that is sampled from.
     #[serde(default)]
     pub model_path: Option<TinkerPath>,
+    /// The tokenizer, if it is not the base model's own. A server of ours says so; the hosted service does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenizer_id: Option<String>,
 }
 
 impl SamplerInfo {
@@ -26,6 +29,7 @@ impl SamplerInfo {
             sampler_id,
             base_model: base_model.into(),
             model_path,
+            tokenizer_id: None,
         }
     }
 }

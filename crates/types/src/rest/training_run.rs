@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct TrainingRun {
     /// Which run; also its model's id.
     pub training_run_id: ModelId,
+    /// Its name, which is unique among its owner's runs. Only some servers name runs; see [`name`](Self::name).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// The model it started from.
     pub base_model: String,
     /// Who owns it.
@@ -38,6 +41,13 @@ pub struct TrainingRun {
 }
 
 impl TrainingRun {
+    /// Returns the name of the run: what the server says, or the label `name` that its client gave it.
+    pub fn name(&self) -> Option<&str> {
+        let label = || self.user_metadata.as_ref()?.get(crate::NAME_LABEL);
+        let name = self.name.as_deref();
+        name.or_else(|| label().map(String::as_str))
+    }
+
     /// Makes a run that trains an adapter and has saved nothing yet.
     pub fn new(
         training_run_id: ModelId,
@@ -47,6 +57,7 @@ impl TrainingRun {
     ) -> Self {
         Self {
             training_run_id,
+            name: None,
             base_model: base_model.into(),
             model_owner: model_owner.into(),
             is_lora: true,

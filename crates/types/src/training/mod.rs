@@ -3,6 +3,7 @@
 mod datum;
 mod lora;
 mod loss;
+mod loss_source;
 mod model;
 mod optimizer;
 mod output;
@@ -12,6 +13,7 @@ mod saved;
 pub use datum::*;
 pub use lora::*;
 pub use loss::*;
+pub use loss_source::*;
 pub use model::*;
 pub use optimizer::*;
 pub use output::*;

@@ -244,11 +244,6 @@ impl ForwardBackwardOutput {
         }
         None
     }
-
-    /// Returns the summed loss, `loss:sum`.
-    pub fn loss(&self) -> Option<f64> {
-        self.metrics.get("loss:sum").copied()
-    }
 }
 
 #[cfg(test)]

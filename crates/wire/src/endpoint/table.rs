@@ -18,6 +18,7 @@ use crate::op::create_sampling_session::{
     CreateSamplingSessionRequest, CreateSamplingSessionResponse,
 };
 use crate::op::create_session::{CreateSessionRequest, CreateSessionResponse};
+use crate::op::data_folder::FolderProof;
 use crate::op::finish_session::FinishSessionRequest;
 use crate::op::get_api_key::ApiKey;
 use crate::op::get_info::GetInfoRequest;
@@ -40,7 +41,7 @@ use crate::op::unload_model::{UnloadModelRequest, UnloadModelResult};
 use crate::op::weights_info::WeightsInfoRequest;
 use crate::op::{forward, forward_backward};
 use crate::query::{
-    AuditQuery, ImportQuery, LinkQuery, PageQuery, ScopeQuery, StorageQuery, UsageQuery,
+    AuditQuery, ImportQuery, LinkQuery, NonceQuery, PageQuery, ScopeQuery, StorageQuery, UsageQuery,
 };
 use crate::{Body, header};
 use http::Method;
@@ -360,6 +361,13 @@ endpoints! {
     OPENAPI = get("/openapi.json")
         .auth(Auth::Public)
         .returns(json::<Object>())
+        .clients(Clients::Ours);
+
+    /// Proves that the server holds the data folder that the caller has read.
+    DATA_FOLDER = get("/data-folder")
+        .auth(Auth::Public)
+        .query(Query::of::<NonceQuery>())
+        .returns(json::<FolderProof>())
         .clients(Clients::Ours);
 
     /// Shows the rules by which the server injects faults, and how often each was applied.

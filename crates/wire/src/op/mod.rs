@@ -13,6 +13,7 @@ pub mod create_custom_loss;
 pub mod create_model;
 pub mod create_sampling_session;
 pub mod create_session;
+pub mod data_folder;
 pub mod finish_session;
 pub mod forward;
 pub mod forward_backward;

@@ -259,3 +259,77 @@ fn what_is_not_supported_is_named() {
     Tokenizer::from_path(&path).unwrap_err();
     Tokenizer::from_path(folder.path().join("absent.gguf")).unwrap_err();
 }
+
+/// Writes a tokenizer into a GGUF file without tensors.
+fn embedded(tokenizer: &Tokenizer, size: usize, path: &Path) {
+    let mut contents = tinkrs_gguf::Contents::default();
+    let begin = tokenizer.write_gguf(size, &mut contents).unwrap();
+    if let Some(begin) = begin {
+        contents.u32("tokenizer.ggml.bos_token_id", begin);
+    }
+    let file = std::fs::File::create(path).unwrap();
+    contents.start(file).unwrap().finish().unwrap();
+}
+
+#[test]
+fn a_tokenizer_that_is_written_into_a_gguf_file_is_the_same_in_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let nano = Tokenizer::from_path(nano()).unwrap();
+    embedded(&nano, nano.vocab_size() + 3, &path);
+    assert_same("nano", &nano, &Tokenizer::from_path(&path).unwrap(), &TEXTS);
+    // And once more: what was read can be written.
+    let again = folder.path().join("again.gguf");
+    let read = Tokenizer::from_path(&path).unwrap();
+    embedded(&read, nano.vocab_size() + 3, &again);
+    let again = Tokenizer::from_path(&again).unwrap();
+    assert_same("nano twice", &nano, &again, &TEXTS);
+
+    let spacing = crate::testing::spacing_tokenizer();
+    embedded(&spacing, spacing.vocab_size(), &path);
+    let read = Tokenizer::from_path(&path).unwrap();
+    assert_same("spacing", &spacing, &read, &["a b", "ab x", "b"]);
+}
+
+#[test]
+fn a_tokenizer_that_does_not_fit_the_model_or_the_format_is_refused() {
+    let nano = Tokenizer::from_path(nano()).unwrap();
+    let size = nano.vocab_size();
+    let mut contents = tinkrs_gguf::Contents::default();
+    let error = nano.write_gguf(size - 1, &mut contents).unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("outside the model's"), "{cause}");
+    let words = crate::testing::tokenizer_of(
+        r#"{"version": "1.0", "normalizer": null, "decoder": null, "post_processor": null,
+        "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"},
+        "model": {"type": "WordLevel", "unk_token": "a", "vocab": {"a": 0}}}"#,
+    );
+    let error = words.write_gguf(9, &mut contents).unwrap_err().to_string();
+    assert!(
+        error.contains("WordLevel") && error.contains("supported"),
+        "{error}"
+    );
+}
+
+/// On the tokenizers of real models, where they are.
+#[test]
+fn the_tokenizers_of_real_models_are_the_same_in_a_gguf_file() {
+    let Some(models) = std::env::var_os("TINKRS_MODELS").map(PathBuf::from) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    for name in [
+        "stories15M",
+        "MiniMind2-Small",
+        "SmolLM2-135M-Instruct",
+        "qwen3-tokenizer",
+    ] {
+        let theirs = Tokenizer::from_path(models.join(name)).unwrap();
+        let path = folder.path().join("model.gguf");
+        embedded(&theirs, theirs.vocab_size(), &path);
+        let ours = Tokenizer::from_path(&path).unwrap();
+        let readme = include_str!("../../../README.md");
+        assert_same(name, &theirs, &ours, &TEXTS);
+        assert_same(name, &theirs, &ours, &[readme]);
+    }
+}

@@ -1,7 +1,8 @@
 use crate::Tokenizer;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use std::path::Path;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
 
 /// All bytes, and a few tokens made of them.
 const JOINED: [&str; 6] = ["ab", "bc", "abc", " a", "é", "12"];
@@ -95,7 +96,15 @@ fn what_is_missing_is_named() {
     let error = Tokenizer::from_path(folder.path()).unwrap_err().to_string();
     assert!(error.contains("tokenizer_config.json"), "{error}");
     write(folder.path(), CONFIG);
-    for broken in ["", "YQ==", "YQ== x", "!! 1"] {
+    for broken in [
+        "",
+        "YQ==",
+        "YQ== x",
+        "!! 1",
+        "YQ== -1",
+        "YQ== 4294967295",
+        "<!doctype html>",
+    ] {
         std::fs::write(folder.path().join("tiktoken.model"), broken).unwrap();
         let error = Tokenizer::from_path(folder.path()).unwrap_err().to_string();
         assert!(
@@ -103,4 +112,55 @@ fn what_is_missing_is_named() {
             "{broken}: {error}"
         );
     }
+}
+
+fn kimi() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/kimi")
+}
+
+#[test]
+fn a_tokenizer_in_kimis_form_makes_the_tokens_of_tiktoken() {
+    let tokenizer = Tokenizer::from_path(kimi()).unwrap();
+    let golden = std::fs::read_to_string(kimi().join("golden.json")).unwrap();
+    let golden: Value = serde_json::from_str(&golden).unwrap();
+    assert_eq!(tokenizer.vocab_size() as u64, golden["vocabulary"]);
+    let cases = golden["cases"].as_array().unwrap();
+    assert!(cases.len() > 200);
+    for case in cases {
+        let text = case["text"].as_str().unwrap();
+        let expected: Vec<u32> = serde_json::from_value(case["tokens"].clone()).unwrap();
+        assert_eq!(tokenizer.encode(text).unwrap(), expected, "{text:?}");
+        assert_eq!(tokenizer.decode(&expected).unwrap(), text);
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_off_anywhere_is_noticed() {
+    let whole = std::fs::read_to_string(kimi().join("tiktoken.model")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let config = "tokenizer_config.json";
+    std::fs::copy(kimi().join(config), folder.path().join(config)).unwrap();
+    let load = |text: &str| {
+        std::fs::write(folder.path().join("tiktoken.model"), text).unwrap();
+        let error = Tokenizer::from_path(folder.path()).err()?;
+        Some(std::error::Error::source(&error)?.to_string())
+    };
+    assert_eq!(load(&whole), None);
+    let ends: Vec<usize> = whole.match_indices('\n').map(|(at, _)| at + 1).collect();
+    for at in [1, 100, 255, 256, ends.len() - 1] {
+        let error = load(&whole[..ends[at - 1]]).unwrap_or_else(|| panic!("{at} lines"));
+        assert!(
+            error.contains("is the file cut off?"),
+            "{at} lines: {error}"
+        );
+    }
+    let error = load(&whole[..whole.len() - 4]).unwrap();
+    assert!(
+        error.contains("line") || error.contains("cut off"),
+        "{error}"
+    );
+    let twice = format!("{whole}{}", &whole[..ends[0]]);
+    assert!(load(&twice).unwrap().contains("two tokens have the rank 0"));
+    let renamed = format!("{whole}AA== 600\n");
+    assert!(load(&renamed).unwrap().contains("a token has two ranks"));
 }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
+use crate::ctrl_c::CtrlC;
+
 /// What the user interrupts, one thing at a time: an answer, or the wait for a line.
 ///
 /// Listening anew for each of them would miss a Ctrl-C that falls in between.
@@ -12,15 +14,17 @@ pub(super) struct Interrupts(Arc<Notify>);
 
 impl Interrupts {
     /// Starts to listen. From then on Ctrl-C ends the program only if it is asked for.
-    pub(super) fn listen() -> Self {
+    pub(super) fn listen() -> anyhow::Result<Self> {
+        let mut ctrl_c = CtrlC::listen()?;
         let pressed = Arc::new(Notify::new());
         let interrupts = Self(Arc::clone(&pressed));
         tokio::spawn(async move {
-            while tokio::signal::ctrl_c().await.is_ok() {
+            loop {
+                ctrl_c.pressed().await;
                 pressed.notify_one();
             }
         });
-        interrupts
+        Ok(interrupts)
     }
 
     /// Waits for Ctrl-C, unless it was pressed since the last one that was asked for.

@@ -13,7 +13,7 @@ use tinkrs_chat::{Conversation, Message};
 use super::sample::SamplingArgs;
 use crate::backend::{Backend, BackendArgs};
 use crate::context::Context;
-use crate::output::{self, note, say};
+use crate::output::{self, Aborted, note, say};
 use answer::{Ended, Speaker};
 use interrupts::Interrupts;
 use talk::{Said, Talk};
@@ -50,10 +50,19 @@ const COMMANDS: &str = "\
 Ctrl-C stops an answer; Ctrl-D ends the conversation.";
 
 pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
-    let backend = Backend::open(&args.backend).await?;
+    let backend = Backend::open_for(ctx, &args.backend, args.sampling.checkpoint.as_ref()).await?;
+    let result = talk(ctx, args, &backend).await;
+    backend.end(result).await
+}
+
+async fn talk(ctx: &Context, args: &Args, backend: &Backend) -> anyhow::Result<()> {
     let renderer = backend.renderer()?;
-    let interrupts = Interrupts::listen();
-    let speaker = Speaker::new(ctx, &backend, &args.sampling, renderer, &interrupts).await?;
+    let interrupts = Interrupts::listen()?;
+    let speaker = tokio::select! {
+        biased;
+        () = interrupts.next() => return Err(Aborted.into()),
+        speaker = Speaker::new(ctx, backend, &args.sampling, renderer, &interrupts) => speaker?,
+    };
     let mut talk = Talk::new(args.system.clone());
     if std::io::stdin().is_terminal() {
         note("/help shows what else you can say; Ctrl-D ends");
@@ -81,7 +90,7 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
             Said::Unknown(problem) => note(problem),
         }
     }
-    backend.close().await
+    Ok(())
 }
 
 /// Has the model answer, and keeps what it said. A request that the server refuses is taken back.

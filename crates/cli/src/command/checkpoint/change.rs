@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::read_path;
+use super::{ANY_KIND, find, read_reference};
 use crate::context::Context;
 
 /// Let everybody read a checkpoint
 #[derive(Debug, clap::Args)]
 pub(crate) struct PublishArgs {
-    /// Path of the checkpoint, `tinker://...`
+    /// Checkpoint: its path, `tinker://...`, or its run, such as `my-run` or `my-run@120`
     path: String,
 }
 
 /// Make a published checkpoint private again
 #[derive(Debug, clap::Args)]
 pub(crate) struct UnpublishArgs {
-    /// Path of the checkpoint, `tinker://...`
+    /// Checkpoint: its path, `tinker://...`, or its run, such as `my-run` or `my-run@120`
     path: String,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct UnpublishArgs {
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("time").required(true).args(["ttl", "remove"])))]
 pub(crate) struct SetTtlArgs {
-    /// Path of the checkpoint, `tinker://...`
+    /// Checkpoint: its path, `tinker://...`, or its run, such as `my-run` or `my-run@120`
     path: String,
 
     /// Delete it after this many seconds from now: an hour to ten years
@@ -38,7 +38,8 @@ pub(crate) struct SetTtlArgs {
 }
 
 pub(super) async fn publish(ctx: &Context, args: &PublishArgs) -> anyhow::Result<()> {
-    let (path, rest) = (read_path(&args.path)?, ctx.rest());
+    let path = find(ctx, &read_reference(&args.path)?, &ANY_KIND).await?;
+    let rest = ctx.rest();
     let call = rest.publish_checkpoint(&path);
     ctx.ask("publish the checkpoint", call).await?;
     let value = json!({"tinker_path": path, "public": true});
@@ -46,7 +47,8 @@ pub(super) async fn publish(ctx: &Context, args: &PublishArgs) -> anyhow::Result
 }
 
 pub(super) async fn unpublish(ctx: &Context, args: &UnpublishArgs) -> anyhow::Result<()> {
-    let (path, rest) = (read_path(&args.path)?, ctx.rest());
+    let path = find(ctx, &read_reference(&args.path)?, &ANY_KIND).await?;
+    let rest = ctx.rest();
     let call = rest.unpublish_checkpoint(&path);
     ctx.ask("unpublish the checkpoint", call).await?;
     let value = json!({"tinker_path": path, "public": false});
@@ -54,7 +56,8 @@ pub(super) async fn unpublish(ctx: &Context, args: &UnpublishArgs) -> anyhow::Re
 }
 
 pub(super) async fn set_ttl(ctx: &Context, args: &SetTtlArgs) -> anyhow::Result<()> {
-    let (path, rest) = (read_path(&args.path)?, ctx.rest());
+    let path = find(ctx, &read_reference(&args.path)?, &ANY_KIND).await?;
+    let rest = ctx.rest();
     let ttl = args.ttl.map(Duration::from_secs);
     let call = rest.set_checkpoint_ttl(&path, ttl);
     ctx.ask("set how long the checkpoint is kept", call).await?;

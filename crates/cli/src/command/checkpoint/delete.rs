@@ -10,7 +10,7 @@ use tinkrs::rest::Checkpoint;
 use tinkrs::{CheckpointKind, RestClient, TinkerPath};
 
 use super::list::all_of_run;
-use super::{read_path, size_of};
+use super::{ANY_KIND, find, read_reference, size_of};
 use crate::context::{Context, ascii};
 use crate::human::{age, counted, size};
 use crate::prompt::confirm;
@@ -27,7 +27,7 @@ const PARALLEL: usize = 32;
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("selection").required(true).args(["paths", "run_id"])))]
 pub(crate) struct Args {
-    /// Paths of checkpoints, `tinker://...`
+    /// Checkpoints: paths, `tinker://...`, or runs, such as `my-run@120`
     #[arg(value_name = "PATH")]
     paths: Vec<String>,
 
@@ -115,7 +115,7 @@ async fn targets(ctx: &Context, args: &Args) -> anyhow::Result<Vec<Target>> {
     let Some(run) = &args.run_id else {
         let mut paths = Vec::new();
         for text in &args.paths {
-            let path = read_path(text)?;
+            let path = find(ctx, &read_reference(text)?, &ANY_KIND).await?;
             if !paths.contains(&path) {
                 paths.push(path);
             }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use serde::Serialize;
 use tinkrs::rest::download::{DownloadOptions, Downloaded};
-use tinkrs::{CheckpointKind, FinishReason, RestClient, ServiceClient, TinkerPath};
+use tinkrs::{CheckpointKind, RestClient, ServiceClient, TinkerPath};
 
-use super::read_path;
+use super::{WITH_FILES, find, read_reference};
 use crate::context::Context;
+use crate::ending::in_session;
 use crate::human::size;
 use crate::output::Hint;
 use crate::status_line::StatusLine;
@@ -26,7 +27,7 @@ const RENEW: Duration = Duration::from_secs(1200);
 /// server, which starts a session. The files are put in a folder named after the path.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Path of the checkpoint, `tinker://...`
+    /// Checkpoint: its path, `tinker://...`, or its run, such as `my-run` or `my-run@120`
     path: String,
 
     /// Folder to put the checkpoint's folder in, made if it does not exist. Default: this one
@@ -46,8 +47,15 @@ struct Report {
     file_size_bytes: Option<u64>,
 }
 
+impl Args {
+    /// Returns the path of the checkpoint, as it was typed.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+}
+
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
-    let path = read_path(&args.path)?;
+    let path = find(ctx, &read_reference(&args.path)?, &WITH_FILES).await?;
     let folder = args.output.clone().unwrap_or_default();
     let target = folder.join(folder_name(&path));
     make_room(&target, args.force)?;
@@ -66,7 +74,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
 }
 
 /// Downloads a checkpoint into a folder.
-pub(super) async fn fetch(
+pub(in crate::command) async fn fetch(
     ctx: &Context,
     path: &TinkerPath,
     folder: &Path,
@@ -78,14 +86,7 @@ pub(super) async fn fetch(
                 ctx.note("Exporting the checkpoint to files; this may take a while");
             }
             let service = ctx.service();
-            let result = export(ctx, &service, path, folder).await;
-            let reason = match result {
-                Ok(_) => FinishReason::Success,
-                Err(_) => FinishReason::Errored,
-            };
-            // The files are here, or there is a better error to show.
-            let _ = service.close(reason, None).await;
-            result
+            in_session(ctx, &service, export(ctx, &service, path, folder)).await
         }
         kind => Err(anyhow!(
             "{path} is a {kind} checkpoint, which cannot be downloaded"

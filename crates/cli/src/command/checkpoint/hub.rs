@@ -19,7 +19,6 @@ use tinkrs::rest::download::Digest;
 use tinkrs_wire::text::percent_encode;
 
 use crate::http;
-use crate::hub_access;
 use crate::output::Hint;
 
 /// How long the Hub may be silent.
@@ -132,15 +131,15 @@ struct Action {
 impl Hub {
     /// Finds the Hub and the user's token, where the Hub's own tool has them.
     pub(super) fn from_env() -> anyhow::Result<Self> {
-        let token = hub_access::token().ok_or_else(|| {
+        let hub = tinkrs::hub::Hub::from_env();
+        let token = hub.token().cloned().ok_or_else(|| {
             anyhow!("no token for the Hugging Face Hub").context(Hint(
                 "set HF_TOKEN to a token with write access, from the settings of your Hub account",
             ))
         })?;
-        let endpoint = hub_access::endpoint();
         Ok(Self {
             http: HttpClient::new(SILENCE),
-            endpoint,
+            endpoint: hub.endpoint().to_owned(),
             token,
         })
     }

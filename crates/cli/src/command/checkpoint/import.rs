@@ -27,6 +27,13 @@ pub(crate) struct Args {
     name: Option<String>,
 }
 
+impl Args {
+    /// Returns the model that the adapter is for.
+    pub(super) fn base_model(&self) -> &str {
+        &self.base_model
+    }
+}
+
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let archive = pack(&args.folder)?;
     let rest = ctx.rest();

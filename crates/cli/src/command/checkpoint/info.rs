@@ -4,7 +4,7 @@ use serde::Serialize;
 use tinkrs::rest::Checkpoint;
 
 use super::list::all_of_run;
-use super::{expiry, read_path};
+use super::{ANY_KIND, expiry, find, read_reference};
 use crate::command::run::lora;
 use crate::context::Context;
 use crate::human::{age, size, yes_no};
@@ -14,7 +14,7 @@ use crate::table::Table;
 /// Show one checkpoint
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Path of the checkpoint, `tinker://...`
+    /// Checkpoint: its path, `tinker://...`, or its run, such as `my-run` or `my-run@120`
     path: String,
 }
 
@@ -28,7 +28,7 @@ struct Info {
 }
 
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
-    let path = read_path(&args.path)?;
+    let path = find(ctx, &read_reference(&args.path)?, &ANY_KIND).await?;
     let checkpoints = all_of_run(ctx, path.run().as_str()).await?;
     let found = checkpoints.into_iter().find(|c| c.tinker_path == path);
     let checkpoint = found.ok_or_else(|| {

@@ -1,7 +1,6 @@
 use anyhow::ensure;
 use jiff::Timestamp;
 use serde::Serialize;
-use tinkrs::ModelId;
 use tinkrs::rest::Checkpoint;
 
 use super::{expiry, size_of};
@@ -18,7 +17,7 @@ const PAGE: u64 = 1000;
 /// Without `--run-id`, lists the checkpoints of all your runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only the checkpoints of this run, all of them
+    /// Only the checkpoints of this run, all of them; by its name or id
     #[arg(long, value_name = "ID")]
     run_id: Option<String>,
 
@@ -77,7 +76,10 @@ pub(super) async fn all_of_run(ctx: &Context, id: &str) -> anyhow::Result<Vec<Ch
         !id.is_empty() && !id.contains('/'),
         "`{id}` is not the id of a training run"
     );
-    let (rest, id) = (ctx.rest(), ModelId::new(id));
+    let rest = ctx.rest();
+    let id = ctx
+        .ask("find the training run", rest.resolve_run(id))
+        .await?;
     ctx.ask("list checkpoints", rest.list_checkpoints(&id))
         .await
 }

@@ -2,7 +2,7 @@
 
 mod change;
 mod delete;
-mod download;
+pub(super) mod download;
 mod hub;
 mod import;
 mod info;
@@ -14,9 +14,10 @@ pub(crate) use push_hf::check_repo;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use tinkrs::TinkerPath;
 use tinkrs::rest::Checkpoint;
+use tinkrs::{CheckpointKind, CheckpointRef, TinkerPath};
 
+use crate::backend::{Need, OnServer};
 use crate::context::Context;
 use crate::human::{age, or_unknown, size};
 use crate::output::Hint;
@@ -35,7 +36,24 @@ pub(crate) enum Command {
     PushHf(push_hf::Args),
 }
 
-pub(crate) async fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> {
+pub(crate) async fn run(ctx: &Context, args: &OnServer<Command>) -> anyhow::Result<()> {
+    // Files to download are made of a training checkpoint by its model.
+    let path = match &args.command {
+        Command::Download(args) => Some(read_reference(args.path())?),
+        Command::PushHf(args) => Some(read_reference(args.path())?),
+        _ => None,
+    };
+    let is_training = |path: &TinkerPath| path.kind() == CheckpointKind::Training;
+    let path = path.filter(|path| path.path().is_none_or(is_training));
+    let need = match (&args.command, &path) {
+        (Command::Import(args), _) => Need::Model(args.base_model()),
+        (_, Some(path)) => Need::BaseOf(path),
+        _ => Need::NoModel,
+    };
+    args.run(ctx, need, run_on).await
+}
+
+async fn run_on(ctx: &Context, command: &Command) -> anyhow::Result<()> {
     match command {
         Command::List(args) => list::run(ctx, args).await,
         Command::Info(args) => info::run(ctx, args).await,
@@ -49,9 +67,30 @@ pub(crate) async fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> 
     }
 }
 
-/// Reads the path of a checkpoint.
-fn read_path(text: &str) -> anyhow::Result<TinkerPath> {
-    let path = text.parse::<TinkerPath>();
+/// All kinds of checkpoints, those that are most used first.
+const ANY_KIND: [CheckpointKind; 3] = [
+    CheckpointKind::Sampler,
+    CheckpointKind::Training,
+    CheckpointKind::External,
+];
+
+/// Those of which files can be had.
+const WITH_FILES: [CheckpointKind; 2] = [CheckpointKind::Training, CheckpointKind::External];
+
+/// Finds a checkpoint by its path or its run.
+pub(super) async fn find(
+    ctx: &Context,
+    checkpoint: &CheckpointRef,
+    kinds: &[CheckpointKind],
+) -> anyhow::Result<TinkerPath> {
+    let rest = ctx.rest();
+    let found = rest.resolve_checkpoint(checkpoint, kinds);
+    ctx.ask("find the checkpoint", found).await
+}
+
+/// Reads how a checkpoint is named.
+pub(super) fn read_reference(text: &str) -> anyhow::Result<CheckpointRef> {
+    let path = text.parse::<CheckpointRef>();
     path.with_context(|| format!("`{text}` is not the path of a checkpoint"))
         .context(Hint("`tinkrs checkpoint list` shows paths"))
 }

@@ -5,10 +5,11 @@ use serde::Serialize;
 use serde_json::Value;
 use tinkrs::TinkerPath;
 use tinkrs::rest::WeightsInfo;
+use tinkrs_engine::peft::{self, HeadName};
 
 use super::hub::{Commit, Hub, LocalFile};
 use super::model_card::{card, named_path};
-use super::{download, read_path};
+use super::{WITH_FILES, download, find, read_reference};
 use crate::context::Context;
 use crate::human::yes_no;
 use crate::output::Hint;
@@ -22,7 +23,7 @@ const CONFIG: &str = "adapter_config.json";
 /// Needs a Hub token with write access: in HF_TOKEN, or stored by the Hub's own tool.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Path of the checkpoint, `tinker://...`
+    /// Checkpoint: its path, `tinker://...`, or its run, such as `my-run` or `my-run@120`
     path: String,
 
     /// Repository on the Hub. Default: named after the base model and the run, in your account
@@ -67,8 +68,15 @@ struct Report {
     public: bool,
 }
 
+impl Args {
+    /// Returns the path of the checkpoint, as it was typed.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+}
+
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
-    let path = read_path(&args.path)?;
+    let path = find(ctx, &read_reference(&args.path)?, &WITH_FILES).await?;
     args.repo.as_deref().map_or(Ok(()), check_repo)?;
     let hub = Hub::from_env()?;
     let user = hub
@@ -139,6 +147,10 @@ fn prepare(
         bail!(
             "the checkpoint is not a LoRA adapter: it needs {CONFIG} and adapter_model.safetensors"
         );
+    }
+    if has("adapter_model.safetensors") {
+        // `peft` would leave out the head's adapter under the name that it has in checkpoints.
+        peft::name_head(folder, HeadName::Peft).context("could not rename the head's adapter")?;
     }
     let file = folder.join(CONFIG);
     let text =

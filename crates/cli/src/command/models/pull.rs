@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
+use tinkrs::hub::{RemoteFile, Repository};
 use tinkrs::rest::download::{DownloadError, DownloadOptions};
 
-use super::remote::{RemoteFile, Repository};
+use super::remote;
 use crate::command::checkpoint::check_repo;
 use crate::context::Context;
 use crate::human::size;
@@ -49,21 +50,22 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     check_repo(&args.repo)?;
     let name = args.name.as_deref().unwrap_or(&args.repo);
     super::check_name(name)?;
-    let repository = Repository::look_up(&args.repo, &args.revision).await?;
+    let repository = remote::look_up(&args.repo, &args.revision).await?;
+    let files = remote::files(&repository)?;
     let folder = ModelStore::open()?.download_folder(&args.repo, &args.revision);
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("could not make {}", folder.display()))?;
 
-    let total: u64 = repository.files.iter().map(|file| file.size_bytes).sum();
+    let total: u64 = files.iter().map(|file| file.size_bytes).sum();
     ctx.note(format_args!(
         "{} at {}: {} in {} files",
         args.repo,
-        repository.commit.get(..12).unwrap_or(&repository.commit),
+        repository.commit().get(..12).unwrap_or(repository.commit()),
         size(total),
-        repository.files.len()
+        files.len()
     ));
     let mut missing = Vec::new();
-    for file in &repository.files {
+    for file in &files {
         let path = folder.join(&file.name);
         let is_here = file.digest.matches(&path, file.size_bytes);
         if is_here.with_context(|| format!("could not read {}", path.display()))? {
@@ -88,8 +90,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         download(ctx, &repository, file, &folder).await?;
         ctx.note(format_args!("{}: {}", file.name, size(file.size_bytes)));
     }
-    repository
-        .remove_others(&folder)
+    remote::remove_others(&folder, &files)
         .with_context(|| format!("could not remove old files from {}", folder.display()))?;
     super::register(ctx, name, &folder)
 }
@@ -111,8 +112,7 @@ async fn download(
         })),
         ..DownloadOptions::default()
     };
-    let download = repository.download(file);
-    let mut fetched = pin!(download.fetch(&repository.http, folder, &options));
+    let mut fetched = pin!(repository.download(file, folder, &options));
     let progress = StatusLine::new(ctx);
     let start = Instant::now();
     let mut first = None;

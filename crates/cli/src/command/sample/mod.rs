@@ -6,7 +6,7 @@ use anyhow::bail;
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tinkrs::sampling::SampledSequence;
-use tinkrs::{SampleFrom, SamplingClient, SamplingParams, TinkerPath};
+use tinkrs::{CheckpointRef, SampleFrom, SamplingClient, SamplingParams};
 use tinkrs_chat::{Conversation, Message, Renderer};
 
 use crate::backend::{Backend, BackendArgs};
@@ -52,9 +52,10 @@ pub(crate) struct Args {
 /// How to draw tokens
 #[derive(Debug, clap::Args)]
 pub(crate) struct SamplingArgs {
-    /// Sample from this checkpoint, such as tinker://…/sampler_weights/final
-    #[arg(long, value_name = "PATH")]
-    checkpoint: Option<TinkerPath>,
+    /// Sample from this checkpoint: its path, such as tinker://…/sampler_weights/final, or its run, such as
+    /// `my-run` or `my-run@120`. Needs no `--model`
+    #[arg(long, value_name = "RUN")]
+    pub(crate) checkpoint: Option<CheckpointRef>,
 
     /// The most tokens of an answer
     #[arg(long, value_name = "N", default_value_t = 128,
@@ -89,7 +90,7 @@ impl SamplingArgs {
     /// Opens a sampler of the checkpoint, or of the base model.
     pub(crate) async fn sampler(&self, backend: &Backend) -> anyhow::Result<SamplingClient> {
         let source = match &self.checkpoint {
-            Some(path) => SampleFrom::Checkpoint(path.clone()),
+            Some(checkpoint) => SampleFrom::Checkpoint(backend.resolve(checkpoint).await?),
             None => SampleFrom::BaseModel(backend.model.clone()),
         };
         Ok(backend.service.create_sampling_client(source).await?)
@@ -138,23 +139,23 @@ impl Oracle {
 pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     // What is wrong with the prompts is said before a model is loaded.
     let source = Source::read(args.prompt.as_deref(), args.file.as_deref())?;
-    let backend = Backend::open(&args.backend).await?;
-    let renderer = backend.renderer()?;
-    let params = renderer.sampling_params(args.sampling.max_tokens);
-    let oracle = Oracle {
-        sampler: args.sampling.sampler(&backend).await?,
-        params: args.sampling.apply(params),
-        renderer,
-        count: args.num_samples,
-        raw: args.raw,
+    let backend = Backend::open_for(ctx, &args.backend, args.sampling.checkpoint.as_ref()).await?;
+    let answer = async |backend: &Backend| {
+        let renderer = backend.renderer()?;
+        let params = renderer.sampling_params(args.sampling.max_tokens);
+        let oracle = Oracle {
+            sampler: args.sampling.sampler(backend).await?,
+            params: args.sampling.apply(params),
+            renderer,
+            count: args.num_samples,
+            raw: args.raw,
+        };
+        match &source {
+            Source::One(text) => one(ctx, &oracle, &Ask::Text(text.clone())).await,
+            Source::Many(asks) => many(&oracle, asks).await,
+        }
     };
-    let result = match &source {
-        Source::One(text) => one(ctx, &oracle, &Ask::Text(text.clone())).await,
-        Source::Many(asks) => many(&oracle, asks).await,
-    };
-    // The server ends in an orderly way whatever happened.
-    let closed = backend.close().await;
-    result.and(closed)
+    backend.until_ctrl_c(ctx, answer).await
 }
 
 async fn one(ctx: &Context, oracle: &Oracle, ask: &Ask) -> anyhow::Result<()> {

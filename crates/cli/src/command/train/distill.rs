@@ -232,12 +232,23 @@ async fn on_policy(ctx: &Context, args: &OnPolicyArgs) -> anyhow::Result<()> {
     })?;
     args.recipe.check().map_err(super::in_our_words)?;
     let answer_tokens = args.answer.max_tokens()?;
-    let training = Training::open(ctx, &args.run, Some(teacher)).await?;
+    let learn = async |training: &Training<'_>| {
+        learn_on_policy(training, args, teacher, answer_tokens).await
+    };
+    Training::with(ctx, &args.run, Some(teacher), learn).await
+}
+
+async fn learn_on_policy(
+    training: &Training<'_>,
+    args: &OnPolicyArgs,
+    teacher: &str,
+    answer_tokens: u32,
+) -> anyhow::Result<()> {
     let config = OnPolicyConfig {
         adapter: training.adapter(&args.recipe.adapter),
         ..args.recipe.clone()
     };
-    let questions = questions(&args.run, &training)?;
+    let questions = questions(&args.run, training)?;
     let prompts: Vec<_> = questions.into_iter().map(|(_, prompt)| prompt).collect();
     super::announce(prompts.len(), &config.policy);
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
@@ -257,13 +268,22 @@ async fn prompt(ctx: &Context, args: &PromptArgs) -> anyhow::Result<()> {
     let instructions = args.instructions()?;
     args.recipe.check().map_err(super::in_our_words)?;
     let teacher = args.shared.teacher.as_deref();
-    let training = Training::open(ctx, &args.run, teacher).await?;
+    let learn = async |training: &Training<'_>| learn_prompt(training, args, instructions).await;
+    Training::with(ctx, &args.run, teacher, learn).await
+}
+
+async fn learn_prompt(
+    training: &Training<'_>,
+    args: &PromptArgs,
+    instructions: String,
+) -> anyhow::Result<()> {
+    let teacher = args.shared.teacher.as_deref();
     let config = PromptConfig {
         adapter: training.adapter(&args.recipe.adapter),
         instructions,
         ..args.recipe.clone()
     };
-    let questions = questions(&args.run, &training)?;
+    let questions = questions(&args.run, training)?;
     note(format_args!(
         "{}, {} of the teacher to each",
         counted(questions.len() as u64, "question"),

@@ -1,12 +1,13 @@
 //! `tinkrs train dpo`: learning from preferences.
 
 use serde::{Deserialize, Serialize};
+use tinkrs::CheckpointKind;
 use tinkrs_recipes::Tokens;
 use tinkrs_recipes::dpo::{self, Pair};
 use tinkrs_recipes::run::Hooks;
 
 use super::Training;
-use super::options::{LengthArgs, RunArgs};
+use super::options::{LengthArgs, RunArgs, checkpoint};
 use crate::context::Context;
 use crate::human::counted;
 use crate::output::note;
@@ -24,6 +25,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     recipe: dpo::Config,
 
+    /// Checkpoint that the model is compared with and kept close to, like that of `--from`. Default: what the run
+    /// starts from
+    #[arg(long, value_name = "CHECKPOINT")]
+    reference: Option<String>,
+
     #[command(flatten)]
     length: LengthArgs,
 }
@@ -33,6 +39,7 @@ impl Default for Args {
         Self {
             run: RunArgs::default(),
             recipe: dpo::Config::new(tinkrs_nano::NAME),
+            reference: None,
             length: LengthArgs::default(),
         }
     }
@@ -40,9 +47,22 @@ impl Default for Args {
 
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     args.recipe.check().map_err(super::in_our_words)?;
-    let training = Training::open(ctx, &args.run, None).await?;
+    let learn = async |training: &Training<'_>| learn(training, args).await;
+    Training::with(ctx, &args.run, None, learn).await
+}
+
+async fn learn(training: &Training<'_>, args: &Args) -> anyhow::Result<()> {
+    let reference = match &args.reference {
+        Some(text) => {
+            let kinds = [CheckpointKind::Training, CheckpointKind::Sampler];
+            let checkpoint = checkpoint(text, "reference")?;
+            Some(training.backend.resolve_as(&checkpoint, &kinds).await?)
+        }
+        None => None,
+    };
     let config = dpo::Config {
         adapter: training.adapter(&args.recipe.adapter),
+        reference,
         ..args.recipe.clone()
     };
     let file = args.run.data()?;

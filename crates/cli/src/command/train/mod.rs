@@ -9,22 +9,26 @@ mod options;
 mod rl;
 mod sft;
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use serde_json::json;
-use tinkrs::{SampleFrom, SamplingClient, SamplingParams};
+use tinkrs::{SampleFrom, SamplingClient, SamplingParams, ServiceClient};
 use tinkrs_chat::{Conversation, Message, Renderer};
 use tinkrs_recipes::evaluate::sample_records;
 use tinkrs_recipes::rl::PolicyConfig;
 use tinkrs_recipes::run::{
-    Adapter, Hooks, Interrupt, Journal, Outcome, read_samples, write_samples,
+    Adapter, Hooks, Interrupt, Journal, Outcome, Start, make_folder, read_samples, sampler_of,
+    write_samples,
 };
 use tinkrs_recipes::{Error, Schedule, Tokens, report};
+use tinkrs_types::RunName;
 
 use crate::backend::Backend;
 use crate::context::Context;
+use crate::ctrl_c::CtrlC;
+use crate::ending::Ending;
 use crate::hint;
 use crate::human::counted;
 use crate::output::{Hint, Stopped, note};
@@ -32,6 +36,12 @@ use crate::settings::Layered;
 use crate::training_progress::TrainingProgress;
 use crate::{cost, judge, local_model};
 use options::RunArgs;
+
+/// Completes the sentence "could not …".
+const ASK: &str = "ask the model";
+
+/// How long a run that is stopped at once may take to tell the server.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Train a model
 #[derive(Debug, clap::Subcommand)]
@@ -62,38 +72,69 @@ pub(crate) async fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> 
 struct Training<'a> {
     ctx: &'a Context,
     args: &'a RunArgs,
-    backend: Backend,
+    backend: &'a Backend,
     renderer: Renderer,
     folder: PathBuf,
+    /// The checkpoint that it starts from, if it is not the model itself.
+    start: Option<Start>,
 }
 
-impl<'a> Training<'a> {
-    /// Opens the server. `teacher` is a model that it must have besides the one that is trained.
-    async fn open(
-        ctx: &'a Context,
-        args: &'a RunArgs,
+impl Training<'_> {
+    /// Opens the server for a run, and ends the session as the run ended. `teacher` is a model that the server
+    /// must have besides the one that is trained.
+    async fn with(
+        ctx: &Context,
+        args: &RunArgs,
         teacher: Option<&str>,
-    ) -> anyhow::Result<Self> {
+        learn: impl AsyncFnOnce(&Training<'_>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         let folder = args.run_dir()?.clone();
         // Before a model is loaded for nothing.
         let data = args.data()?;
         std::fs::File::open(data).with_context(|| format!("could not read {}", data.display()))?;
         let teacher = teacher.filter(|name| !name.starts_with("tinker://"));
         let teacher = teacher.map(local_model::find).transpose()?.flatten();
-        let backend = Backend::open_with(&args.backend, teacher).await?;
-        Ok(Self {
-            ctx,
-            args,
-            renderer: backend.renderer()?,
-            backend,
-            folder,
-        })
+        let (backend, path) = match args.from()? {
+            Some(checkpoint) => {
+                let open = Backend::open_from(ctx, &args.backend, &checkpoint, teacher);
+                let (backend, path) = open.await?;
+                (backend, Some(path))
+            }
+            None => {
+                let backend = Backend::open_with(ctx, &args.backend, teacher).await?;
+                (backend, None)
+            }
+        };
+        let start = path.map(|path| Start {
+            path,
+            with_optimizer: args.from_optimizer,
+        });
+        let ready = check_name(&backend, args.name.as_deref(), &folder)
+            .await
+            .and_then(|()| backend.renderer());
+        let result = match ready {
+            Ok(renderer) => {
+                let training = Training {
+                    ctx,
+                    args,
+                    backend: &backend,
+                    renderer,
+                    folder,
+                    start,
+                };
+                learn(&training).await
+            }
+            Err(error) => Err(error),
+        };
+        backend.end(result).await
     }
 
     /// Returns the adapter to train, of the model that the server has.
     fn adapter(&self, settings: &Adapter) -> Adapter {
         Adapter {
             base_model: self.backend.model.clone(),
+            name: self.args.name.clone(),
+            from: self.start.clone(),
             ..settings.clone()
         }
     }
@@ -102,25 +143,31 @@ impl<'a> Training<'a> {
     ///
     /// On a server that charges, says what `tokens` cost and asks for confirmation.
     async fn run(
-        self,
+        &self,
         number: &'static str,
         tokens: &Tokens,
         finished: Result<Option<Outcome>, Error>,
         train: impl AsyncFnOnce(&Self, Hooks<'_>) -> anyhow::Result<Outcome>,
     ) -> anyhow::Result<()> {
-        let outcome = match finished.map_err(|error| explain(error, &self.folder))? {
+        let finished = finished.map_err(|error| explain(error, &self.folder))?;
+        // A finished run asks no other machine for anything.
+        let may_ask = finished.is_none() || self.backend.is_local();
+        let outcome = match finished {
             Some(outcome) => {
                 note("this run is already finished; nothing is left to do");
                 outcome
             }
             None => {
-                cost::confirm(&self.backend, tokens, self.args.yes).await?;
+                cost::confirm(self.backend, tokens, self.args.yes).await?;
                 self.train(number, train).await?
             }
         };
         let page = report::write(&self.folder)?;
         let checkpoint = outcome.checkpoint.as_ref().map(ToString::to_string);
+        let (name, next) = self.what_next(&outcome, may_ask).await;
         let result = json!({
+            "name": name,
+            "next": next,
             "finished": outcome.finished,
             "steps": outcome.steps,
             "sampler": outcome.sampler,
@@ -128,13 +175,19 @@ impl<'a> Training<'a> {
             "report": page,
         });
         let shown = match &outcome.sampler {
-            Some(path) => self
-                .ctx
-                .done(&result, format_args!("{path}\nreport: {}", page.display())),
+            Some(path) => {
+                let mut text = format!("{path}\nreport: {}", page.display());
+                if let Some(name) = &name {
+                    text.push_str(&format!("\nname: {name}"));
+                }
+                for command in &next {
+                    text.push_str(&format!("\nnext: {command}"));
+                }
+                self.ctx.done(&result, text)
+            }
             None if self.ctx.is_json() => self.ctx.done(&result, ""),
             None => Ok(()),
         };
-        self.backend.close().await?;
         shown?;
         if !outcome.finished {
             return Err(anyhow!(Stopped(format!(
@@ -146,16 +199,40 @@ impl<'a> Training<'a> {
         Ok(())
     }
 
+    /// Returns the name of a run that has weights to sample from, if the server may be asked for it, and what to
+    /// type next.
+    async fn what_next(&self, outcome: &Outcome, may_ask: bool) -> (Option<String>, Vec<String>) {
+        let Some(path) = &outcome.sampler else {
+            return (None, Vec::new());
+        };
+        // Where there is no name, the path does.
+        let run = if may_ask {
+            let rest = self.backend.service.create_rest_client();
+            rest.get_training_run(path.run()).await.ok()
+        } else {
+            None
+        };
+        let name = run.and_then(|run| run.name().map(str::to_owned));
+        let run = name.clone().unwrap_or_else(|| path.to_string());
+        let next = self
+            .args
+            .backend
+            .next_commands(self.backend.is_local(), &run);
+        (name, next)
+    }
+
     /// Trains, with samples before and after.
     async fn train(
         &self,
         number: &'static str,
         train: impl AsyncFnOnce(&Self, Hooks<'_>) -> anyhow::Result<Outcome>,
     ) -> anyhow::Result<Outcome> {
+        if let Some(words) = going_on(&self.folder)? {
+            note(words);
+        }
         let hooks = Hooks::default();
-        stop_on_ctrl_c(hooks.interrupt.clone());
-        let base = SampleFrom::BaseModel(self.backend.model.clone());
-        self.sample(base, 0).await?;
+        stop_on_ctrl_c(hooks.interrupt.clone(), self.backend.service.clone())?;
+        self.sample(async || self.sampler_before().await, 0).await?;
         let mut progress = TrainingProgress::of(number);
         let outcome = train(self, hooks.on_step(|report| progress.step(report))).await;
         progress.end();
@@ -165,7 +242,8 @@ impl<'a> Training<'a> {
         })?;
         if let Some(path) = &outcome.sampler {
             let tuned = SampleFrom::Checkpoint(path.clone());
-            self.sample(tuned, outcome.steps).await?;
+            let open = async || self.sampler(tuned, ASK).await;
+            self.sample(open, outcome.steps).await?;
         }
         Ok(outcome)
     }
@@ -176,8 +254,26 @@ impl<'a> Training<'a> {
         sampler.map_err(|error| hint::explain(error, format!("could not {action}")))
     }
 
+    /// Opens a sampler of the weights that the run starts from.
+    async fn sampler_before(&self) -> anyhow::Result<SamplingClient> {
+        match &self.start {
+            Some(start) => {
+                let sampler = sampler_of(&self.backend.service, &start.path).await;
+                sampler.map_err(|error| explain(error, &self.folder))
+            }
+            None => {
+                let base = SampleFrom::BaseModel(self.backend.model.clone());
+                self.sampler(base, ASK).await
+            }
+        }
+    }
+
     /// Asks what the user wants asked, unless it was asked after so many steps already.
-    async fn sample(&self, from: SampleFrom, steps: usize) -> anyhow::Result<()> {
+    async fn sample(
+        &self,
+        open: impl AsyncFnOnce() -> anyhow::Result<SamplingClient>,
+        steps: usize,
+    ) -> anyhow::Result<()> {
         let asked = read_samples(&self.folder)?;
         let is_new = |question: &&String| {
             let mut asked = asked.iter();
@@ -195,15 +291,34 @@ impl<'a> Training<'a> {
             temperature: 0.0,
             ..self.renderer.sampling_params(128)
         };
-        let sampler = self.sampler(from, "ask the model").await?;
+        let sampler = open().await?;
         let samples = sample_records(&sampler, &self.renderer, &questions, &params, steps);
         let samples = samples
             .await
             .map_err(|error| explain(error, &self.folder))?;
-        std::fs::create_dir_all(&self.folder)
-            .with_context(|| format!("could not create {}", self.folder.display()))?;
+        make_folder(&self.folder)?;
         Ok(write_samples(&self.folder, &samples)?)
     }
+}
+
+/// Refuses the name of another run, before anything begins. A run that is resumed has its name already.
+async fn check_name(backend: &Backend, name: Option<&str>, folder: &Path) -> anyhow::Result<()> {
+    let Some(name) = name else { return Ok(()) };
+    name.parse::<RunName>()?;
+    if folder.join("journal.jsonl").exists() {
+        return Ok(());
+    }
+    let rest = backend.service.create_rest_client();
+    let found = rest.resolve_run(name).await;
+    let found = found.map_err(|error| hint::explain(error, "could not list runs".to_owned()))?;
+    if found.as_str() == name {
+        return Ok(());
+    }
+    Err(
+        anyhow!("`{name}` is the name of another run already: {found}").context(Hint(
+            "choose another `--name`; `tinkrs run list` shows those that are taken",
+        )),
+    )
 }
 
 /// Says what to do about a run that failed.
@@ -226,11 +341,44 @@ fn explain(error: Error, folder: &Path) -> anyhow::Error {
     }
 }
 
+/// Returns the journal of a run that has begun.
+fn journal(folder: &Path) -> Result<Option<Journal>, Error> {
+    let path = folder.join("journal.jsonl");
+    path.exists().then(|| Journal::open(path)).transpose()
+}
+
 /// Returns how many steps are in the last checkpoint of a run, if there is one.
 fn saved_steps(folder: &Path) -> Option<usize> {
-    let path = folder.join("journal.jsonl");
-    let journal = path.exists().then(|| Journal::open(path).ok())??;
+    let journal = journal(folder).ok()??;
     journal.last_checkpoint().map(|(steps, _)| steps)
+}
+
+/// Says where a run goes on that has begun, and what was lost.
+fn going_on(folder: &Path) -> Result<Option<String>, Error> {
+    let journal = journal(folder)?.filter(|journal| journal.plan().is_some());
+    Ok(journal.map(|journal| {
+        let (lost, saved) = (journal.unsaved_steps(), journal.last_checkpoint());
+        let again = match lost.len() {
+            0 => String::new(),
+            1 => format!("; step {} is done again", lost.end),
+            _ => format!("; steps {}–{} are done again", lost.start + 1, lost.end),
+        };
+        match saved {
+            Some((steps, _)) if again.is_empty() => {
+                format!("going on after {}", counted(steps as u64, "step"))
+            }
+            Some((steps, _)) => {
+                let steps = counted(steps as u64, "step");
+                let was = if lost.len() == 1 {
+                    "it was"
+                } else {
+                    "they were"
+                };
+                format!("going on after {steps}{again}: {was} after the last checkpoint")
+            }
+            None => format!("starting over{again}: nothing was saved"),
+        }
+    }))
 }
 
 /// Names a setting as its option does.
@@ -259,25 +407,19 @@ fn announce(questions: usize, config: &PolicyConfig) {
 }
 
 /// The first Ctrl-C ends the run after the step, the second one at once.
-fn stop_on_ctrl_c(interrupt: Interrupt) {
+fn stop_on_ctrl_c(interrupt: Interrupt, service: ServiceClient) -> anyhow::Result<()> {
+    let mut ctrl_c = CtrlC::listen()?;
     tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            // The progress bar has an open line.
-            let bar = if std::io::stderr().is_terminal() {
-                "\n"
-            } else {
-                ""
-            };
-            note(format_args!(
-                "{bar}stopping after this step, with a checkpoint; Ctrl-C again stops at once"
-            ));
-            interrupt.set();
-        }
-        if tokio::signal::ctrl_c().await.is_ok() {
-            judge::end_all();
-            std::process::exit(130);
-        }
+        ctrl_c.pressed().await;
+        note("stopping after this step, with a checkpoint; Ctrl-C again stops at once");
+        interrupt.set();
+        ctrl_c.pressed().await;
+        judge::end_all();
+        let told = Ending::INTERRUPTED.tell(&service);
+        let _ = tokio::time::timeout(AT_ONCE, told).await;
+        std::process::exit(130);
     });
+    Ok(())
 }
 
 /// Refuses a file with nothing to learn from.

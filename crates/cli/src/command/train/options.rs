@@ -1,10 +1,12 @@
 //! Options that several recipes have, besides the settings of the recipes themselves.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{anyhow, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
+use tinkrs::{CheckpointKind, CheckpointRef, TinkerPath};
 use tinkrs_recipes::data::TooLong;
+use tinkrs_recipes::run::Journal;
 
 use crate::backend::BackendArgs;
 use crate::output::Hint;
@@ -15,6 +17,10 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub(super) backend: BackendArgs,
+
+    /// Name of the run, by which it is found later: `tinkrs chat --checkpoint NAME`. One is made up unless given
+    #[arg(long, value_name = "NAME", help_heading = "Run")]
+    pub(super) name: Option<String>,
 
     /// JSONL file to learn from: one JSON object a line. Required, here or in `--config`
     #[arg(long, value_name = "FILE", help_heading = "Run")]
@@ -31,6 +37,15 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", help_heading = "Run")]
     #[serde(skip)]
     config: Option<PathBuf>,
+
+    /// Start from a checkpoint, with its model and rank: tinker://…, `my-run`, `my-run@120`, or the folder of a
+    /// run, which means its last checkpoint
+    #[arg(long, value_name = "CHECKPOINT", help_heading = "Run")]
+    from: Option<String>,
+
+    /// Continue with the optimizer of that checkpoint, too. Otherwise it starts afresh, as the learning rate does
+    #[arg(long, help_heading = "Run")]
+    pub(super) from_optimizer: bool,
 
     /// Ask the model this before and after training, for the report; may be repeated
     #[arg(long, value_name = "TEXT", help_heading = "Run")]
@@ -60,6 +75,55 @@ impl RunArgs {
             ))
         })
     }
+}
+
+impl RunArgs {
+    /// Returns the checkpoint to start from, if there is one.
+    pub(super) fn from(&self) -> anyhow::Result<Option<CheckpointRef>> {
+        let Some(from) = &self.from else {
+            ensure!(
+                !self.from_optimizer,
+                "from_optimizer: it needs a checkpoint, `--from CHECKPOINT`"
+            );
+            return Ok(None);
+        };
+        let checkpoint = checkpoint(from, "from")?;
+        let kind = checkpoint.path().map(TinkerPath::kind);
+        if kind.is_some_and(|kind| kind != CheckpointKind::Training) {
+            let problem = anyhow!("from: {checkpoint} is for sampling, expected one to train on");
+            return Err(problem.context(Hint(
+                "name the run or its folder, or one of the kind `weights` that `tinkrs checkpoint list` shows",
+            )));
+        }
+        Ok(Some(checkpoint))
+    }
+}
+
+/// Reads what `option` says about a checkpoint: its path, the name of its run, or the folder of a run, which
+/// means its last one.
+pub(super) fn checkpoint(text: &str, option: &str) -> anyhow::Result<CheckpointRef> {
+    let folder = Path::new(text);
+    let journal = folder.join("journal.jsonl");
+    if journal.is_file() {
+        let journal = Journal::open(journal)?;
+        let last = journal.last_checkpoint();
+        let last = last.map(|(_, path)| CheckpointRef::from(path.clone()));
+        return last.ok_or_else(|| anyhow!("{option}: the run in {text} has saved no checkpoint"));
+    }
+    let has = |name| folder.join(name).is_file();
+    if has("adapter_config.json") {
+        bail!(
+            "{option}: `{text}` is an adapter: `tinkrs checkpoint import {text} --base-model NAME` makes a \
+             checkpoint of it"
+        );
+    }
+    ensure!(
+        !has("config.json"),
+        "{option}: `{text}` is a whole model: train on it with `--model NAME={text}`"
+    );
+    text.parse().with_context(|| {
+        format!("{option}: `{text}` is neither a checkpoint nor the folder of a run")
+    })
 }
 
 /// How long examples may be

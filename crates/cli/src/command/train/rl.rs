@@ -12,7 +12,7 @@ use tinkrs_recipes::run::Hooks;
 use super::Training;
 use super::options::{AnswerArgs, RunArgs};
 use crate::context::Context;
-use crate::judge::{JudgeArgs, JudgedTask};
+use crate::judge::{Judge, JudgeArgs, JudgedTask};
 
 /// Learn from rewards, on a JSONL file of questions
 ///
@@ -50,7 +50,16 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     args.recipe.check().map_err(super::in_our_words)?;
     let answer_tokens = args.answer.max_tokens()?;
     let judge = args.judge.open()?;
-    let training = Training::open(ctx, &args.run, None).await?;
+    let learn = async |training: &Training<'_>| learn(training, args, answer_tokens, judge).await;
+    Training::with(ctx, &args.run, None, learn).await
+}
+
+async fn learn(
+    training: &Training<'_>,
+    args: &Args,
+    answer_tokens: u32,
+    judge: Judge,
+) -> anyhow::Result<()> {
     let config = rl::Config {
         adapter: training.adapter(&args.recipe.adapter),
         ..args.recipe.clone()

@@ -56,7 +56,11 @@ impl Default for Args {
 
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     args.recipe.check().map_err(super::in_our_words)?;
-    let training = Training::open(ctx, &args.run, None).await?;
+    let learn = async |training: &Training<'_>| learn(training, args).await;
+    Training::with(ctx, &args.run, None, learn).await
+}
+
+async fn learn(training: &Training<'_>, args: &Args) -> anyhow::Result<()> {
     let config = sft::Config {
         adapter: training.adapter(&args.recipe.adapter),
         ..args.recipe.clone()

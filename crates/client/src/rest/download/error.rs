@@ -113,6 +113,17 @@ pub enum Trouble {
     Answer(&'static str),
 }
 
+impl DownloadError {
+    /// Whether another download of the same file is under way, in this process or in another one.
+    #[cfg_attr(
+        not(feature = "tokenizers"),
+        expect(dead_code, reason = "the hub's cache waits for it")
+    )]
+    pub(crate) fn is_under_way(&self) -> bool {
+        matches!(self, Self::File { source, .. } if source.kind() == std::io::ErrorKind::WouldBlock)
+    }
+}
+
 pub(super) fn file_error(
     action: &'static str,
     path: impl Into<PathBuf>,

@@ -257,7 +257,11 @@ impl Transfer<'_> {
         let link = self.source.link(self.name).await?;
         let response = match self.in_time(self.request(&link).send()).await {
             Ok(Ok(response)) => response,
-            Ok(Err(error @ (HttpError::InvalidUrl | HttpError::InvalidHeader { .. }))) => {
+            Ok(Err(
+                error @ (HttpError::InvalidUrl
+                | HttpError::InvalidHeader { .. }
+                | HttpError::TooManyRedirects),
+            )) => {
                 return Ok(Attempt::Refused(Trouble::Connection(error.into())));
             }
             Ok(Err(error)) => return Ok(Attempt::Broken(Trouble::Connection(error.into()), None)),
@@ -430,9 +434,10 @@ impl Transfer<'_> {
                 .write(true)
                 .open(&self.place.partial)?;
             match file.try_lock() {
-                Err(TryLockError::WouldBlock) => {
-                    Err(io::Error::other("another download of it is under way"))
-                }
+                Err(TryLockError::WouldBlock) => Err(io::Error::new(
+                    io::ErrorKind::WouldBlock,
+                    "another download of it is under way",
+                )),
                 // Without locks on this file system, only the digest guards against a second download.
                 Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
             }

@@ -38,13 +38,24 @@ impl FileDownload {
         folder: &Path,
         options: &DownloadOptions,
     ) -> Result<(), DownloadError> {
+        self.fetch_as(http, folder, &self.name, options).await
+    }
+
+    /// As [`fetch`](Self::fetch), with another name in the folder.
+    pub(crate) async fn fetch_as(
+        &self,
+        http: &HttpClient,
+        folder: &Path,
+        stored: &str,
+        options: &DownloadOptions,
+    ) -> Result<(), DownloadError> {
         if !self.digest.is_valid() {
             return Err(DownloadError::UnsafeName {
                 name: self.name.clone(),
                 reason: "its digest is not valid",
             });
         }
-        let place = Place::prepare_with_digest(folder, &self.name, self.digest.as_str())?;
+        let place = Place::prepare_with_digest(folder, stored, self.digest.as_str())?;
         let source = Source::Plain {
             url: &self.url,
             token: self.token.as_ref(),

@@ -23,19 +23,31 @@ use half::f16;
 use crate::Error;
 use crate::weights::Dtype;
 
-/// A storage format.
+/// A storage format of tensors in GGUF files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+#[non_exhaustive]
+pub enum Format {
+    /// IEEE single precision.
     F32,
+    /// IEEE half precision.
     F16,
+    /// The upper half of a single-precision number.
     Bf16,
+    /// Four bits and a scale, blocks of 32.
     Q4_0,
+    /// Four bits, a scale and a minimum, blocks of 32.
     Q4_1,
+    /// Five bits and a scale, blocks of 32.
     Q5_0,
+    /// Five bits, a scale and a minimum, blocks of 32.
     Q5_1,
+    /// Eight bits and a scale, blocks of 32.
     Q8_0,
+    /// Four bits, blocks of 256 with scales and minima of their parts.
     Q4K,
+    /// Five bits, blocks of 256 with scales and minima of their parts.
     Q5K,
+    /// Six bits, blocks of 256 with scales of their parts.
     Q6K,
 }
 
@@ -64,8 +76,27 @@ impl Format {
         })
     }
 
+    /// Returns the number of the format in files.
+    #[must_use]
+    pub fn id(self) -> u32 {
+        match self {
+            Self::F32 => 0,
+            Self::F16 => 1,
+            Self::Q4_0 => 2,
+            Self::Q4_1 => 3,
+            Self::Q5_0 => 6,
+            Self::Q5_1 => 7,
+            Self::Q8_0 => 8,
+            Self::Q4K => 12,
+            Self::Q5K => 13,
+            Self::Q6K => 14,
+            Self::Bf16 => 30,
+        }
+    }
+
     /// Returns the plain element type, if the format is one.
-    pub(super) fn as_dtype(self) -> Option<Dtype> {
+    #[must_use]
+    pub fn as_dtype(self) -> Option<Dtype> {
         match self {
             Self::F32 => Some(Dtype::F32),
             Self::F16 => Some(Dtype::F16),
@@ -75,7 +106,8 @@ impl Format {
     }
 
     /// Returns the number of elements in a block, and its size in bytes.
-    pub(super) fn block(self) -> (usize, usize) {
+    #[must_use]
+    pub fn block(self) -> (usize, usize) {
         match self {
             Self::F32 => (1, 4),
             Self::F16 | Self::Bf16 => (1, 2),
@@ -91,7 +123,8 @@ impl Format {
     }
 
     /// Turns whole blocks into little-endian f32; plain formats are left as they are.
-    pub(super) fn dequantise_to_bytes(self, blocks: &[u8]) -> Vec<u8> {
+    #[must_use]
+    pub fn dequantise_to_bytes(self, blocks: &[u8]) -> Vec<u8> {
         let (elements, size) = self.block();
         let mut bytes = Vec::with_capacity(blocks.len() / size * elements * 4);
         let mut values = [0.0; 256];
@@ -228,6 +261,7 @@ mod tests {
         let reference = SafeTensors::deserialize(&bytes).unwrap();
         for id in [2, 3, 6, 7, 8, 12, 13, 14] {
             let format = Format::from_id(id, "t").unwrap();
+            assert_eq!(format.id(), id);
             let blocks = reference.tensor(&format!("{id}.blocks")).unwrap();
             let values = reference.tensor(&format!("{id}.values")).unwrap();
             let ours = format.dequantise_to_bytes(blocks.data());

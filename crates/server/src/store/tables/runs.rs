@@ -84,6 +84,23 @@ pub(in crate::store) fn of_owner(on: &Connection, owner: &str) -> rusqlite::Resu
     list(on, &sql, [owner], read)
 }
 
+/// Finds an owner's run by the name in its record.
+pub(in crate::store) fn named(
+    on: &Connection,
+    owner: &str,
+    name: &str,
+) -> rusqlite::Result<Option<LoadedRun>> {
+    let sql = format!("{SELECT} WHERE record ->> '$.owner' = ? AND record ->> '$.name' = ?");
+    let mut query = on.prepare_cached(&sql)?;
+    query.query_row([owner, name], read).optional()
+}
+
+/// Returns the ids of an owner's runs whose records have no name.
+pub(in crate::store) fn unnamed(on: &Connection, owner: &str) -> rusqlite::Result<Vec<String>> {
+    let sql = "SELECT id FROM runs WHERE record ->> '$.owner' = ? AND record ->> '$.name' IS NULL";
+    list(on, sql, [owner], |row| row.get("id"))
+}
+
 pub(in crate::store) fn ids_in_session(
     on: &Connection,
     session: &str,

@@ -4,35 +4,28 @@
 //! nothing to do for a while leaves the memory through its snapshot, and comes back with the same bits when
 //! an operation asks for it. When memory is short, those that were not used for longest leave earlier: for
 //! a run that exists, any that has no pass under way; for a new one, only those that are not in use. So
-//! what does not fit is the newcomer, and it is refused with the numbers.
+//! what does not fit is the newcomer, and it is refused with the numbers (`room`).
+
+mod room;
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tinkrs_backend::{
-    Backend, Error, Need, Pass, PassProgress, PassRequest, StatePart, TrainingRun,
-};
+use tinkrs_backend::{Backend, Error, Need, Pass, PassProgress, StatePart, TrainingRun};
 use tinkrs_types::training::OptimizerConfig;
-use tinkrs_types::{LoraConfig, ModelId};
+use tinkrs_types::{LoraConfig, ModelId, RequestId};
 
 use super::execute::SLICE_TOKENS;
 use super::operation::Operation;
 use super::operation_error::OperationError;
 use super::snapshots::{self, Snapshots};
+use super::waiting_pass::WaitingPass;
 use crate::error::chain;
 use crate::memory::{MemoryKind, Refusal, Reservation};
 use crate::shared::Shared;
 use crate::store::Change;
-
-/// A run that was used this recently does not leave for a new one.
-const IN_USE: Duration = Duration::from_secs(60);
-/// How long an operation waits for memory that other base models use.
-const WAIT: Duration = Duration::from_secs(3);
-/// How long idle runs are written at a time while there is other work, and while there is none.
-const ROUND_BESIDE_WORK: Duration = Duration::from_millis(50);
-const ROUND: Duration = Duration::from_millis(500);
 
 /// The training runs of a base model.
 pub(super) struct Runs {
@@ -219,14 +212,15 @@ impl Runs {
         }
     }
 
-    /// Begins a pass, with memory for its gradients and for its slices.
+    /// Begins a pass, with memory for its data, its gradients and its slices.
     pub(super) fn begin(
         &mut self,
         id: &ModelId,
-        request: PassRequest,
+        request: &RequestId,
+        pass: WaitingPass,
     ) -> Result<Box<dyn Pass>, OperationError> {
         let lora = self.bring_back(id)?.run.lora();
-        let (slice, held) = (self.slice_bytes(&lora, &request), self.held());
+        let (slice, held) = (self.slice_bytes(&lora, &pass), self.held());
         if slice > held {
             let more = slice - held;
             let more = self.reserve(MemoryKind::Passes, more, Purpose::ExistingRun, id)?;
@@ -235,11 +229,13 @@ impl Runs {
                 None => self.workspace = Some(more),
             }
         }
-        let sums = match request.backward {
-            true => self.backend.memory(&Need::Pass { lora }),
-            false => 0,
-        };
-        let memory = self.reserve(MemoryKind::Passes, sums, Purpose::ExistingRun, id)?;
+        let (reading, data) = (pass.reading_bytes() as u64, pass.size.data_bytes as u64);
+        let sums = self.sum_bytes(lora, &pass);
+        let mut memory =
+            self.reserve(MemoryKind::Passes, sums + reading, Purpose::ExistingRun, id)?;
+        let request = pass.into_request(&self.shared.store, request);
+        let request = request.map_err(OperationError::Unreadable)?;
+        memory.shrink_to(sums + data);
         let resident = self.bring_back(id)?;
         Ok(Box::new(AccountedPass {
             pass: resident.run.begin(request)?,
@@ -281,9 +277,10 @@ impl Runs {
         };
         let copies = need(Need::Copies { lora: lora.clone() });
         let operation = match operation {
-            Operation::Pass(request) => {
-                let slice = self.slice_bytes(&lora, request).saturating_sub(self.held());
-                (slice + need(Need::Pass { lora })).max(copies)
+            Operation::Pass(pass) => {
+                let slice = self.slice_bytes(&lora, pass).saturating_sub(self.held());
+                let data = pass.reading_bytes() as u64;
+                (slice + data + self.sum_bytes(lora, pass)).max(copies)
             }
             _ => copies,
         };
@@ -298,17 +295,22 @@ impl Runs {
     }
 
     /// Returns the bytes that the slices of a pass need.
-    fn slice_bytes(&self, lora: &LoraConfig, request: &PassRequest) -> u64 {
-        // A longer datum is refused when the pass begins.
-        let context = self.backend.describe().context;
-        let lengths = request.data.iter();
-        let lengths = lengths.map(|datum| datum.model_input().len().unwrap_or(0).min(context));
+    fn slice_bytes(&self, lora: &LoraConfig, pass: &WaitingPass) -> u64 {
         self.backend.memory(&Need::Slice {
             lora: lora.clone(),
-            tokens: lengths.clone().sum::<usize>().min(SLICE_TOKENS),
-            longest: lengths.max().unwrap_or(0),
-            backward: request.backward,
+            tokens: pass.size.tokens.min(SLICE_TOKENS),
+            // A longer datum is refused when the pass begins.
+            longest: pass.size.longest.min(self.backend.describe().context),
+            backward: pass.backward,
         })
+    }
+
+    /// Returns the bytes of the gradients that a pass sums up.
+    fn sum_bytes(&self, lora: LoraConfig, pass: &WaitingPass) -> u64 {
+        match pass.backward {
+            true => self.backend.memory(&Need::Pass { lora }),
+            false => 0,
+        }
     }
 
     /// Returns the bytes that the backend keeps from one slice to the next.
@@ -416,141 +418,6 @@ impl Runs {
         run.record.corrupted |= corrupted;
         Some(Change::RunClosed(run.record.clone()))
     }
-
-    /// Lets runs leave that have had nothing to do for long, and more if somebody waits for memory.
-    pub(super) fn free_idle(&mut self, is_busy: bool) {
-        let start = Instant::now();
-        let round = if is_busy { ROUND_BESIDE_WORK } else { ROUND };
-        let keep = self.shared.settings.keep_idle_runs;
-        let mut has_evicted = false;
-        while start.elapsed() < round {
-            let waits = self.shared.memory.is_waited_for();
-            let idle = if waits { Duration::ZERO } else { keep };
-            if waits && self.trim() {
-                continue;
-            }
-            if !self.evict_oldest(idle, None) {
-                break;
-            }
-            has_evicted = true;
-        }
-        if has_evicted && !is_busy {
-            self.workspace.take();
-            self.backend.trim();
-        }
-    }
-
-    /// Takes memory, for which others may have to leave.
-    fn reserve(
-        &mut self,
-        kind: MemoryKind,
-        bytes: u64,
-        purpose: Purpose,
-        own: &ModelId,
-    ) -> Result<Reservation, Refusal> {
-        loop {
-            let refusal = match self.shared.memory.reserve(kind, bytes) {
-                Ok(memory) => return Ok(memory),
-                Err(refusal) => refusal,
-            };
-            let idle = match purpose {
-                Purpose::NewRun => IN_USE,
-                Purpose::ExistingRun => Duration::ZERO,
-            };
-            // Nobody leaves in vain.
-            let helps = self.evictable(idle, own) >= refusal.missing();
-            if helps && (self.settle() || self.trim() || self.evict_oldest(idle, Some(own))) {
-                continue;
-            }
-            if purpose == Purpose::NewRun || refusal.is_permanent() || !self.may_wait() {
-                return Err(refusal);
-            }
-            let waited = self.shared.memory.reserve_within(kind, bytes, WAIT);
-            self.waited_in_vain = waited.is_err().then(Instant::now);
-            return waited;
-        }
-    }
-
-    /// Whether other base models may free what they use, and did not just refuse to.
-    fn may_wait(&self) -> bool {
-        let in_vain = self.waited_in_vain;
-        let is_new = in_vain.is_none_or(|since| since.elapsed() > 10 * WAIT);
-        is_new && self.shared.memory.plan().models > 1
-    }
-
-    /// Counts the bytes that would be freed if all left that may.
-    fn evictable(&self, idle: Duration, own: &ModelId) -> u64 {
-        let runs = self.resident.iter();
-        let runs = runs.filter(|(id, run)| *id != own && may_leave(run, idle));
-        let runs: u64 = runs.map(|(_, run)| run.memory.bytes()).sum();
-        let has_pass = self.resident.values().any(Resident::has_pass);
-        let workspace = if has_pass { 0 } else { self.held() };
-        let snapshots = match &self.snapshots {
-            SnapshotPolicy::WhenDue(snapshots) => snapshots.bytes(),
-            SnapshotPolicy::Always(_) => 0,
-        };
-        runs + workspace + snapshots
-    }
-
-    /// Waits for the snapshots that are being written. Returns whether there were any.
-    fn settle(&mut self) -> bool {
-        match &self.snapshots {
-            SnapshotPolicy::WhenDue(snapshots) => snapshots.settle(),
-            SnapshotPolicy::Always(_) => false,
-        }
-    }
-
-    /// Frees what the backend keeps for the next slice, if there is no pass. Returns whether there was
-    /// something.
-    fn trim(&mut self) -> bool {
-        if self.resident.values().any(Resident::has_pass) {
-            return false;
-        }
-        let workspace = self.workspace.take();
-        if workspace.is_some() {
-            self.backend.trim();
-        }
-        workspace.is_some()
-    }
-
-    /// Lets the run leave that was not used for longest, if that is `idle` ago. Returns whether one did.
-    fn evict_oldest(&mut self, idle: Duration, own: Option<&ModelId>) -> bool {
-        let runs = self.resident.iter();
-        let idle = runs.filter(|(id, run)| Some(*id) != own && may_leave(run, idle));
-        let oldest = idle.min_by_key(|(_, run)| run.last_used);
-        let Some(id) = oldest.map(|(id, _)| id.clone()) else {
-            return false;
-        };
-        self.evict(&id)
-    }
-
-    /// Lets a run leave through its snapshot. One that cannot be written stays.
-    fn evict(&mut self, id: &ModelId) -> bool {
-        let Some(resident) = self.resident.get_mut(id) else {
-            return false;
-        };
-        let seq_id = match &mut self.snapshots {
-            SnapshotPolicy::Always(last) => last.get(id).copied(),
-            SnapshotPolicy::WhenDue(snapshots) => {
-                snapshots.settle();
-                let is_written = snapshots.last_written(id) == Some(resident.seq_id);
-                let is_written = is_written || save(&self.shared, snapshots, id, resident);
-                is_written.then_some(resident.seq_id)
-            }
-        };
-        let Some(seq_id) = seq_id else {
-            // Tried again when it is idle again.
-            resident.last_used = Instant::now();
-            return false;
-        };
-        self.resident.remove(id);
-        self.stored.insert(id.clone(), seq_id);
-        true
-    }
-}
-
-fn may_leave(run: &Resident, idle: Duration) -> bool {
-    !run.has_pass() && run.last_used.elapsed() >= idle
 }
 
 /// Writes a snapshot of a run here and now. Returns whether it could be written.

@@ -100,7 +100,9 @@ fn a_client_that_never_reads_is_hung_up_on_and_the_others_are_answered() {
     silent.write_all(large.repeat(asked).as_bytes()).unwrap();
     assert!(server.holds_connection_from(address));
     assert!(server.get("/api/v1/healthz").starts_with("HTTP/1.1 200"));
-    server.wait_until("it is hung up on", || !server.holds_connection_from(address));
+    server.wait_until("it is hung up on", || {
+        !server.holds_connection_from(address)
+    });
     let mut taken = Vec::new();
     let _ = silent.read_to_end(&mut taken);
     let whole = server.get("/openapi.json").len();

@@ -3,7 +3,7 @@
 //! Everything that can be wrong with a request is found here, before it is queued, and named by the
 //! field that holds it; what comes after trusts the values.
 
-use tinkrs_backend::check_limits;
+use tinkrs_backend::{AlsoStop, check_limits};
 use tinkrs_types::sampling::SampleOptions;
 use tinkrs_types::{InvalidInput, SamplingParams};
 
@@ -24,6 +24,8 @@ pub struct SampleRequest {
     pub num_samples: u32,
     /// How to draw tokens. `max_tokens` is required.
     pub params: SamplingParams,
+    /// What ends a sample besides `params.stop`.
+    pub also_stop: AlsoStop,
     /// What to report besides the samples. `record_stability_info` has no effect: no loss of the engine
     /// reads what it would record.
     pub options: SampleOptions,
@@ -42,6 +44,7 @@ impl SampleRequest {
             prompt: prompt.into(),
             num_samples: 1,
             params: SamplingParams::new(max_tokens),
+            also_stop: AlsoStop::default(),
             options: SampleOptions::default(),
             fallback_seed: 0,
             share: 0,
@@ -79,6 +82,7 @@ impl Checked {
             prompt,
             num_samples,
             params,
+            also_stop,
             options,
             fallback_seed,
             share: _,
@@ -120,6 +124,7 @@ impl Checked {
             rule: rule(&params),
             stop: StopMatcher::new(
                 params.stop.as_ref(),
+                also_stop,
                 &config.eos,
                 config.vocab,
                 can_detokenize,

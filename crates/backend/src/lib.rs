@@ -48,8 +48,8 @@ pub use backend::{Backend, Description, Need};
 pub use error::{Error, ErrorKind};
 pub use loss::{CustomLoss, CustomOutput, Objective};
 pub use sampler::{
-    AdapterId, AlsoStop, Detokenizer, MAX_SAMPLES, SampleEvent, SampleRequest, Sampler,
-    SamplerOptions, Ticket, check_limits,
+    AdapterId, Detokenizer, MAX_SAMPLES, SampleEvent, SampleRequest, Sampler, SamplerOptions,
+    Ticket, check_limits,
 };
 pub use training::{
     Adapter, Pass, PassProgress, PassRequest, StatePart, TrainingRun, TrainingState,

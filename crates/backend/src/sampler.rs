@@ -88,8 +88,6 @@ pub struct SampleRequest {
     pub num_samples: u32,
     /// How to draw tokens. `max_tokens` is required.
     pub params: SamplingParams,
-    /// What ends a sample besides `params.stop`.
-    pub also_stop: AlsoStop,
     /// What to report besides the samples.
     pub options: SampleOptions,
     /// The seed to use where `params` has none; a caller that wants chance draws it at random.
@@ -108,7 +106,6 @@ impl SampleRequest {
             prompt: prompt.into(),
             num_samples: 1,
             params: SamplingParams::new(max_tokens),
-            also_stop: AlsoStop::default(),
             options: SampleOptions::default(),
             fallback_seed: 0,
             share: 0,
@@ -123,15 +120,6 @@ impl SampleRequest {
     pub fn check(&self) -> Result<usize, InvalidInput> {
         check_limits(self.num_samples, &self.params, &self.options)
     }
-}
-
-/// Tokens that end a sample besides what its parameters say, which are either texts or tokens.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AlsoStop {
-    /// These tokens.
-    pub tokens: Vec<u32>,
-    /// The model's own end of a sequence.
-    pub end_of_sequence: bool,
 }
 
 /// Checks the parts of a request for samples that have the same limits for every model, and returns

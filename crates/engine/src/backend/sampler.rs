@@ -67,7 +67,6 @@ impl From<SampleRequest> for sample::SampleRequest {
             prompt: request.prompt,
             num_samples: request.num_samples,
             params: request.params,
-            also_stop: request.also_stop,
             options: request.options,
             fallback_seed: request.fallback_seed,
             share: request.share,

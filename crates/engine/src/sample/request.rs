@@ -3,7 +3,7 @@
 //! Everything that can be wrong with a request is found here, before it is queued, and named by the
 //! field that holds it; what comes after trusts the values.
 
-use tinkrs_backend::{AlsoStop, check_limits};
+use tinkrs_backend::check_limits;
 use tinkrs_types::sampling::SampleOptions;
 use tinkrs_types::{InvalidInput, SamplingParams};
 
@@ -24,8 +24,6 @@ pub struct SampleRequest {
     pub num_samples: u32,
     /// How to draw tokens. `max_tokens` is required.
     pub params: SamplingParams,
-    /// What ends a sample besides `params.stop`.
-    pub also_stop: AlsoStop,
     /// What to report besides the samples. `record_stability_info` has no effect: no loss of the engine
     /// reads what it would record.
     pub options: SampleOptions,
@@ -44,7 +42,6 @@ impl SampleRequest {
             prompt: prompt.into(),
             num_samples: 1,
             params: SamplingParams::new(max_tokens),
-            also_stop: AlsoStop::default(),
             options: SampleOptions::default(),
             fallback_seed: 0,
             share: 0,
@@ -82,7 +79,6 @@ impl Checked {
             prompt,
             num_samples,
             params,
-            also_stop,
             options,
             fallback_seed,
             share: _,
@@ -124,7 +120,6 @@ impl Checked {
             rule: rule(&params),
             stop: StopMatcher::new(
                 params.stop.as_ref(),
-                also_stop,
                 &config.eos,
                 config.vocab,
                 can_detokenize,

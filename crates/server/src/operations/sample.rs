@@ -86,12 +86,10 @@ fn bytes_of(request: &backend::SampleRequest) -> usize {
         }
         Some(Stop::AnyToken(tokens)) => tokens.capacity() * size_of::<u32>(),
     };
-    let also = request.also_stop.tokens.capacity() * size_of::<u32>();
     let targets = request.options.target_prompt_logprobs.as_ref();
     size_of::<backend::SampleRequest>()
         + request.prompt.capacity() * size_of::<u32>()
         + stop
-        + also
         + targets.map_or(0, waiting::bytes_of_tensor)
 }
 
@@ -119,7 +117,6 @@ fn check(request: SampleRequest, seed: u64) -> Result<backend::SampleRequest, In
         prompt: read_prompt(&request.prompt)?,
         num_samples: request.num_samples,
         params: request.sampling_params,
-        also_stop: backend::AlsoStop::default(),
         options,
         fallback_seed: seed,
         share: 0,

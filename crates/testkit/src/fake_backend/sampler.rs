@@ -190,17 +190,13 @@ impl Active {
             let mut windows = sample.text.windows(text.len().max(1));
             windows.any(|window| window == text.as_bytes())
         };
-        let also = &request.also_stop;
-        let is_end = token == END_OF_TEXT;
-        let also_stops = also.tokens.contains(&token) || (also.end_of_sequence && is_end);
-        let stops = also_stops
-            || match &request.params.stop {
-                None => is_end,
-                Some(Stop::Never) => false,
-                Some(Stop::AnyToken(tokens)) => tokens.contains(&token),
-                Some(Stop::Text(text)) => has(text),
-                Some(Stop::AnyText(texts)) => texts.iter().any(has),
-            };
+        let stops = match &request.params.stop {
+            None => token == END_OF_TEXT,
+            Some(Stop::Never) => false,
+            Some(Stop::AnyToken(tokens)) => tokens.contains(&token),
+            Some(Stop::Text(text)) => has(text),
+            Some(Stop::AnyText(texts)) => texts.iter().any(has),
+        };
         let is_long = Some(sample.tokens.len() as u32) == request.params.max_tokens;
         sample.ended = if stops {
             Some(StopReason::Stop)

@@ -170,10 +170,23 @@ fn an_export_that_cannot_be_done_says_why_and_leaves_nothing() {
         name.to_string_lossy().starts_with(".tinkrs-export")
     });
     assert_eq!(hidden.count(), 0, "no temporary folders");
-    local(
-        folder,
-        &["export", "nano", "--to", "full", "--overwrite"],
-        "",
-    );
-    assert!(folder.join("full/config.json").is_file() && !folder.join("full/mine").exists());
+}
+
+#[test]
+fn an_export_replaces_an_earlier_one_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    tinkrs_nano::write_to(&folder.join("nano")).unwrap();
+    let export = ["export", "nano", "--to", "out"];
+    let overwrite = [&export[..], &["--overwrite"]].concat();
+    local(folder, &export, "");
+    std::fs::write(folder.join("out/config.json"), "{}").unwrap();
+    local(folder, &overwrite, "");
+    let config = std::fs::read_to_string(folder.join("out/config.json")).unwrap();
+    assert!(config.contains("hidden_size"), "{config}");
+
+    std::fs::write(folder.join("out/mine"), "1").unwrap();
+    let stderr = refusal(folder, &overwrite);
+    assert!(stderr.contains("out has `mine`"), "{stderr}");
+    assert!(folder.join("out/mine").is_file());
 }

@@ -38,18 +38,24 @@
 //! - **Data is checked.** Whatever a client may have sent, a backend refuses with an [`Error`] that
 //!   [`is_bad_request`](Error::is_bad_request).
 
+mod adjust;
 mod backend;
+mod constraint;
 mod error;
+mod extras;
 mod loss;
 mod sampler;
 mod training;
 
+pub use adjust::LogitAdjuster;
 pub use backend::{Backend, Description, Need};
+pub use constraint::{Constraint, Grammar, TokenMask};
 pub use error::{Error, ErrorKind};
+pub use extras::{EndOfSequence, MAX_LOGIT_BIAS, MAX_STOP_TOKENS, SamplingExtras};
 pub use loss::{CustomLoss, CustomOutput, Objective};
 pub use sampler::{
-    AdapterId, Detokenizer, MAX_SAMPLES, SampleEvent, SampleRequest, Sampler, SamplerOptions,
-    Ticket, check_limits,
+    AdapterId, Detokenizer, MAX_ALTERNATIVES, MAX_SAMPLES, SampleEvent, SampleRequest, Sampler,
+    SamplerOptions, Ticket, check_limits,
 };
 pub use training::{
     Adapter, Pass, PassProgress, PassRequest, StatePart, TrainingRun, TrainingState,

@@ -6,10 +6,13 @@ use std::sync::Arc;
 use tinkrs_types::sampling::SampleOptions;
 use tinkrs_types::{InvalidInput, SampleOutput, SamplingParams};
 
-use crate::{Adapter, Error};
+use crate::{Adapter, Error, SamplingExtras};
 
 /// Most samples that one request may ask for.
 pub const MAX_SAMPLES: u32 = 4096;
+
+/// Most alternatives that come with a token as it is drawn. The result has all that were asked for.
+pub const MAX_ALTERNATIVES: usize = 20;
 
 /// Samples from a model and any number of adapters.
 pub trait Sampler: Send {
@@ -78,7 +81,7 @@ pub trait Detokenizer: Send + Sync {
 }
 
 /// What to sample, from which weights, and what to report.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct SampleRequest {
     /// An adapter that the sampler has; `None` for the base model.
     pub adapter: Option<AdapterId>,
@@ -88,6 +91,8 @@ pub struct SampleRequest {
     pub num_samples: u32,
     /// How to draw tokens. `max_tokens` is required.
     pub params: SamplingParams,
+    /// How to draw them otherwise; nothing by default.
+    pub extras: Arc<SamplingExtras>,
     /// What to report besides the samples.
     pub options: SampleOptions,
     /// The seed to use where `params` has none; a caller that wants chance draws it at random.
@@ -106,6 +111,7 @@ impl SampleRequest {
             prompt: prompt.into(),
             num_samples: 1,
             params: SamplingParams::new(max_tokens),
+            extras: Arc::default(),
             options: SampleOptions::default(),
             fallback_seed: 0,
             share: 0,
@@ -162,6 +168,9 @@ pub enum SampleEvent {
         token: u32,
         /// Its log-probability, as in the result.
         logprob: f32,
+        /// The likeliest tokens at its place and their log-probabilities, likeliest first: as many as
+        /// `topk_sample_logprobs` asks for, at most [`MAX_ALTERNATIVES`].
+        alternatives: Vec<(u32, f32)>,
     },
     /// A request is complete. Nothing follows for it.
     Finished {

@@ -25,7 +25,7 @@ const KEPT: usize = 65_536;
 const REQUESTS: usize = 256;
 
 /// A token of a sample that is not complete yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DrawnToken {
     /// Index of the sample in the request.
@@ -34,10 +34,15 @@ pub struct DrawnToken {
     pub index: usize,
     /// The token.
     pub token: u32,
+    /// Its log-probability, as in the result.
+    pub logprob: f32,
+    /// The likeliest tokens at its place and their log-probabilities, likeliest first, if the request asks for
+    /// them; at most [`MAX_ALTERNATIVES`](tinkrs_backend::MAX_ALTERNATIVES).
+    pub alternatives: Vec<(u32, f32)>,
 }
 
 /// What a watcher sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Watched {
     /// The next token.
@@ -129,7 +134,7 @@ struct Log {
 }
 
 impl Log {
-    fn push(&mut self, sample: usize, token: u32) {
+    fn push(&mut self, sample: usize, token: u32, logprob: f32, alternatives: Vec<(u32, f32)>) {
         if self.drawn.len() <= sample {
             self.drawn.resize(sample + 1, 0);
         }
@@ -143,6 +148,8 @@ impl Log {
             sample,
             index,
             token,
+            logprob,
+            alternatives,
         });
     }
 
@@ -156,7 +163,7 @@ impl Log {
         let next = usize::try_from(*seen - self.dropped).ok()?;
         let token = self.tokens.get(next)?;
         *seen += 1;
-        Some(Watched::Token(*token))
+        Some(Watched::Token(token.clone()))
     }
 }
 
@@ -214,8 +221,14 @@ pub(crate) struct TokenSender {
 }
 
 impl TokenSender {
-    pub(crate) fn push(&self, sample: usize, token: u32) {
-        lock(&self.stream.log).push(sample, token);
+    pub(crate) fn push(
+        &self,
+        sample: usize,
+        token: u32,
+        logprob: f32,
+        alternatives: Vec<(u32, f32)>,
+    ) {
+        lock(&self.stream.log).push(sample, token, logprob, alternatives);
         self.stream.news.notify_waiters();
     }
 }
@@ -269,11 +282,11 @@ mod tests {
         assert!(streams.watch_request(&id).is_none(), "not yet");
         let sender = streams.open(&id, None);
         let mut early = streams.watch_request(&id).unwrap();
-        sender.push(0, 7);
-        sender.push(1, 8);
+        sender.push(0, 7, -0.5, Vec::new());
+        sender.push(1, 8, -0.5, Vec::new());
         assert_eq!(token(early.next().await), 7);
         let mut late = streams.watch_request(&id).unwrap();
-        sender.push(0, 9);
+        sender.push(0, 9, -0.5, Vec::new());
         drop(sender);
         for expected in [7, 8, 9] {
             assert_eq!(token(late.next().await), expected);
@@ -284,6 +297,8 @@ mod tests {
             sample: 0,
             index: 1,
             token: 9,
+            logprob: -0.5,
+            alternatives: Vec::new(),
         };
         assert_eq!(early.next().await, Some(Watched::Token(last)));
         assert_eq!(early.next().await, None);
@@ -298,7 +313,7 @@ mod tests {
         let mut watch = streams.watch_request(&id).unwrap();
         let (seen, ()) = tokio::join!(watch.next(), async {
             tokio::task::yield_now().await;
-            sender.push(0, 5);
+            sender.push(0, 5, -0.5, Vec::new());
         });
         assert_eq!(token(seen), 5);
         let (seen, ()) = tokio::join!(watch.next(), async {
@@ -316,13 +331,15 @@ mod tests {
         let mut slow = streams.watch_request(&id).unwrap();
         let count = KEPT + 10;
         for place in 0..count {
-            sender.push(0, u32::try_from(place).unwrap());
+            sender.push(0, u32::try_from(place).unwrap(), -0.5, Vec::new());
         }
         assert_eq!(slow.next().await, Some(Watched::Lagged { missed: 10 }));
         let next = DrawnToken {
             sample: 0,
             index: 10,
             token: 10,
+            logprob: -0.5,
+            alternatives: Vec::new(),
         };
         assert_eq!(slow.next().await, Some(Watched::Token(next)));
         drop(sender);
@@ -342,7 +359,7 @@ mod tests {
         let mut second = streams.watch_session(watched.clone());
         drop(streams.open(&"elsewhere".into(), Some(&other)));
         let sender = streams.open(&"a".into(), Some(&watched));
-        sender.push(0, 1);
+        sender.push(0, 1, -0.5, Vec::new());
         drop(sender);
         drop(streams.open(&"b".into(), Some(&watched)));
         for watch in [&mut first, &mut second] {
@@ -371,7 +388,7 @@ mod tests {
         let new = streams.open(&id, None);
         drop(old);
         let mut watch = streams.watch_request(&id).unwrap();
-        new.push(0, 3);
+        new.push(0, 3, -0.5, Vec::new());
         assert_eq!(token(watch.next().await), 3);
     }
 }

@@ -67,6 +67,7 @@ impl From<SampleRequest> for sample::SampleRequest {
             prompt: request.prompt,
             num_samples: request.num_samples,
             params: request.params,
+            extras: request.extras,
             options: request.options,
             fallback_seed: request.fallback_seed,
             share: request.share,
@@ -82,11 +83,13 @@ impl From<Event> for SampleEvent {
                 sample,
                 token,
                 logprob,
+                alternatives,
             } => Self::Token {
                 ticket: Ticket(ticket),
                 sample,
                 token,
                 logprob,
+                alternatives,
             },
             Event::Finished {
                 ticket: sample::Ticket(ticket),

@@ -203,18 +203,16 @@ impl Active {
         }
     }
 
-    pub(crate) fn last_token(&self, sample: usize) -> Option<(u32, f32)> {
+    pub(crate) fn running(&self, sample: usize) -> Option<&Generation> {
         match &self.samples[sample] {
-            Sample::Running(generation, _) => generation.last(),
+            Sample::Running(generation, _) => Some(generation),
             _ => None,
         }
     }
 
     pub(crate) fn has_ended(&self, sample: usize) -> bool {
-        match &self.samples[sample] {
-            Sample::Running(generation, _) => generation.ended().is_some(),
-            _ => false,
-        }
+        self.running(sample)
+            .is_some_and(|generation| generation.ended().is_some())
     }
 
     /// Turns a sample into its result, and lets go of its cache.

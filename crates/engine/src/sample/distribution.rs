@@ -8,7 +8,8 @@
 //! A token is drawn by inverting the cumulative sum of the weights, in a fixed order, over the tokens that
 //! survive the cuts:
 //!
-//! - top-k keeps the `k` largest logits, ties going to lower ids;
+//! - min-p keeps the tokens whose weight is at least that part of the largest one;
+//! - top-k then keeps the `k` largest logits, ties going to lower ids;
 //! - top-p then keeps the fewest of those, largest first, whose weights reach `p` times their sum.
 //!
 //! Temperature 0 takes the largest logit, ties going to the lowest id.
@@ -39,6 +40,8 @@ pub(crate) struct Rule {
     pub(crate) top_k: Option<usize>,
     /// Share of the weight to keep; 1 keeps everything.
     pub(crate) top_p: f64,
+    /// Part of the largest weight that a token needs to be kept; 0 keeps everything.
+    pub(crate) min_p: f32,
 }
 
 impl Rule {
@@ -48,6 +51,7 @@ impl Rule {
             temperature,
             top_k: None,
             top_p: 1.0,
+            min_p: 0.0,
         }
     }
 }
@@ -72,6 +76,20 @@ pub(crate) struct DistributionScratch {
     weights: Vec<f32>,
     block_sums: Vec<f64>,
     candidates: Vec<u32>,
+    /// Logits that are not the model's own.
+    adjusted: Vec<f32>,
+}
+
+impl DistributionScratch {
+    /// Lends an empty buffer for logits, which should be [put back](Self::put_adjusted).
+    pub(crate) fn take_adjusted(&mut self) -> Vec<f32> {
+        self.adjusted.clear();
+        std::mem::take(&mut self.adjusted)
+    }
+
+    pub(crate) fn put_adjusted(&mut self, adjusted: Vec<f32>) {
+        self.adjusted = adjusted;
+    }
 }
 
 impl<'a> Distribution<'a> {
@@ -123,6 +141,10 @@ impl<'a> Distribution<'a> {
         if self.greedy {
             return self.largest();
         }
+        if rule.min_p > 0.0 {
+            // The largest weight is 1.
+            self.drop_weights(|_, weight| weight < rule.min_p);
+        }
         let top_k = rule.top_k.filter(|&k| k < self.logits.len());
         if top_k.is_none() && rule.top_p >= 1.0 {
             return self.draw_from_all(uniform);
@@ -140,6 +162,20 @@ impl<'a> Distribution<'a> {
         for &token in &self.scratch.candidates {
             tokens.push(token);
             logprobs.push(self.logprob(token));
+        }
+    }
+
+    /// Gives no weight at all to tokens whose logit is negative infinity. Without it they would have the tiny
+    /// one of the fast `exp`.
+    pub(crate) fn drop_impossible(&mut self) {
+        self.drop_weights(|logit, _| logit == f32::NEG_INFINITY);
+    }
+
+    fn drop_weights(&mut self, drops: impl Fn(f32, f32) -> bool) {
+        for (logit, weight) in self.logits.iter().zip(&mut self.scratch.weights) {
+            if drops(*logit, *weight) {
+                *weight = 0.0;
+            }
         }
     }
 

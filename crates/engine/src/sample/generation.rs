@@ -1,5 +1,6 @@
 //! One sample while it is being generated.
 
+use tinkrs_backend::{LogitAdjuster, MAX_ALTERNATIVES};
 use tinkrs_types::sampling::{SampledSequence, StopReason};
 
 use super::distribution::{Distribution, DistributionScratch, Rule};
@@ -16,6 +17,7 @@ pub(crate) struct Generation {
     max_tokens: usize,
     rule: Rule,
     rng: SampleRng,
+    adjuster: Option<LogitAdjuster>,
     stop: StopMatcher,
     tokens: Vec<u32>,
     logprobs: Vec<f32>,
@@ -32,6 +34,12 @@ impl Generation {
             max_tokens: request.max_tokens,
             rule: request.rule,
             rng: SampleRng::new(request.seed, sample as u32),
+            adjuster: LogitAdjuster::new(
+                &request.extras,
+                request.vocab,
+                &request.prompt,
+                request.stop.tokens(),
+            ),
             stop: request.stop.clone(),
             tokens: Vec::new(),
             logprobs: Vec::new(),
@@ -44,23 +52,31 @@ impl Generation {
     ///
     /// # Errors
     ///
-    /// Logits that are not finite.
+    /// Logits that are not finite, or a grammar that allows no token.
     pub(crate) fn take_logits(
         &mut self,
         logits: &[f32],
         detokenizer: Option<&dyn Detokenizer>,
         scratch: &mut DistributionScratch,
     ) -> Result<(), Error> {
-        let mut distribution = Distribution::new(logits, self.rule.temperature, scratch)?;
         let position = self.prompt + self.tokens.len();
         let uniform = self.rng.uniform(Purpose::Token, position as u32, 0);
-        let token = distribution.draw(&self.rule, uniform);
+        let adjusted = match &mut self.adjuster {
+            Some(adjuster) => Some(draw_adjusted(
+                adjuster, logits, &self.rule, uniform, scratch,
+            )?),
+            None => None,
+        };
+        // What is reported is the model's own distribution, wherever the token was drawn from.
+        let mut distribution = Distribution::new(logits, self.rule.temperature, scratch)?;
+        let (token, may_go_on) =
+            adjusted.unwrap_or_else(|| (distribution.draw(&self.rule, uniform), true));
         self.tokens.push(token);
         self.logprobs.push(distribution.logprob(token));
         if let Some(likeliest) = &mut self.likeliest {
             likeliest.push(&mut distribution);
         }
-        self.ended = if self.stop.ends_with(token, detokenizer) {
+        self.ended = if self.stop.ends_with(token, detokenizer) || !may_go_on {
             Some(StopReason::Stop)
         } else {
             (self.tokens.len() == self.max_tokens).then_some(StopReason::Length)
@@ -71,6 +87,13 @@ impl Generation {
     /// Returns the tokens drawn so far.
     pub(crate) fn tokens(&self) -> &[u32] {
         &self.tokens
+    }
+
+    /// Returns the likeliest tokens at the place of the one drawn last, as far as they are reported with it.
+    pub(crate) fn last_alternatives(&self) -> Vec<(u32, f32)> {
+        let likeliest = self.likeliest.as_ref();
+        let last = likeliest.into_iter().flat_map(Likeliest::last);
+        last.take(MAX_ALTERNATIVES).collect()
     }
 
     /// Returns the token drawn last, with its log-probability.
@@ -91,6 +114,29 @@ impl Generation {
         sequence.topk_logprobs = self.likeliest.map(Likeliest::finish);
         sequence
     }
+}
+
+/// Draws a token from logits that are not the model's own, and returns whether more may follow.
+fn draw_adjusted(
+    adjuster: &mut LogitAdjuster,
+    logits: &[f32],
+    rule: &Rule,
+    uniform: f64,
+    scratch: &mut DistributionScratch,
+) -> Result<(u32, bool), Error> {
+    let mut adjusted = scratch.take_adjusted();
+    adjusted.extend_from_slice(logits);
+    adjuster.apply(&mut adjusted).map_err(grammar_error)?;
+    let mut distribution = Distribution::new(&adjusted, rule.temperature, scratch)?;
+    distribution.drop_impossible();
+    let token = distribution.draw(rule, uniform);
+    scratch.put_adjusted(adjusted);
+    let may_go_on = adjuster.accept(token).map_err(grammar_error)?;
+    Ok((token, may_go_on))
+}
+
+fn grammar_error(error: tinkrs_backend::Error) -> Error {
+    Error::invalid("grammar", error.to_string())
 }
 
 #[cfg(test)]

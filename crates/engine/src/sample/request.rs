@@ -3,7 +3,9 @@
 //! Everything that can be wrong with a request is found here, before it is queued, and named by the
 //! field that holds it; what comes after trusts the values.
 
-use tinkrs_backend::check_limits;
+use std::sync::Arc;
+
+use tinkrs_backend::{SamplingExtras, check_limits};
 use tinkrs_types::sampling::SampleOptions;
 use tinkrs_types::{InvalidInput, SamplingParams};
 
@@ -14,7 +16,7 @@ use super::stop::StopMatcher;
 use crate::{Error, ModelConfig};
 
 /// What to sample, from which weights, and what to report.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct SampleRequest {
     /// The base model, or an adapter that the sampler knows.
     pub weights: WeightsId,
@@ -24,6 +26,8 @@ pub struct SampleRequest {
     pub num_samples: u32,
     /// How to draw tokens. `max_tokens` is required.
     pub params: SamplingParams,
+    /// How to draw them otherwise; nothing by default.
+    pub extras: Arc<SamplingExtras>,
     /// What to report besides the samples. `record_stability_info` has no effect: no loss of the engine
     /// reads what it would record.
     pub options: SampleOptions,
@@ -42,6 +46,7 @@ impl SampleRequest {
             prompt: prompt.into(),
             num_samples: 1,
             params: SamplingParams::new(max_tokens),
+            extras: Arc::default(),
             options: SampleOptions::default(),
             fallback_seed: 0,
             share: 0,
@@ -58,6 +63,8 @@ pub(crate) struct Checked {
     pub(crate) max_tokens: usize,
     pub(crate) seed: u64,
     pub(crate) rule: Rule,
+    pub(crate) extras: Arc<SamplingExtras>,
+    pub(crate) vocab: usize,
     pub(crate) stop: StopMatcher,
     pub(crate) topk_sample_logprobs: usize,
     pub(crate) scoring: Scoring,
@@ -79,11 +86,13 @@ impl Checked {
             prompt,
             num_samples,
             params,
+            extras,
             options,
             fallback_seed,
             share: _,
         } = request;
         let max_tokens = check_limits(num_samples, &params, &options)?;
+        extras.check(config.vocab, max_tokens)?;
         if prompt.is_empty() {
             return Err(InvalidInput::new("prompt", "no tokens", "at least one token").into());
         }
@@ -117,21 +126,24 @@ impl Checked {
             samples: num_samples as usize,
             max_tokens,
             seed: params.seed.map_or(fallback_seed, i64::cast_unsigned),
-            rule: rule(&params),
+            rule: rule(&params, &extras),
             stop: StopMatcher::new(
                 params.stop.as_ref(),
+                &extras,
                 &config.eos,
                 config.vocab,
                 can_detokenize,
             )?,
             topk_sample_logprobs,
             scoring: Scoring::new(&options, prompt.len(), config.vocab)?,
+            vocab: config.vocab,
+            extras,
             prompt,
         })
     }
 }
 
-fn rule(params: &SamplingParams) -> Rule {
+fn rule(params: &SamplingParams, extras: &SamplingExtras) -> Rule {
     Rule {
         // A temperature too small for f32 must not turn into 0, which reports other log-probabilities.
         temperature: match params.temperature {
@@ -140,6 +152,7 @@ fn rule(params: &SamplingParams) -> Rule {
         },
         top_k: usize::try_from(params.top_k).ok(),
         top_p: params.top_p,
+        min_p: extras.min_p as f32,
     }
 }
 

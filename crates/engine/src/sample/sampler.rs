@@ -86,6 +86,9 @@ pub enum Event {
         token: u32,
         /// Its log-probability, as in the result.
         logprob: f32,
+        /// The likeliest tokens at its place, if they were asked for: at most
+        /// [`MAX_ALTERNATIVES`](tinkrs_backend::MAX_ALTERNATIVES).
+        alternatives: Vec<(u32, f32)>,
     },
     /// A request is complete. Nothing follows for it.
     Finished {
@@ -307,12 +310,15 @@ impl Sampler {
     /// Reports a sample's newest token, and its end if that was the last one.
     fn after_token(&mut self, ticket: Ticket, sample: usize, events: &mut Vec<Event>) {
         let request = self.request(ticket);
-        if let Some((token, logprob)) = request.last_token(sample) {
+        if let Some(generation) = request.running(sample)
+            && let Some((token, logprob)) = generation.last()
+        {
             events.push(Event::Token {
                 ticket,
                 sample,
                 token,
                 logprob,
+                alternatives: generation.last_alternatives(),
             });
         }
         if !request.has_ended(sample) {

@@ -181,6 +181,13 @@ impl Likeliest {
         distribution.likeliest(self.k, &mut self.tokens, &mut self.logprobs);
     }
 
+    /// Returns the tokens of the last position, likeliest first.
+    pub(crate) fn last(&self) -> impl Iterator<Item = (u32, f32)> {
+        let start = self.tokens.len().saturating_sub(self.k);
+        let (tokens, logprobs) = (&self.tokens[start..], &self.logprobs[start..]);
+        tokens.iter().copied().zip(logprobs.iter().copied())
+    }
+
     pub(crate) fn finish(self) -> TopkLogprobs {
         TopkLogprobs::new(self.k, self.tokens, self.logprobs).expect("k tokens a position")
     }

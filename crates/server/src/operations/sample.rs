@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::mem::size_of;
+use std::sync::Arc;
 
 use tinkrs_backend as backend;
 use tinkrs_types::sampling::{SampleOptions, Stop};
@@ -90,6 +91,7 @@ fn bytes_of(request: &backend::SampleRequest) -> usize {
     size_of::<backend::SampleRequest>()
         + request.prompt.capacity() * size_of::<u32>()
         + stop
+        + request.extras.heap_bytes()
         + targets.map_or(0, waiting::bytes_of_tensor)
 }
 
@@ -117,6 +119,7 @@ fn check(request: SampleRequest, seed: u64) -> Result<backend::SampleRequest, In
         prompt: read_prompt(&request.prompt)?,
         num_samples: request.num_samples,
         params: request.sampling_params,
+        extras: Arc::default(),
         options,
         fallback_seed: seed,
         share: 0,

@@ -354,10 +354,11 @@ impl Sampling {
                     ticket,
                     sample,
                     token,
-                    ..
+                    logprob,
+                    alternatives,
                 } => {
                     if let Some(waiting) = self.waiting.get_mut(&ticket) {
-                        waiting.tokens.push(sample, token);
+                        waiting.tokens.push(sample, token, logprob, alternatives);
                         // Samples begin one after the other.
                         let begun = (sample + 1).saturating_sub(waiting.begun_samples);
                         waiting.begun_samples += begun;

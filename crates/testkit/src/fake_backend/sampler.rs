@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use tinkrs_backend::{
-    Adapter, AdapterId, Error, ErrorKind, SampleEvent, SampleRequest, Sampler, SamplerOptions,
-    Ticket,
+    Adapter, AdapterId, EndOfSequence, Error, ErrorKind, LogitAdjuster, MAX_ALTERNATIVES,
+    SampleEvent, SampleRequest, Sampler, SamplerOptions, Ticket,
 };
 use tinkrs_types::sampling::{SampledSequence, Stop, StopReason, TopkLogprobs};
 use tinkrs_types::{InvalidInput, SampleOutput};
@@ -26,8 +26,8 @@ struct Active {
     samples: Vec<Sample>,
 }
 
-#[derive(Default)]
 struct Sample {
+    adjuster: Option<LogitAdjuster>,
     tokens: Vec<u32>,
     logprobs: Vec<f32>,
     topk: (Vec<u32>, Vec<f32>),
@@ -53,6 +53,7 @@ impl FakeSampler {
 
     fn check(&self, request: &SampleRequest) -> Result<(), Error> {
         let max_tokens = request.check()?;
+        request.extras.check(VOCABULARY, max_tokens)?;
         let prompt = request.prompt.len();
         if prompt == 0 {
             return Err(InvalidInput::new("prompt", "no tokens", "at least one token").into());
@@ -102,7 +103,7 @@ impl Sampler for FakeSampler {
             let text = format!("{limit} sampling requests are waiting already");
             return Err(Error::new(ErrorKind::Other, text));
         }
-        let samples = (0..request.num_samples).map(|_| Sample::default());
+        let samples = (0..request.num_samples).map(|_| Sample::new(&request));
         let samples = samples.collect();
         let ticket = Ticket(self.next_id());
         let active = Active {
@@ -124,19 +125,30 @@ impl Sampler for FakeSampler {
 
     fn step(&mut self) -> Vec<SampleEvent> {
         let mut events = Vec::new();
+        let mut failed = Vec::new();
         for (&ticket, active) in &mut self.requests {
             self.backend.meet(&active.request.prompt);
             for index in 0..active.samples.len() {
                 if active.samples[index].ended.is_none() {
-                    let (token, logprob) = active.draw(index, &self.options);
-                    events.push(SampleEvent::Token {
-                        ticket,
-                        sample: index,
-                        token,
-                        logprob,
-                    });
+                    match active.draw(index, &self.options) {
+                        Ok((token, logprob)) => events.push(SampleEvent::Token {
+                            ticket,
+                            sample: index,
+                            token,
+                            logprob,
+                            alternatives: active.last_alternatives(index),
+                        }),
+                        Err(error) => {
+                            failed.push((ticket, error));
+                            break;
+                        }
+                    }
                 }
             }
+        }
+        for (ticket, error) in failed {
+            self.requests.remove(&ticket);
+            events.push(SampleEvent::Failed { ticket, error });
         }
         let is_over = |active: &Active| active.samples.iter().all(|s| s.ended.is_some());
         let over = self.requests.extract_if(.., |_, active| is_over(active));
@@ -154,25 +166,73 @@ impl Sampler for FakeSampler {
     }
 }
 
+impl Sample {
+    fn new(request: &SampleRequest) -> Self {
+        let end_tokens = end_tokens(request);
+        Self {
+            adjuster: LogitAdjuster::new(&request.extras, VOCABULARY, &request.prompt, &end_tokens),
+            tokens: Vec::new(),
+            logprobs: Vec::new(),
+            topk: (Vec::new(), Vec::new()),
+            text: Vec::new(),
+            ended: None,
+        }
+    }
+}
+
+/// Returns the tokens that end a sample of a request.
+fn end_tokens(request: &SampleRequest) -> Vec<u32> {
+    let stop = request.params.stop.as_ref();
+    let mut tokens = match stop {
+        Some(Stop::AnyToken(tokens)) => tokens.clone(),
+        _ => Vec::new(),
+    };
+    let ends_text = match request.extras.end_of_sequence {
+        EndOfSequence::WithoutStop => stop.is_none(),
+        EndOfSequence::Always => true,
+        EndOfSequence::Ignored => false,
+    };
+    tokens.extend(ends_text.then_some(END_OF_TEXT));
+    tokens.extend_from_slice(&request.extras.stop_tokens);
+    tokens
+}
+
 impl Active {
     /// Draws the next token of a sample.
-    fn draw(&mut self, index: usize, options: &SamplerOptions) -> (u32, f32) {
+    fn draw(&mut self, index: usize, options: &SamplerOptions) -> Result<(u32, f32), Error> {
         let request = &self.request;
         let sample = &mut self.samples[index];
         let last = sample.tokens.last().or(request.prompt.last());
         let all = logprobs(&self.weights, last.copied().unwrap_or(0));
+        let mut drawn_from = all.clone();
+        if let Some(adjuster) = &mut sample.adjuster {
+            adjuster.apply(&mut drawn_from)?;
+            normalize(&mut drawn_from);
+        }
+        let largest = drawn_from.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let least = largest + request.extras.min_p.ln() as f32;
+        if drawn_from.iter().any(|logprob| *logprob < least) {
+            for logprob in drawn_from.iter_mut().filter(|logprob| **logprob < least) {
+                *logprob = f32::NEG_INFINITY;
+            }
+            normalize(&mut drawn_from);
+        }
         let token = if request.params.temperature == 0.0 {
-            likeliest(&all, 1)[0]
+            likeliest(&drawn_from, 1)[0]
         } else {
             let seed = request.params.seed;
             let seed = seed.map_or(request.fallback_seed, i64::cast_unsigned);
             let position = request.prompt.len() + sample.tokens.len();
             let mut rest = uniform(seed, index as u64, position as u64);
-            let passed = all.iter().position(|logprob| {
+            let passed = drawn_from.iter().position(|logprob| {
                 rest -= f64::from(*logprob).exp();
                 rest < 0.0
             });
-            passed.unwrap_or(VOCABULARY - 1) as u32
+            passed.map_or_else(|| likeliest(&drawn_from, 1)[0], |token| token as u32)
+        };
+        let may_go_on = match &mut sample.adjuster {
+            Some(adjuster) => adjuster.accept(token)?,
+            None => true,
         };
         let logprob = all[token as usize];
         sample.tokens.push(token);
@@ -190,20 +250,30 @@ impl Active {
             let mut windows = sample.text.windows(text.len().max(1));
             windows.any(|window| window == text.as_bytes())
         };
-        let stops = match &request.params.stop {
-            None => token == END_OF_TEXT,
-            Some(Stop::Never) => false,
-            Some(Stop::AnyToken(tokens)) => tokens.contains(&token),
+        let has_stop_text = match &request.params.stop {
+            None | Some(Stop::Never | Stop::AnyToken(_)) => false,
             Some(Stop::Text(text)) => has(text),
             Some(Stop::AnyText(texts)) => texts.iter().any(has),
         };
+        let has_minimum = sample.tokens.len() > request.extras.min_tokens as usize;
+        let stops =
+            end_tokens(request).contains(&token) || !may_go_on || has_stop_text && has_minimum;
         let is_long = Some(sample.tokens.len() as u32) == request.params.max_tokens;
         sample.ended = if stops {
             Some(StopReason::Stop)
         } else {
             is_long.then_some(StopReason::Length)
         };
-        (token, logprob)
+        Ok((token, logprob))
+    }
+
+    fn last_alternatives(&self, index: usize) -> Vec<(u32, f32)> {
+        let (tokens, logprobs) = &self.samples[index].topk;
+        let k = self.request.options.topk_sample_logprobs as usize;
+        let start = tokens.len().saturating_sub(k);
+        let last = tokens[start..].iter().zip(&logprobs[start..]);
+        let last = last.map(|(token, logprob)| (*token, *logprob));
+        last.take(MAX_ALTERNATIVES).collect()
     }
 
     fn output(self) -> Result<SampleOutput, InvalidInput> {
@@ -238,6 +308,14 @@ fn likeliest(logprobs: &[f32], count: usize) -> Vec<u32> {
     tokens.sort_by(|a, b| logprobs[*b as usize].total_cmp(&logprobs[*a as usize]));
     tokens.truncate(count);
     tokens
+}
+
+/// Turns logits into log-probabilities.
+fn normalize(logits: &mut [f32]) {
+    let sum: f64 = logits.iter().map(|logit| f64::from(*logit).exp()).sum();
+    for logit in logits {
+        *logit -= sum.ln() as f32;
+    }
 }
 
 /// Draws a number of `0..1` from a seed and a place.

@@ -146,9 +146,9 @@ fn top_p_applies_to_what_top_k_left() {
     // Of 0.5 and 0.25, the first alone holds two thirds.
     let logits = [0.5_f32, 0.25, 0.125, 0.125].map(f32::ln);
     let rule = Rule {
-        temperature: 1.0,
         top_k: Some(2),
         top_p: 0.6,
+        ..Rule::uncut(1.0)
     };
     assert_eq!(support(&logits, rule), [0]);
     assert_eq!(
@@ -161,6 +161,60 @@ fn top_p_applies_to_what_top_k_left() {
         ),
         [0, 1]
     );
+}
+
+#[test]
+fn min_p_keeps_tokens_near_the_likeliest_and_top_p_applies_to_what_it_left() {
+    let logits = [0.5_f32, 0.25, 0.125, 0.125].map(f32::ln);
+    let cases = [
+        (0.0, 1.0, [0, 1, 2, 3].as_slice()),
+        (0.3, 1.0, &[0, 1]),
+        (0.3, 0.6, &[0]), // of 0.5 and 0.25, the first alone holds two thirds
+        (0.0, 0.6, &[0, 1]),
+        (1.0, 1.0, &[0]),
+    ];
+    for (min_p, top_p, expected) in cases {
+        let rule = Rule {
+            min_p,
+            top_p,
+            ..Rule::uncut(1.0)
+        };
+        assert_eq!(support(&logits, rule), expected, "{rule:?}");
+    }
+    // At a higher temperature the weights are closer to each other.
+    let rule = Rule {
+        min_p: 0.3,
+        ..Rule::uncut(2.0)
+    };
+    assert_eq!(support(&logits, rule), [0, 1, 2, 3]);
+}
+
+#[test]
+fn impossible_tokens_are_never_drawn() {
+    let mut logits = vec![f32::NEG_INFINITY; 600];
+    logits[300] = -5.0;
+    logits[599] = -5.0;
+    for temperature in [1.0, 1e30] {
+        for (top_k, top_p) in [
+            (None, 1.0),
+            (Some(10), 1.0),
+            (None, 0.999),
+            (Some(10), 0.999),
+        ] {
+            let rule = Rule {
+                top_k,
+                top_p,
+                ..Rule::uncut(temperature)
+            };
+            for uniform in [f64::EPSILON, 0.499, 0.501, 1.0 - f64::EPSILON] {
+                let mut scratch = DistributionScratch::default();
+                let mut distribution = distribution(&logits, temperature, &mut scratch);
+                distribution.drop_impossible();
+                let expected = if uniform < 0.5 { 300 } else { 599 };
+                assert_eq!(distribution.draw(&rule, uniform), expected, "{rule:?}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -181,9 +235,10 @@ fn the_cuts_do_not_change_log_probabilities() {
     let before = distribution.logprob(3);
     distribution.draw(
         &Rule {
-            temperature: 0.7,
             top_k: Some(4),
             top_p: 0.9,
+            min_p: 0.1,
+            ..Rule::uncut(0.7)
         },
         0.3,
     );

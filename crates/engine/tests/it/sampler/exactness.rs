@@ -1,6 +1,7 @@
 //! The same request gives the same bits, whatever runs beside it.
 
 use super::*;
+use tinkrs_backend::SamplingExtras;
 use tinkrs_engine::sample::WeightsId;
 use tinkrs_types::sampling::Stop;
 
@@ -20,6 +21,11 @@ fn mixed_requests(adapters: &[WeightsId]) -> Vec<SampleRequest> {
             request.params.temperature = [1.0, 0.0, 0.7, 1.5][i as usize % 4];
             request.params.top_k = [-1, -1, 20][i as usize % 3];
             request.params.top_p = [1.0, 0.9][i as usize % 2];
+            request.extras = Arc::new(SamplingExtras {
+                min_p: [0.0, 0.02][i as usize / 2 % 2],
+                frequency_penalty: [0.0, 0.0, 1.5][i as usize % 3],
+                ..SamplingExtras::default()
+            });
             request.params.stop = (i % 5 == 0).then_some(Stop::Never);
             request.options.topk_sample_logprobs = i % 4;
             request.options.prompt_logprobs = i % 6 == 1;

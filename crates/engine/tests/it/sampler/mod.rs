@@ -2,6 +2,7 @@
 
 mod agreement;
 mod exactness;
+mod extras;
 mod lifecycle;
 mod numbers;
 

@@ -15,8 +15,7 @@ use tinkrs_engine::weights::{
 use tinkrs_gguf::Contents;
 
 use crate::formats::{Depth, Quantisation, format_of};
-use crate::merged::Merged;
-use crate::quantise::quantise;
+use crate::merged::{Merged, Part};
 use crate::{Base, Error, Progress};
 
 /// The divisors of rotary frequencies, where there are any.
@@ -26,7 +25,7 @@ const ROPE_FACTORS: &str = "rope_freqs.weight";
 pub(crate) struct ModelFile<'a> {
     merged: Merged<'a>,
     tensors: Vec<(GgufTensor, GgufFormat)>,
-    rope_factors: Option<Vec<f32>>,
+    rope_factors: Option<Part>,
     contents: Contents,
     pub(crate) notes: Vec<String>,
 }
@@ -53,8 +52,13 @@ impl<'a> ModelFile<'a> {
 
         let rope_factors = rope_factors(&config);
         if let Some(factors) = &rope_factors {
-            let bytes = 4 * factors.len() as u64;
-            contents.tensor(ROPE_FACTORS, &[factors.len()], GgufFormat::F32.id(), bytes);
+            let count = factors.values.len();
+            contents.tensor(
+                ROPE_FACTORS,
+                &[count],
+                GgufFormat::F32.id(),
+                4 * count as u64,
+            );
         }
         let mut tensors = Vec::new();
         let mut instead = BTreeSet::new();
@@ -95,33 +99,34 @@ impl<'a> ModelFile<'a> {
         let file = BufWriter::with_capacity(1 << 20, file);
         let mut to = self.contents.start(file).map_err(wrong())?;
         if let Some(factors) = &self.rope_factors {
-            to.write(&encode(factors, GgufFormat::F32)?)
-                .map_err(wrong())?;
+            let bytes = factors.encode(ROPE_FACTORS, GgufFormat::F32)?;
+            to.write(&bytes).map_err(wrong())?;
         }
         let head_dim = self.merged.config().head_dim;
         for (tensor, format) in &self.tensors {
-            let mut values = self.merged.tensor(&tensor.name)?.to_f32();
-            if let Some(heads) = tensor.interleaved_heads {
-                values = interleave(&values, heads, head_dim);
+            let merged = self.merged.open(&tensor.name)?;
+            // Heads are turned as a whole.
+            for mut part in merged.parts(head_dim) {
+                if tensor.interleaved_heads.is_some() {
+                    let heads = part.values.len() / merged.columns() / head_dim;
+                    part.values = interleave(&part.values, heads, head_dim);
+                }
+                let bytes = part.encode(&tensor.gguf_name, *format)?;
+                to.write(&bytes).map_err(wrong())?;
+                progress
+                    .wrote(&tensor.gguf_name, bytes.len() as u64)
+                    .map_err(wrong())?;
             }
-            let bytes = encode(&values, *format)?;
-            to.write(&bytes).map_err(wrong())?;
-            progress.wrote(&tensor.gguf_name, bytes.len() as u64);
         }
         let file = to.finish().map_err(wrong())?;
         file.get_ref().sync_all().map_err(wrong())
     }
 }
 
-fn encode(values: &[f32], format: GgufFormat) -> Result<Vec<u8>, Error> {
-    quantise(values, format)
-        .ok_or_else(|| Error::Unsupported(format!("tensors cannot be written as {format:?}")))
-}
-
 /// Writes a GGUF adapter, as llama.cpp's `convert_lora_to_gguf` does.
 pub(crate) struct AdapterFile {
     contents: Contents,
-    tensors: Vec<(String, Vec<f32>)>,
+    tensors: Vec<(String, Part)>,
     format: GgufFormat,
 }
 
@@ -182,7 +187,7 @@ impl AdapterFile {
                 let name = format!("{}.{part}", tensor.gguf_name);
                 let bytes = (values.len() * size) as u64;
                 contents.tensor(&name, &shape, format.id(), bytes);
-                tensors.push((name, values));
+                tensors.push((name, Part { start: 0, values }));
             }
         }
         Ok(Self {
@@ -201,9 +206,9 @@ impl AdapterFile {
         let wrong = || Error::io("write", path);
         let mut to = self.contents.start(BufWriter::new(file)).map_err(wrong())?;
         for (name, values) in &self.tensors {
-            let bytes = encode(values, self.format)?;
+            let bytes = values.encode(name, self.format)?;
             to.write(&bytes).map_err(wrong())?;
-            progress.wrote(name, bytes.len() as u64);
+            progress.wrote(name, bytes.len() as u64).map_err(wrong())?;
         }
         let file = to.finish().map_err(wrong())?;
         file.get_ref().sync_all().map_err(wrong())
@@ -277,7 +282,7 @@ fn text_values(
 }
 
 /// Returns Llama 3's divisors of rotary frequencies.
-fn rope_factors(config: &ModelConfig) -> Option<Vec<f32>> {
+fn rope_factors(config: &ModelConfig) -> Option<Part> {
     let scaled = config.rope.frequencies(config.head_dim);
     let plain = tinkrs_engine::config::Rope {
         scaling: tinkrs_engine::config::RopeScaling::None,
@@ -285,9 +290,9 @@ fn rope_factors(config: &ModelConfig) -> Option<Vec<f32>> {
     };
     let plain = plain.frequencies(config.head_dim);
     let factors = plain.iter().zip(&scaled);
-    (plain != scaled).then(|| {
-        factors
-            .map(|(plain, scaled)| (plain / scaled) as f32)
-            .collect()
+    let factors = factors.map(|(plain, scaled)| (plain / scaled) as f32);
+    (plain != scaled).then(|| Part {
+        start: 0,
+        values: factors.collect(),
     })
 }

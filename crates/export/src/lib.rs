@@ -19,7 +19,7 @@
 //! - [`Merged`] is a model with an adapter, merged tensor by tensor;
 //! - [`Export`] writes one, in one of the forms of [`What`]; [`Staging`] is a folder for it.
 //!
-//! No more than one tensor is in memory at a time. Before anything is written, [`Export::size`] says how much
+//! No more than one tensor is in memory at a time, and of one that goes into a GGUF file some rows. Before anything is written, [`Export::size`] says how much
 //! it will be.
 
 mod base;
@@ -32,6 +32,7 @@ mod ollama;
 mod quantise;
 mod staging;
 
+use std::io;
 use std::path::Path;
 
 use tinkrs_engine::peft::{self, PeftAdapter};
@@ -63,21 +64,19 @@ pub enum What {
     Ollama(Option<Quantisation>),
 }
 
-/// What is told about a tensor: its name, and how many bytes were written.
-type OnTensor<'a> = &'a dyn Fn(&str, u64);
+/// What is told about a tensor or a part of one: its name, and how many bytes were written.
+type OnTensor<'a> = &'a dyn Fn(&str, u64) -> io::Result<()>;
 
 /// Says how far an export is.
 #[derive(Default)]
 pub struct Progress<'a> {
-    /// Called after each tensor.
+    /// Called after each tensor, or a part of it if it is large. An error ends the export.
     pub on_tensor: Option<OnTensor<'a>>,
 }
 
 impl Progress<'_> {
-    pub(crate) fn wrote(&self, name: &str, bytes: u64) {
-        if let Some(on_tensor) = self.on_tensor {
-            on_tensor(name, bytes);
-        }
+    pub(crate) fn wrote(&self, name: &str, bytes: u64) -> io::Result<()> {
+        self.on_tensor.map_or(Ok(()), |told| told(name, bytes))
     }
 }
 

@@ -37,6 +37,24 @@ pub(crate) fn quantise(values: &[f32], format: GgufFormat) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// Returns the first number that a format cannot hold, with its index, and as what it would be read again.
+pub(crate) fn unfit(values: &[f32], format: GgufFormat) -> Option<(usize, f32)> {
+    let most = match format {
+        GgufFormat::F32 => f32::MAX,
+        GgufFormat::Bf16 => bf16::MAX.to_f32(),
+        // Blocks reach a little further, by the integers that their scale is multiplied with.
+        _ => f16::MAX.to_f32(),
+    };
+    let index = values.iter().position(|x| x.is_nan() || x.abs() > most)?;
+    let value = values[index];
+    let read = if value.is_nan() {
+        value
+    } else {
+        f32::INFINITY.copysign(value)
+    };
+    Some((index, read))
+}
+
 /// `x = d · q`: the largest is 127.
 fn q8_0(x: &[f32], out: &mut [u8]) {
     let largest = x.iter().fold(0.0f32, |most, x| most.max(x.abs()));

@@ -153,15 +153,18 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let target = parent.path().join("a/b");
         let staging = Staging::new(&target, false).unwrap();
-        std::fs::write(staging.path().join("x"), "1").unwrap();
+        std::fs::write(staging.path().join("config.json"), "1").unwrap();
         assert!(!target.exists());
         staging.finish(false).unwrap();
-        assert_eq!(std::fs::read_to_string(target.join("x")).unwrap(), "1");
+        assert_eq!(
+            std::fs::read_to_string(target.join("config.json")).unwrap(),
+            "1"
+        );
         drop(Staging::new(&target, true).unwrap());
         let left = std::fs::read_dir(parent.path().join("a")).unwrap().count();
         assert_eq!(left, 1, "nothing of one that was given up");
         assert!(
-            target.join("x").exists(),
+            target.join("config.json").exists(),
             "and what was there is still there"
         );
     }

@@ -219,17 +219,50 @@ fn numbers_that_the_format_cannot_hold_are_refused_by_name() {
     let base = Base::open(folder.path()).unwrap();
     let mut adapter = adapter(&config, false);
     adapter.alpha = 1e7;
-    let to = tempfile::tempdir().unwrap();
-    let what = What::Merged(Some(Dtype::F16));
-    let export = Export::plan(&base, Some(&adapter), "m", what).unwrap();
-    let error = export
-        .write(to.path(), &Progress::default())
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("_proj.weight") && error.contains("inf"),
-        "{error}"
-    );
+    for what in [
+        What::Merged(Some(Dtype::F16)),
+        What::Gguf(Some(Quantisation::F16)),
+        What::Gguf(Some(Quantisation::Q8_0)),
+    ] {
+        let to = tempfile::tempdir().unwrap();
+        let export = Export::plan(&base, Some(&adapter), "m", what).unwrap();
+        let error = export
+            .write(to.path(), &Progress::default())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains(".weight") && error.contains("inf"),
+            "{what:?}: {error}"
+        );
+    }
+}
+
+#[test]
+fn an_export_ends_where_the_caller_wants_it_to() {
+    let folder = saved(&ModelConfig::tiny_llama(), Dtype::F32);
+    let base = Base::open(folder.path()).unwrap();
+    let adapter = adapter(base.weights().config(), false);
+    for what in [
+        What::Merged(None),
+        What::Gguf(None),
+        What::GgufAdapter(None),
+    ] {
+        let told = std::cell::Cell::new(0);
+        let on_tensor = |_: &str, _| {
+            told.set(told.get() + 1);
+            match told.get() {
+                3 => Err(std::io::ErrorKind::Interrupted.into()),
+                _ => Ok(()),
+            }
+        };
+        let progress = Progress {
+            on_tensor: Some(&on_tensor),
+        };
+        let to = tempfile::tempdir().unwrap();
+        let export = Export::plan(&base, Some(&adapter), "m", what).unwrap();
+        assert!(export.write(to.path(), &progress).is_err(), "{what:?}");
+        assert_eq!(told.get(), 3, "{what:?}");
+    }
 }
 
 #[test]

@@ -114,6 +114,7 @@ impl Contents {
         Ok(TensorWriter {
             to,
             tensors: self.tensors.iter(),
+            written: 0,
         })
     }
 
@@ -153,44 +154,56 @@ impl Contents {
 #[must_use = "a file is whole only when it is finished"]
 pub struct TensorWriter<'c, W> {
     to: W,
+    /// The first is the one that is being written.
     tensors: std::slice::Iter<'c, Entry>,
+    /// Bytes of the first that are written.
+    written: u64,
 }
 
 impl<W: Write> TensorWriter<'_, W> {
-    /// Writes the next tensor.
+    /// Writes the next tensor, or the next part of it.
     ///
     /// # Errors
-    /// If it is not as long as the header says, there are no more, or the file cannot be written.
+    /// If it is longer than what the header leaves for this tensor, there are no more, or the file cannot be
+    /// written.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let wrong = |problem: String| io::Error::new(io::ErrorKind::InvalidInput, problem);
-        let tensor = self
-            .tensors
-            .next()
-            .ok_or_else(|| wrong("the header has no more tensors".to_owned()))?;
-        if bytes.len() as u64 != tensor.bytes {
+        let tensor = self.tensors.as_slice().first();
+        let tensor = tensor.ok_or_else(|| wrong("the header has no more tensors".to_owned()))?;
+        let written = self.written + bytes.len() as u64;
+        if written > tensor.bytes {
             return Err(wrong(format!(
-                "tensor `{}` has {} bytes, the header says {}",
-                tensor.name,
-                bytes.len(),
-                tensor.bytes
+                "tensor `{}` would have {written} bytes, the header says {}",
+                tensor.name, tensor.bytes
             )));
         }
         self.to.write_all(bytes)?;
-        pad(&mut self.to, tensor.bytes)
+        self.written = written;
+        if written == tensor.bytes {
+            pad(&mut self.to, written)?;
+            self.tensors.next();
+            self.written = 0;
+        }
+        Ok(())
     }
 
     /// Ends the file, and returns what it was written to.
     ///
     /// # Errors
-    /// If a tensor is missing, or the file cannot be written.
+    /// If a tensor or a part of one is missing, or the file cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
         if let Some(missing) = self.tensors.next() {
-            let problem = format!("tensor `{}` was not written", missing.name);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+            return Err(wrong(format!(
+                "of tensor `{}` {} of {} bytes were written",
+                missing.name, self.written, missing.bytes
+            )));
         }
         self.to.flush()?;
         Ok(self.to)
     }
+}
+
+fn wrong(problem: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, problem)
 }
 
 fn put_text(bytes: &mut Vec<u8>, text: &str) {
@@ -232,7 +245,9 @@ mod tests {
         let mut file = Vec::new();
         let mut tensors = contents.start(&mut file).unwrap();
         tensors.write(&[1; 12]).unwrap();
-        tensors.write(&[2; 16]).unwrap();
+        // In parts.
+        tensors.write(&[2; 6]).unwrap();
+        tensors.write(&[2; 10]).unwrap();
         tensors.finish().unwrap();
         assert_eq!(file.len() as u64, contents.size());
         let header = Header::parse(&file).unwrap();
@@ -259,10 +274,11 @@ mod tests {
     fn tensors_must_be_those_of_the_header() {
         let contents = contents();
         let mut tensors = contents.start(io::sink()).unwrap();
-        assert!(tensors.write(&[0; 11]).is_err(), "too short");
-        let mut tensors = contents.start(io::sink()).unwrap();
+        assert!(tensors.write(&[0; 13]).is_err(), "too long");
         tensors.write(&[0; 12]).unwrap();
-        assert!(tensors.finish().is_err(), "one is missing");
+        tensors.write(&[0; 15]).unwrap();
+        let missing = tensors.finish().unwrap_err().to_string();
+        assert_eq!(missing, "of tensor `two` 15 of 16 bytes were written");
         let mut tensors = contents.start(io::sink()).unwrap();
         tensors.write(&[0; 12]).unwrap();
         tensors.write(&[0; 16]).unwrap();

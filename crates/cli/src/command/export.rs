@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
 
 use anyhow::{Context as _, anyhow, bail};
 use serde::Serialize;
@@ -118,8 +120,11 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let progress = Arc::new(StatusLine::new(ctx));
     let (name, to) = (args.base_name.clone(), args.to.clone());
     // Merging computes for seconds, and Ctrl-C has to be heard meanwhile.
+    let (writing, has_ended) = Writing::begin();
+    let stop = Arc::clone(&writing.stop);
     let written = tokio::task::spawn_blocking(move || {
-        let made = write(&source, what, name, &to, &folder, &progress);
+        let _has_ended = has_ended;
+        let made = write(&source, what, name, &to, &folder, &progress, &stop);
         made.map(|made| (made, source.base.display().to_string()))
     });
     let (made, base) = written.await.context("the export ended by itself")??;
@@ -138,6 +143,30 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         notes: made.notes,
     };
     ctx.show(&report, || properties(&report))
+}
+
+/// The thread that writes. When this is dropped it is told to stop, and has stopped: nothing is put into a folder that
+/// is being removed.
+struct Writing {
+    stop: Arc<AtomicBool>,
+    ended: Receiver<()>,
+}
+
+impl Writing {
+    /// Returns what the thread has to drop when it ends, too.
+    fn begin() -> (Self, Sender<()>) {
+        let (has_ended, ended) = std::sync::mpsc::channel();
+        let stop = Arc::default();
+        (Self { stop, ended }, has_ended)
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // Nothing is ever sent.
+        let _ = self.ended.recv();
+    }
 }
 
 /// Reads what to write.
@@ -292,6 +321,7 @@ fn write(
     to: &Path,
     folder: &Path,
     progress: &StatusLine,
+    stop: &AtomicBool,
 ) -> anyhow::Result<Made> {
     let base = Base::open(&source.base)
         .with_context(|| format!("could not read the model {}", source.base.display()))?;
@@ -327,6 +357,10 @@ fn write(
     let on_tensor = |name: &str, bytes: u64| {
         written.set(written.get() + bytes);
         progress.say(|| format!("{} of {}: {name}", size(written.get()), size(total)));
+        if stop.load(Ordering::Relaxed) {
+            return Err(std::io::ErrorKind::Interrupted.into());
+        }
+        Ok(())
     };
     let progress = Progress {
         on_tensor: Some(&on_tensor),

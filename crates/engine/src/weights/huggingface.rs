@@ -121,7 +121,8 @@ pub fn save_folder(source: &dyn WeightSource, folder: impl AsRef<Path>) -> Resul
 /// Writes a model's weights as `model.safetensors`, or as several files of at most `most_bytes` (or one tensor)
 /// with `model.safetensors.index.json`. One tensor at a time is asked for and held.
 ///
-/// `outlines` say which tensors there will be, and in which format; `on_tensor` is told the bytes of each.
+/// `outlines` say which tensors there will be, and in which format; `on_tensor` is told the bytes of each, and ends the
+/// whole by an error.
 ///
 /// # Errors
 ///
@@ -131,7 +132,7 @@ pub fn save_shards(
     outlines: &[Outline],
     folder: &Path,
     most_bytes: usize,
-    mut on_tensor: impl FnMut(&str, usize),
+    mut on_tensor: impl FnMut(&str, usize) -> io::Result<()>,
 ) -> Result<(), Error> {
     let shards = shards(outlines, most_bytes);
     let mut map = BTreeMap::new();
@@ -172,7 +173,7 @@ fn save_shard(
     source: &dyn WeightSource,
     tensors: &[Outline],
     path: &Path,
-    on_tensor: &mut impl FnMut(&str, usize),
+    on_tensor: &mut impl FnMut(&str, usize) -> io::Result<()>,
 ) -> Result<(), Error> {
     let layout = Layout::new(tensors)?;
     let mut failed = None;
@@ -197,7 +198,7 @@ fn save_shard(
                 }
             };
             file.write_all(tensor.bytes())?;
-            on_tensor(&outline.name, tensor.bytes().len());
+            on_tensor(&outline.name, tensor.bytes().len())?;
         }
         file.flush()
     });
@@ -367,6 +368,7 @@ mod tests {
             let mut written = 0;
             save_shards(&weights, &outlines, folder.path(), most_bytes, |_, _| {
                 written += 1;
+                Ok(())
             })
             .unwrap();
             assert_eq!(written, outlines.len());
@@ -387,9 +389,12 @@ mod tests {
             })
             .collect();
         let folder = tempfile::tempdir().unwrap();
-        let refused = save_shards(&weights, &wrong, folder.path(), usize::MAX, |_, _| {});
+        let refused = save_shards(&weights, &wrong, folder.path(), usize::MAX, |_, _| Ok(()));
         assert!(refused.is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let stop = |_: &str, _| Err(io::ErrorKind::Interrupted.into());
+        assert!(save_shards(&weights, &outlines, folder.path(), usize::MAX, stop).is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "stopped");
     }
 
     #[test]

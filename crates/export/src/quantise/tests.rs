@@ -107,3 +107,20 @@ fn numbers_without_a_scale_do_no_harm() {
         assert_eq!(quantise(&[0.0; 31], format), None, "no whole block");
     }
 }
+
+#[test]
+fn numbers_that_a_format_cannot_hold_are_found() {
+    for format in [GgufFormat::F16, GgufFormat::Q8_0, GgufFormat::Q4K] {
+        assert_eq!(unfit(&[1.0, 65504.0], format), None, "{format:?}");
+        let found = unfit(&[1.0, -1e5], format);
+        assert_eq!(found, Some((1, f32::NEG_INFINITY)), "{format:?}");
+    }
+    assert_eq!(unfit(&[1e38], GgufFormat::Bf16), None);
+    assert_eq!(unfit(&[f32::MAX], GgufFormat::F32), None);
+    assert_eq!(
+        unfit(&[f32::MAX], GgufFormat::Bf16),
+        Some((0, f32::INFINITY))
+    );
+    let found = unfit(&[0.0, f32::NAN], GgufFormat::F32).unwrap();
+    assert!(found.0 == 1 && found.1.is_nan());
+}

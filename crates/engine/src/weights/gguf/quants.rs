@@ -51,6 +51,16 @@ pub enum Format {
     Q6K,
 }
 
+impl From<Dtype> for Format {
+    fn from(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::F32 => Self::F32,
+            Dtype::F16 => Self::F16,
+            Dtype::Bf16 => Self::Bf16,
+        }
+    }
+}
+
 impl Format {
     /// Returns the format with the given number in the file.
     pub(super) fn from_id(id: u32, tensor: &str) -> Result<Self, Error> {

@@ -4,16 +4,19 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use tinkrs::training::LossSource;
-use tinkrs_recipes::run::StepReport;
+use tinkrs_recipes::run::{EvalReport, StepReport};
 
 use crate::human::counted;
 use crate::output::note;
-use crate::terminal_line;
+use crate::{system, terminal_line};
 
 /// Without a terminal, how many lines a run prints if its steps are quick.
 const LINES: usize = 20;
 /// Without a terminal, how long a run with slow steps may print nothing.
 const SILENCE: Duration = Duration::from_secs(10);
+/// A bar shorter than this says nothing.
+const SHORTEST_BAR: usize = 6;
+const LONGEST_BAR: usize = 24;
 
 /// Shows the steps of a run on stderr.
 pub(crate) struct TrainingProgress {
@@ -58,18 +61,17 @@ impl TrainingProgress {
         let seconds = report.numbers.get("elapsed_seconds").copied();
         let seconds = seconds.unwrap_or_else(|| self.start.elapsed().as_secs_f64());
         let each = seconds / (done - first) as f64;
-        let text = Line {
+        let line = Line {
             done,
             steps: report.steps,
             name: self.number,
             value: report.numbers.get(self.number).copied(),
             tokens_per_second: report.numbers.get("tokens_per_second").copied(),
             seconds_left: each * report.steps.saturating_sub(done) as f64,
-        }
-        .text();
+        };
         let is_last = done == report.steps;
         if self.is_terminal {
-            terminal_line::draw(text);
+            terminal_line::draw(line.text(system::stderr_width()));
             if is_last {
                 terminal_line::end();
             }
@@ -78,8 +80,13 @@ impl TrainingProgress {
             || self.last_line.elapsed() >= SILENCE
         {
             self.last_line = Instant::now();
-            note(text);
+            note(line.text(None));
         }
+    }
+
+    /// Shows an evaluation, in a line that stays.
+    pub(crate) fn eval(&mut self, report: &EvalReport) {
+        note(evaluation(report));
     }
 
     /// Ends the line, for whatever is shown next.
@@ -98,19 +105,49 @@ struct Line {
 }
 
 impl Line {
-    fn text(&self) -> String {
-        const WIDTH: usize = 24;
-        let filled = WIDTH * self.done / self.steps.max(1);
-        let bar = format!("{}{}", "#".repeat(filled), "-".repeat(WIDTH - filled));
-        let mut text = format!("[{bar}] {}/{}", self.done, self.steps);
-        if let Some(value) = self.value {
-            text += &format!("  {} {value:.4}", self.name.replace('_', " "));
+    /// Writes the line so that it fits into a terminal of this width: what matters least goes first.
+    fn text(&self, width: Option<usize>) -> String {
+        // Nothing is written into the last column, where a terminal may begin a new line.
+        let room = width.map_or(usize::MAX, |width| width.saturating_sub(1));
+        let mut words = format!(" {}/{}", self.done, self.steps);
+        let value = self.value;
+        let value = value.map(|value| format!("  {} {value:.4}", self.name.replace('_', " ")));
+        words += &value.unwrap_or_default();
+        let rate = self.tokens_per_second.filter(|rate| rate.is_finite());
+        let rate = rate.map(|rate| format!("  {rate:.0} tokens/s"));
+        let rate = rate.unwrap_or_default();
+        let left = format!("  {} left", duration(self.seconds_left));
+        let texts = [
+            format!("{words}{rate}{left}"),
+            format!("{words}{left}"),
+            words,
+        ];
+        let fits = |text: &&String| text.chars().count() + SHORTEST_BAR + 2 <= room;
+        let without_bar = |text: &&String| text.chars().count() <= room;
+        if let Some(text) = texts.iter().find(fits) {
+            let cells = (room - text.chars().count() - 2).min(LONGEST_BAR);
+            let filled = cells * self.done / self.steps.max(1);
+            let bar = format!("{}{}", "#".repeat(filled), "-".repeat(cells - filled));
+            return format!("[{bar}]{text}");
         }
-        if let Some(rate) = self.tokens_per_second.filter(|rate| rate.is_finite()) {
-            text += &format!("  {rate:.0} tokens/s");
-        }
-        text + &format!("  {} left", duration(self.seconds_left))
+        let text = texts.iter().find(without_bar).unwrap_or(&texts[2]);
+        text.trim_start().to_owned()
     }
+}
+
+/// Says what an evaluation found.
+fn evaluation(report: &EvalReport) -> String {
+    let numbers = report.numbers.iter();
+    let numbers: Vec<_> = numbers
+        .map(|(name, value)| format!("{} {value:.4}", name.replace('_', " ")))
+        .collect();
+    let best = if report.is_best && report.steps > 0 {
+        ", the best so far"
+    } else {
+        ""
+    };
+    let steps = counted(report.steps as u64, "step");
+    format!("after {steps}: {}{best}", numbers.join(", "))
 }
 
 fn duration(seconds: f64) -> String {
@@ -138,13 +175,31 @@ mod tests {
         };
         let bar = format!("{}{}", "#".repeat(12), "-".repeat(12));
         assert_eq!(
-            line.text(),
+            line.text(None),
             format!("[{bar}] 12/24  loss 1.5000  320 tokens/s  7 s left")
         );
+        for (width, expected) in [
+            (
+                80,
+                format!("[{bar}] 12/24  loss 1.5000  320 tokens/s  7 s left"),
+            ),
+            (
+                60,
+                "[########--------] 12/24  loss 1.5000  320 tokens/s  7 s left".to_owned(),
+            ),
+            (40, "[####-----] 12/24  loss 1.5000  7 s left".to_owned()),
+            (30, "12/24  loss 1.5000  7 s left".to_owned()),
+            (20, "12/24  loss 1.5000".to_owned()),
+        ] {
+            assert_eq!(line.text(Some(width)), expected, "{width}");
+        }
+        for width in 0..200 {
+            assert!(line.text(Some(width)).len() < width.max(19), "{width}");
+        }
         line.value = None;
         line.seconds_left = 3723.0;
         assert_eq!(
-            line.text(),
+            line.text(None),
             format!("[{bar}] 12/24  320 tokens/s  1 h 2 min left")
         );
     }

@@ -67,7 +67,7 @@ async fn main() -> Result<()> {
     let renderer = Renderer::of_model(&model, tokenizer)?;
     let sums = (0..200).map(|n| addition(&renderer, 7 * n % 100, 13 * n % 100));
     let problems = sums.collect::<Result<Vec<_>>>()?;
-    println!("at most {}", Tokens::of_rl(&config, 40, ANSWER_TOKENS));
+    println!("at most {}", Tokens::of_rl(&config, 40, ANSWER_TOKENS, 0));
 
     let hooks = Hooks::default().on_step(|report| {
         let (step, steps) = (report.step + 1, report.steps);

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use tinkrs::{ServiceClient, TokenizerSource};
 use tinkrs_chat::{Renderer, TrainOn};
 use tinkrs_recipes::data::{Examples, TooLong};
-use tinkrs_recipes::run::{Hooks, Passes};
+use tinkrs_recipes::run::{Evaluation, Hooks, Passes};
 use tinkrs_recipes::{Decay, Schedule, report, sft};
 
 fn settings(model: &str) -> sft::Config {
@@ -28,7 +28,10 @@ fn settings(model: &str) -> sft::Config {
             epochs: 2,
             ..Passes::default()
         },
-        eval_every: 20,
+        evaluation: Evaluation {
+            every: 20,
+            ..Evaluation::default()
+        },
         checkpoint_every: 50,
         ..sft::Config::new(model)
     }

@@ -3,14 +3,23 @@
 //! Supervised runs are counted exactly: the batches are known. Reinforcement runs are bounded
 //! from above: every answer is taken to be as long as it may be, and no prompt to be cached.
 
-use crate::data::Batches;
+use crate::data::{Batches, Split};
 use crate::distill::{OnPolicyConfig, PromptConfig};
 use crate::dpo::{self, Pair};
+use crate::run::Evaluation;
 use crate::{Error, rl, sft};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use tinkrs_chat::{Conversation, Example, Renderer};
+
+/// Returns how often a run of so many steps is evaluated: before the first step of each interval, and at the end.
+fn evaluations(evaluation: &Evaluation, steps: usize) -> u64 {
+    match evaluation.every {
+        0 => 0,
+        every => steps.div_ceil(every) as u64 + 1,
+    }
+}
 
 /// Tokens of a run, by what is done with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,21 +57,22 @@ impl Tokens {
         let pass = train.iter().map(length).sum::<u64>();
         let trained = (epochs as u64).saturating_mul(pass);
         let trained = trained.saturating_add(rest.sum::<u64>());
-        let evaluations = match config.eval_every {
-            0 => 0,
-            // Before the first step of each interval, and at the end.
-            every => steps.div_ceil(every) + 1,
-        };
         let evaluated: u64 = eval.iter().map(length).sum();
+        let evaluated = evaluated.saturating_mul(evaluations(&config.evaluation, steps));
         Ok(Self {
-            train: trained.saturating_add(evaluated.saturating_mul(evaluations as u64)),
+            train: trained.saturating_add(evaluated),
             ..Self::default()
         })
     }
 
     /// Bounds the tokens of a reinforcement run whose prompts have at most `prompt_tokens` tokens
-    /// and whose answers at most `answer_tokens`, in episodes of one turn.
-    pub fn of_rl(config: &rl::Config, prompt_tokens: usize, answer_tokens: u32) -> Self {
+    /// and whose answers at most `answer_tokens`, in episodes of one turn. It is evaluated with `eval` problems.
+    pub fn of_rl(
+        config: &rl::Config,
+        prompt_tokens: usize,
+        answer_tokens: u32,
+        eval: usize,
+    ) -> Self {
         let problems = config
             .policy
             .steps
@@ -75,16 +85,19 @@ impl Tokens {
         } else {
             0
         };
+        let evaluations = evaluations(&config.evaluation, config.policy.steps);
+        let evaluated = evaluations.saturating_mul(eval as u64);
+        let prefill = episodes.saturating_mul(prompt + reference);
         Self {
-            prefill: episodes.saturating_mul(prompt + reference),
-            sample: episodes.saturating_mul(answer),
+            prefill: prefill.saturating_add(evaluated.saturating_mul(prompt)),
+            sample: episodes.saturating_add(evaluated).saturating_mul(answer),
             train: episodes.saturating_mul(prompt + answer),
         }
     }
 
     /// Bounds the tokens of on-policy distillation, as [`of_rl`](Self::of_rl) does.
     pub fn of_on_policy(config: &OnPolicyConfig, prompt_tokens: usize, answer_tokens: u32) -> Self {
-        Self::of_rl(&config.as_rl(), prompt_tokens, answer_tokens)
+        Self::of_rl(&config.as_rl(), prompt_tokens, answer_tokens, 0)
     }
 
     /// Counts the tokens of a preference run: those that are trained, twice since the loss is the
@@ -92,7 +105,11 @@ impl Tokens {
     ///
     /// # Errors
     /// If there is nothing to train on.
-    pub fn of_dpo(config: &dpo::Config, pairs: &[Pair]) -> Result<Self, Error> {
+    pub fn of_dpo<'d>(
+        config: &dpo::Config,
+        pairs: impl Into<Split<'d, Pair>>,
+    ) -> Result<Self, Error> {
+        let Split { train: pairs, eval } = pairs.into();
         let batches = Batches::new(pairs.len(), config.passes.batch_size, config.seed)?;
         let length = |pair: &Pair| (pair.chosen.tokens.len() + pair.rejected.tokens.len()) as u64;
         let pass = pairs.iter().map(length).sum::<u64>();
@@ -102,9 +119,13 @@ impl Tokens {
             .steps(pairs.len())?
             .div_ceil(batches.steps_per_epoch());
         let read = pass.saturating_mul(passes as u64);
+        let evaluated = eval.iter().map(length).sum::<u64>();
+        let evaluations = evaluations(&config.evaluation, config.passes.steps(pairs.len())?);
         Ok(Self {
-            prefill: read,
-            train: read.saturating_mul(2),
+            prefill: read.saturating_add(evaluated),
+            train: read
+                .saturating_mul(2)
+                .saturating_add(evaluated.saturating_mul(evaluations)),
             ..Self::default()
         })
     }
@@ -222,14 +243,14 @@ mod tests {
         let mut config = sft::Config::new("m");
         config.passes.batch_size = 2;
         config.passes.epochs = 3;
-        config.eval_every = 2;
+        config.evaluation.every = 2;
         let train = [example(11), example(21), example(31)];
         let tokens = Tokens::of_sft(&config, &train, &[example(6)]).unwrap();
         // Three epochs of 60, and evaluations before steps 0, 2 and 4 and at the end.
         assert_eq!(tokens.train, 3 * 60 + 4 * 5);
         let mut short = config;
         short.passes.max_steps = Some(2);
-        short.eval_every = 0;
+        short.evaluation.every = 0;
         assert_eq!(Tokens::of_sft(&short, &train, &[]).unwrap().train, 60);
         let mut longer = short.clone();
         longer.passes.max_steps = Some(3);
@@ -246,7 +267,7 @@ mod tests {
         config.policy.steps = 2;
         config.policy.problems_per_step = 3;
         config.policy.group_size = 4;
-        let tokens = Tokens::of_rl(&config, 10, 5);
+        let tokens = Tokens::of_rl(&config, 10, 5, 0);
         assert_eq!(
             tokens,
             Tokens {
@@ -259,6 +280,10 @@ mod tests {
             tokens.to_string(),
             "tokens: 360 trained, 120 sampled, 240 read while sampling"
         );
+        // Before the first step and at the end.
+        let evaluated = Tokens::of_rl(&config, 10, 5, 7);
+        assert_eq!(evaluated.sample, 120 + 2 * 7 * 5);
+        assert_eq!(evaluated.prefill, 240 + 2 * 7 * 10);
     }
 
     #[test]

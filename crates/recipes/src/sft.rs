@@ -6,7 +6,10 @@
 
 use crate::data::{Batches, Examples};
 use crate::evaluate::{self, target_weights};
-use crate::run::{self, Adam, Adapter, Hooks, Numbers, Outcome, Passes, Plan, Run, Save};
+use crate::run::{
+    self, Adam, Adapter, Checkpoints, Evaluation, Goal, Hooks, Numbers, Outcome, Passes, Plan, Run,
+    Save,
+};
 use crate::{Decay, Error, Schedule};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -16,8 +19,6 @@ use tinkrs::{AdamParams, Datum, ForwardBackwardOutput, Pending, ServiceClient, T
 
 /// How many steps are under way at a time: one computes, one waits at the server.
 const PIPELINE: usize = 2;
-
-const EVAL_LOSS: &str = "eval_loss";
 
 /// Settings of a supervised run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,16 +44,14 @@ pub struct Config {
     #[serde(default = "default_checkpoint_every")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub checkpoint_every: usize,
-    /// Save one, too, before so many seconds of work would be lost with the process; the next one replaces it.
-    /// 0 never does.
-    #[serde(default = "run::default_checkpoint_seconds")]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "X", help_heading = "Run"))]
-    pub checkpoint_seconds: f64,
-    /// Compute the loss of the evaluation examples every so many steps, before the first one and at the
-    /// end; 0 never does.
-    #[serde(default = "default_eval_every")]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
-    pub eval_every: usize,
+    /// Which checkpoints stay.
+    #[serde(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub checkpoints: Checkpoints,
+    /// When it is evaluated, and what follows from it.
+    #[serde(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub evaluation: Evaluation,
     /// Other settings of the optimizer.
     #[serde(default)]
     #[cfg_attr(feature = "clap", command(flatten))]
@@ -68,8 +67,8 @@ impl Config {
             passes: Passes::default(),
             seed: 0,
             checkpoint_every: default_checkpoint_every(),
-            checkpoint_seconds: run::default_checkpoint_seconds(),
-            eval_every: default_eval_every(),
+            checkpoints: Checkpoints::default(),
+            evaluation: Evaluation::default(),
             adam: Adam::default(),
         }
     }
@@ -82,7 +81,8 @@ impl Config {
         self.learning_rate.check()?;
         self.passes.check()?;
         self.adam.check()?;
-        run::check_seconds(self.checkpoint_seconds)?;
+        self.checkpoints.check()?;
+        self.evaluation.check()?;
         self.adapter.check()
     }
 }
@@ -100,13 +100,10 @@ pub(crate) fn default_checkpoint_every() -> usize {
     50
 }
 
-fn default_eval_every() -> usize {
-    20
-}
-
 fn plan(config: &Config, examples: &Examples) -> Plan {
     let plan = Plan::new(examples.train.len(), config.passes.batch_size, config.seed);
     plan.of_examples(&examples.train)
+        .evaluated_with(run::words(&examples.eval))
         .starting_from(config.adapter.from.clone())
 }
 
@@ -121,13 +118,14 @@ pub fn finished(
 ) -> Result<Option<Outcome>, Error> {
     config.check()?;
     let steps = config.passes.steps(examples.train.len())?;
-    Run::already_finished(folder, &plan(config, examples), steps)
+    let plan = plan(config, examples);
+    Run::already_finished(folder, &plan, steps, config.evaluation, Goal::LOSS)
 }
 
 /// Fine-tunes a model on examples, in a run folder.
 ///
 /// If the folder has a run already, resumes from its last checkpoint: no batch twice, none left
-/// out. If `hooks.interrupt` is set, saves a checkpoint and returns.
+/// out. If `hooks.interrupt` is set, saves a checkpoint and returns. Evaluates with `examples.eval`, if there are any.
 ///
 /// # Errors
 /// If a setting is out of range, the folder belongs to another run, or the server fails.
@@ -144,16 +142,26 @@ pub async fn train(
     let batches = Batches::new(examples.train.len(), config.passes.batch_size, config.seed)?;
     let steps = config.passes.steps(examples.train.len())?;
     let plan = plan(config, examples);
-    let mut run = Run::open(service, &config.adapter, plan, config, folder).await?;
+    config.evaluation.check_data(examples.eval.len())?;
+    let mut run = Run::open(service, &config.adapter, plan, config, folder)
+        .await?
+        .keeping(config.checkpoints)
+        .evaluating(config.evaluation, Goal::LOSS);
     let mut under_way: VecDeque<Step> = VecDeque::new();
 
     for step in run.steps_done()..steps {
         if hooks.interrupt.is_set() {
             break;
         }
-        if run::due(config.eval_every, step) {
-            // Queued behind the steps so far and ahead of the next: the weights are right.
-            evaluate_at(&mut run, examples, step).await?;
+        if run::due(config.evaluation.every, step) {
+            // What is evaluated may be saved, with nothing under way.
+            while !under_way.is_empty() {
+                finish_oldest(&mut run, &mut under_way, examples, steps, None, &mut hooks).await?;
+            }
+            evaluate(&mut run, examples, false, &mut hooks).await?;
+            if run.stops_early() {
+                break;
+            }
         }
         let adam = config
             .adam
@@ -165,7 +173,7 @@ pub async fn train(
             adam,
         )?);
         // Nothing may be under way behind a step that is saved.
-        let save = run.save_due(step + 1, config.checkpoint_every, config.checkpoint_seconds);
+        let save = run.save_due(step + 1, config.checkpoint_every);
         let keep = if save.is_some() { 0 } else { PIPELINE - 1 };
         while under_way.len() > keep {
             finish_oldest(&mut run, &mut under_way, examples, steps, save, &mut hooks).await?;
@@ -175,9 +183,10 @@ pub async fn train(
         finish_oldest(&mut run, &mut under_way, examples, steps, None, &mut hooks).await?;
     }
     let finished = run.steps_done() >= steps;
-    if finished && config.eval_every > 0 {
-        evaluate_at(&mut run, examples, steps).await?;
+    if finished {
+        evaluate(&mut run, examples, true, &mut hooks).await?;
     }
+    let finished = finished || run.stops_early();
     run.end(finished).await
 }
 
@@ -242,10 +251,17 @@ async fn finish_oldest(
         .await
 }
 
-async fn evaluate_at(run: &mut Run, examples: &Examples, step: usize) -> Result<(), Error> {
-    if examples.eval.is_empty() || run.has_number(step, EVAL_LOSS) {
+/// Evaluates the present weights, if it is time to.
+async fn evaluate(
+    run: &mut Run,
+    examples: &Examples,
+    is_last: bool,
+    hooks: &mut Hooks<'_>,
+) -> Result<(), Error> {
+    if examples.eval.is_empty() || !run.eval_due(is_last) {
         return Ok(());
     }
     let loss = evaluate::mean_nll(&run.training, &examples.eval).await?;
-    run.log(step, &Numbers::from([(EVAL_LOSS.to_owned(), loss)]))
+    let numbers = Numbers::from([(Goal::LOSS.number.to_owned(), loss)]);
+    run.evaluated(numbers, hooks).await
 }

@@ -9,6 +9,7 @@ mod data;
 mod docs;
 mod endings;
 mod eval;
+mod evaluation;
 mod export;
 mod from;
 mod full_disk;

@@ -113,7 +113,7 @@ fn a_program_of_the_users_rewards_answers_and_loses_nothing_when_it_fails() {
         "{:?}",
         journal.entries()
     );
-    assert_eq!(journal.finished().unwrap().0, 3);
+    assert_eq!(journal.finished().unwrap().steps, 3);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod jsonl;
 mod packing;
 mod record;
 mod shuffle;
+mod split;
 mod task;
 
 pub use examples::{Examples, TooLong};
@@ -15,4 +16,5 @@ pub(crate) use jsonl::{open_to_add, read_whole_lines};
 pub use jsonl::{parse_jsonl, read_jsonl, read_numbered};
 pub use record::Record;
 pub use shuffle::Batches;
+pub use split::Split;
 pub use task::Task;

@@ -6,7 +6,7 @@
 //! teacher and nothing else.
 
 use crate::rl::{self, Baseline, Env, PolicyConfig, Problem, Reference, Turn};
-use crate::run::{self, Adam, Adapter, Hooks, Outcome};
+use crate::run::{Adam, Adapter, Checkpoints, Evaluation, Hooks, Outcome};
 use crate::{Error, Schedule};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -41,11 +41,10 @@ pub struct OnPolicyConfig {
     #[serde(default = "rl::default_checkpoint_every")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub checkpoint_every: usize,
-    /// Save one, too, before so many seconds of work would be lost with the process; the next one replaces it.
-    /// 0 never does.
-    #[serde(default = "run::default_checkpoint_seconds")]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "X", help_heading = "Run"))]
-    pub checkpoint_seconds: f64,
+    /// Which checkpoints stay.
+    #[serde(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub checkpoints: Checkpoints,
     /// Other settings of the optimizer.
     #[serde(default)]
     #[cfg_attr(feature = "clap", command(flatten))]
@@ -62,7 +61,7 @@ impl OnPolicyConfig {
             kl_weight: default_kl_weight(),
             seed: 0,
             checkpoint_every: rl::default_checkpoint_every(),
-            checkpoint_seconds: run::default_checkpoint_seconds(),
+            checkpoints: Checkpoints::default(),
             adam: Adam::default(),
         }
     }
@@ -89,7 +88,8 @@ impl OnPolicyConfig {
             kl_penalty: self.kl_weight,
             seed: self.seed,
             checkpoint_every: self.checkpoint_every,
-            checkpoint_seconds: self.checkpoint_seconds,
+            checkpoints: self.checkpoints,
+            evaluation: Evaluation::NEVER,
             adam: self.adam,
         }
     }

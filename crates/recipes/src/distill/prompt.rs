@@ -4,7 +4,10 @@
 //! from the question alone.
 
 use crate::data::{Examples, Record, TooLong, read_jsonl};
-use crate::run::{self, Adam, Adapter, Entry, Hooks, Journal, Outcome, Passes, make_folder};
+use crate::run::{
+    self, Adam, Adapter, Checkpoints, Entry, Evaluation, Hooks, Journal, Outcome, Passes,
+    make_folder,
+};
 use crate::{Error, Schedule, sft};
 use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
@@ -54,11 +57,10 @@ pub struct PromptConfig {
     #[serde(default = "sft::default_checkpoint_every")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub checkpoint_every: usize,
-    /// Save one, too, before so many seconds of work would be lost with the process; the next one replaces it.
-    /// 0 never does.
-    #[serde(default = "run::default_checkpoint_seconds")]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "X", help_heading = "Run"))]
-    pub checkpoint_seconds: f64,
+    /// Which checkpoints stay.
+    #[serde(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub checkpoints: Checkpoints,
     /// Other settings of the optimizer.
     #[serde(default)]
     #[cfg_attr(feature = "clap", command(flatten))]
@@ -78,7 +80,7 @@ impl PromptConfig {
             temperature: default_temperature(),
             seed: 0,
             checkpoint_every: sft::default_checkpoint_every(),
-            checkpoint_seconds: run::default_checkpoint_seconds(),
+            checkpoints: Checkpoints::default(),
             adam: Adam::default(),
         }
     }
@@ -105,8 +107,8 @@ impl PromptConfig {
             passes: self.passes,
             seed: self.seed,
             checkpoint_every: self.checkpoint_every,
-            checkpoint_seconds: self.checkpoint_seconds,
-            eval_every: 0,
+            checkpoints: self.checkpoints,
+            evaluation: Evaluation::NEVER,
             adam: self.adam,
         }
     }

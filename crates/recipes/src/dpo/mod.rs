@@ -5,8 +5,10 @@ mod pair;
 
 pub use pair::{Pair, Preference};
 
-use crate::data::Batches;
-use crate::run::{self, Adam, Adapter, Hooks, Numbers, Outcome, Passes, Plan, Run};
+use crate::data::{Batches, Split};
+use crate::run::{
+    self, Adam, Adapter, Checkpoints, Evaluation, Goal, Hooks, Numbers, Outcome, Passes, Plan, Run,
+};
 use crate::{Error, Schedule, sft};
 use loss::{Answer, dpo_loss, weighted_sum};
 use serde::{Deserialize, Serialize};
@@ -46,11 +48,14 @@ pub struct Config {
     #[serde(default = "sft::default_checkpoint_every")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub checkpoint_every: usize,
-    /// Save one, too, before so many seconds of work would be lost with the process; the next one replaces it.
-    /// 0 never does.
-    #[serde(default = "run::default_checkpoint_seconds")]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "X", help_heading = "Run"))]
-    pub checkpoint_seconds: f64,
+    /// Which checkpoints stay.
+    #[serde(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub checkpoints: Checkpoints,
+    /// When it is evaluated, and what follows from it.
+    #[serde(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub evaluation: Evaluation,
     /// Other settings of the optimizer.
     #[serde(default)]
     #[cfg_attr(feature = "clap", command(flatten))]
@@ -68,7 +73,8 @@ impl Config {
             passes: Passes::default(),
             seed: 0,
             checkpoint_every: sft::default_checkpoint_every(),
-            checkpoint_seconds: run::default_checkpoint_seconds(),
+            checkpoints: Checkpoints::default(),
+            evaluation: Evaluation::default(),
             adam: Adam::default(),
         }
     }
@@ -85,7 +91,8 @@ impl Config {
         }
         self.passes.check()?;
         self.adam.check()?;
-        run::check_seconds(self.checkpoint_seconds)?;
+        self.checkpoints.check()?;
+        self.evaluation.check()?;
         self.adapter.check()
     }
 }
@@ -98,10 +105,11 @@ fn default_beta() -> f64 {
     0.1
 }
 
-fn plan(config: &Config, pairs: &[Pair]) -> Plan {
-    let plan = Plan::new(pairs.len(), config.passes.batch_size, config.seed);
-    let plan = plan.of_examples(pairs.iter().flat_map(|pair| [&pair.chosen, &pair.rejected]));
-    let plan = plan.starting_from(config.adapter.from.clone());
+fn plan(config: &Config, pairs: Split<'_, Pair>) -> Plan {
+    let plan = Plan::new(pairs.train.len(), config.passes.batch_size, config.seed)
+        .of_examples(pairs.train.iter().flat_map(Pair::examples))
+        .evaluated_with(run::words(pairs.eval.iter().flat_map(Pair::examples)))
+        .starting_from(config.adapter.from.clone());
     Plan {
         reference: config.reference.clone(),
         ..plan
@@ -112,57 +120,66 @@ fn plan(config: &Config, pairs: &[Pair]) -> Plan {
 ///
 /// # Errors
 /// If a setting is out of range, or the folder belongs to another run.
-pub fn finished(
+pub fn finished<'d>(
     config: &Config,
-    pairs: &[Pair],
+    pairs: impl Into<Split<'d, Pair>>,
     folder: impl AsRef<Path>,
 ) -> Result<Option<Outcome>, Error> {
     config.check()?;
-    let steps = config.passes.steps(pairs.len())?;
-    Run::already_finished(folder, &plan(config, pairs), steps)
+    let pairs = pairs.into();
+    let steps = config.passes.steps(pairs.train.len())?;
+    let plan = plan(config, pairs);
+    Run::already_finished(folder, &plan, steps, config.evaluation, Goal::LOSS)
 }
 
 /// Trains a model on pairs of answers, in a run folder.
 ///
 /// The reference is a checkpoint of the caller's choice, else the weights that the run starts from. If the
 /// folder has a run already, resumes from its last checkpoint. If `hooks.interrupt` is set, saves
-/// a checkpoint and returns.
+/// a checkpoint and returns. Evaluates with pairs that are set apart: the loss, how many are right, and by how much.
 ///
 /// # Errors
 /// If a setting is out of range, the folder belongs to another run, or the server fails.
-pub async fn train(
+pub async fn train<'d>(
     service: &ServiceClient,
     config: &Config,
-    pairs: &[Pair],
+    pairs: impl Into<Split<'d, Pair>>,
     folder: impl AsRef<Path>,
     mut hooks: Hooks<'_>,
 ) -> Result<Outcome, Error> {
-    if let Some(outcome) = finished(config, pairs, &folder)? {
+    let split = pairs.into();
+    let pairs = split.train;
+    if let Some(outcome) = finished(config, split, &folder)? {
         return Ok(outcome);
     }
     let batches = Batches::new(pairs.len(), config.passes.batch_size, config.seed)?;
     let steps = config.passes.steps(pairs.len())?;
-    let plan = plan(config, pairs);
-    let mut run = Run::open(service, &config.adapter, plan, config, folder).await?;
+    config.evaluation.check_data(split.eval.len())?;
+    let plan = plan(config, split);
+    let mut run = Run::open(service, &config.adapter, plan, config, folder)
+        .await?
+        .keeping(config.checkpoints)
+        .evaluating(config.evaluation, Goal::LOSS);
     let before = match &config.reference {
         Some(path) => run::sampler_of(service, path).await?,
         None => run::sampler_before(service, &config.adapter).await?,
     };
+    let mut held_out = HeldOut::new(&before, split.eval, config.beta);
     let mut references = References::ask(&before, pairs, &batches.batch(run.steps_done()));
 
     while run.steps_done() < steps && !hooks.interrupt.is_set() {
         let step = run.steps_done();
+        held_out.evaluate(&mut run, false, &mut hooks).await?;
+        if run.stops_early() {
+            break;
+        }
         let batch = batches.batch(step);
         // The next step's questions are on their way while this one trains.
         let next = References::ask(&before, pairs, &batches.batch(step + 1));
         let reference = std::mem::replace(&mut references, next)
             .wait(pairs, &batch)
             .await?;
-        let examples = || {
-            batch
-                .iter()
-                .flat_map(|index| [&pairs[*index].chosen, &pairs[*index].rejected])
-        };
+        let examples = || batch.iter().flat_map(|index| pairs[*index].examples());
         let datums = examples()
             .map(|example| example.to_datum())
             .collect::<Result<Vec<Datum>, _>>()?;
@@ -186,17 +203,86 @@ pub async fn train(
             ("learning_rate".to_owned(), adam.learning_rate),
         ]);
         numbers.extend(run.speed(tokens as f64));
-        for name in ["accuracy", "margin"] {
-            let number = output.metrics.get(&format!("{name}:mean"));
-            numbers.extend(number.map(|number| (name.to_owned(), *number)));
-        }
+        numbers.extend(preferences("", &output.metrics));
         numbers.extend(run::prefixed("optim/", update.metrics.unwrap_or_default()));
-        let save = run.save_due(step + 1, config.checkpoint_every, config.checkpoint_seconds);
+        let save = run.save_due(step + 1, config.checkpoint_every);
         run.finish_step(batch, numbers, steps, save, &mut hooks)
             .await?;
     }
     let finished = run.steps_done() >= steps;
+    if finished {
+        held_out.evaluate(&mut run, true, &mut hooks).await?;
+    }
+    let finished = finished || run.stops_early();
     run.end(finished).await
+}
+
+/// Returns how many preferences are right, and by how much.
+fn preferences(prefix: &str, metrics: &Numbers) -> impl Iterator<Item = (String, f64)> {
+    ["accuracy", "margin"].into_iter().filter_map(move |name| {
+        let number = metrics.get(&format!("{name}:mean"))?;
+        Some((format!("{prefix}{name}"), *number))
+    })
+}
+
+/// Pairs that are never trained on.
+struct HeldOut<'d> {
+    before: &'d SamplingClient,
+    pairs: &'d [Pair],
+    beta: f64,
+    /// Log-probabilities before training, once they are known.
+    reference: Option<Vec<f64>>,
+}
+
+impl<'d> HeldOut<'d> {
+    fn new(before: &'d SamplingClient, pairs: &'d [Pair], beta: f64) -> Self {
+        Self {
+            before,
+            pairs,
+            beta,
+            reference: None,
+        }
+    }
+
+    /// Evaluates the present weights, if it is time to.
+    async fn evaluate(
+        &mut self,
+        run: &mut Run,
+        is_last: bool,
+        hooks: &mut Hooks<'_>,
+    ) -> Result<(), Error> {
+        if self.pairs.is_empty() || !run.eval_due(is_last) {
+            return Ok(());
+        }
+        let reference = match self.reference.take() {
+            Some(reference) => reference,
+            None => {
+                let all: Vec<usize> = (0..self.pairs.len()).collect();
+                let asked = References::ask(self.before, self.pairs, &all);
+                asked.wait(self.pairs, &all).await?
+            }
+        };
+        let datums = self.pairs.iter().flat_map(Pair::examples);
+        let datums = datums.map(|example| example.to_datum());
+        let datums = datums.collect::<Result<Vec<Datum>, _>>()?;
+        let output = run.training.forward(datums.clone()).await?;
+        let logprobs: Option<Vec<_>> = (0..datums.len())
+            .map(|index| output.logprobs(index))
+            .collect();
+        let logprobs = logprobs.ok_or(Error::Missing {
+            what: "log-probability of each token",
+        })?;
+        let loss = batch_loss(&datums, &logprobs, &reference, self.beta);
+        let loss = loss.map_err(|source| Error::Caller {
+            what: "the loss of the evaluation pairs",
+            source,
+        })?;
+        self.reference = Some(reference);
+        let mean = loss.loss / self.pairs.len() as f64;
+        let mut numbers = Numbers::from([(Goal::LOSS.number.to_owned(), mean)]);
+        numbers.extend(preferences("eval_", &loss.metrics));
+        run.evaluated(numbers, hooks).await
+    }
 }
 
 /// Log-probabilities before training, on their way: chosen, rejected, chosen, …
@@ -204,17 +290,13 @@ struct References(Vec<Pending<Vec<f32>>>);
 
 impl References {
     fn ask(before: &SamplingClient, pairs: &[Pair], batch: &[usize]) -> Self {
-        let examples = batch
-            .iter()
-            .flat_map(|index| [&pairs[*index].chosen, &pairs[*index].rejected]);
+        let examples = batch.iter().flat_map(|index| pairs[*index].examples());
         let ask = |tokens: &Vec<u32>| before.compute_logprobs(tokens.clone()).submit();
         Self(examples.map(|example| ask(&example.tokens)).collect())
     }
 
     async fn wait(self, pairs: &[Pair], batch: &[usize]) -> Result<Vec<f64>, Error> {
-        let examples = batch
-            .iter()
-            .flat_map(|index| [&pairs[*index].chosen, &pairs[*index].rejected]);
+        let examples = batch.iter().flat_map(|index| pairs[*index].examples());
         let mut sums = Vec::new();
         for (example, pending) in examples.zip(self.0) {
             let logprobs = pending.await?;

@@ -98,6 +98,11 @@ impl Pair {
         Ok((pairs, left_out))
     }
 
+    /// Returns the better answer and the worse one.
+    pub(super) fn examples(&self) -> [&Example; 2] {
+        [&self.chosen, &self.rejected]
+    }
+
     fn within(self, max_tokens: usize, too_long: TooLong) -> Result<Option<Self>, Error> {
         let chosen = too_long.apply(self.chosen, max_tokens)?;
         let rejected = too_long.apply(self.rejected, max_tokens)?;

@@ -6,20 +6,20 @@
 mod chart;
 
 use crate::Error;
-use crate::run::{Numbers, SampleRecord, read_metrics, read_samples};
+use crate::run::{Goal, Numbers, SampleRecord, read_metrics, read_samples};
 use chart::{Curve, chart, number};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The charts, with the numbers that each shows. A chart without numbers is left out.
 const CHARTS: [(&str, &[&str]); 8] = [
     ("Loss", &["loss", "eval_loss"]),
-    ("Reward", &["reward"]),
+    ("Reward", &["reward", "eval_reward"]),
     ("KL divergence, nats a token", &["kl", "kl_reference"]),
     ("Throughput, tokens a second", &["tokens_per_second"]),
-    ("Preferences that are right", &["accuracy"]),
-    ("Preference margin", &["margin"]),
+    ("Preferences that are right", &["accuracy", "eval_accuracy"]),
+    ("Preference margin", &["margin", "eval_margin"]),
     ("Entropy, nats a token", &["entropy"]),
     ("Learning rate", &["learning_rate"]),
 ];
@@ -71,6 +71,7 @@ fn page(
                 div.charts {
                     @for (title, names) in CHARTS { (section(title, names, metrics)) }
                 }
+                (evaluation_table(metrics))
                 (sample_table(samples))
                 @if !config.is_empty() {
                     h2 { "Settings" }
@@ -121,6 +122,51 @@ fn curve(metrics: &BTreeMap<usize, Numbers>, name: &str) -> Option<Curve> {
         name: name.replace('_', " "),
         points,
     })
+}
+
+/// Shows what each evaluation found, and which was the best one.
+fn evaluation_table(metrics: &BTreeMap<usize, Numbers>) -> Markup {
+    let is_eval = |name: &&String| name.starts_with("eval_");
+    let rows = metrics
+        .iter()
+        .filter(|(_, n)| n.keys().any(|name| is_eval(&name)));
+    let rows: Vec<(&usize, &Numbers)> = rows.collect();
+    let names: BTreeSet<&String> = rows
+        .iter()
+        .flat_map(|(_, n)| n.keys())
+        .filter(is_eval)
+        .collect();
+    let best = [Goal::LOSS, Goal::REWARD].into_iter().find_map(|goal| {
+        let values = rows
+            .iter()
+            .filter_map(|(step, n)| Some((**step, *n.get(goal.number)?)));
+        values.reduce(|best, next| {
+            if goal.is_better(next.1, best.1) {
+                next
+            } else {
+                best
+            }
+        })
+    });
+    html! {
+        @if !rows.is_empty() {
+            h2 { "Evaluations" }
+            table {
+                tr {
+                    th { "after steps" }
+                    @for name in &names { th { (name.replace('_', " ")) } }
+                }
+                @for (step, numbers) in rows {
+                    tr {
+                        td { (step) @if best.is_some_and(|(best, _)| best == *step) { " (best)" } }
+                        @for name in &names {
+                            td { @if let Some(value) = numbers.get(*name) { (number(*value)) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Shows each prompt's first and last answer side by side.

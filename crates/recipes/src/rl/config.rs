@@ -2,7 +2,7 @@
 
 use super::advantage::Baseline;
 use super::loss::PolicyLoss;
-use crate::run::{self, Adam, Adapter};
+use crate::run::{self, Adam, Adapter, Checkpoints, Evaluation};
 use crate::{Error, Schedule};
 use serde::{Deserialize, Serialize};
 
@@ -38,11 +38,14 @@ pub struct Config {
     #[serde(default = "default_checkpoint_every")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
     pub checkpoint_every: usize,
-    /// Save one, too, before so many seconds of work would be lost with the process; the next one replaces it.
-    /// 0 never does.
-    #[serde(default = "run::default_checkpoint_seconds")]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "X", help_heading = "Run"))]
-    pub checkpoint_seconds: f64,
+    /// Which checkpoints stay.
+    #[serde(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub checkpoints: Checkpoints,
+    /// When it is evaluated, and what follows from it.
+    #[serde(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub evaluation: Evaluation,
     /// Other settings of the optimizer.
     #[serde(default)]
     #[cfg_attr(feature = "clap", command(flatten))]
@@ -95,7 +98,8 @@ impl Config {
             kl_penalty: 0.0,
             seed: 0,
             checkpoint_every: default_checkpoint_every(),
-            checkpoint_seconds: run::default_checkpoint_seconds(),
+            checkpoints: Checkpoints::default(),
+            evaluation: Evaluation::default(),
             adam: Adam::default(),
         }
     }
@@ -120,7 +124,8 @@ impl Config {
         }
         self.policy.loss.check()?;
         self.adam.check()?;
-        run::check_seconds(self.checkpoint_seconds)?;
+        self.checkpoints.check()?;
+        self.evaluation.check()?;
         self.adapter.check()
     }
 }

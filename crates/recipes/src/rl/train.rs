@@ -10,19 +10,29 @@ use super::config::Config;
 use super::env::Problem;
 use super::rollout::{Group, mix, play};
 use crate::Error;
-use crate::data::Batches;
-use crate::run::{self, Hooks, Outcome, Plan, Run};
+use crate::data::{Batches, Split};
+use crate::run::{self, Goal, Hooks, Numbers, Outcome, Plan, Run};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use tinkrs::{SamplingClient, ServiceClient};
 use tokio::task::JoinSet;
 
-fn plan(config: &Config, problems: &[Arc<dyn Problem>]) -> Plan {
+/// Of the draws in evaluations.
+const EVAL_SEED: u64 = 0;
+
+type Problems<'d> = Split<'d, Arc<dyn Problem>>;
+
+fn words(problems: &[Arc<dyn Problem>]) -> impl Iterator<Item = u32> {
     let identities = problems.iter().map(|problem| problem.identity());
-    let words = identities.flat_map(|words| run::counted(&words).collect::<Vec<_>>());
-    Plan::new(problems.len(), config.policy.problems_per_step, config.seed)
-        .of_words(words)
+    identities.flat_map(|words| run::counted(&words).collect::<Vec<_>>())
+}
+
+fn plan(config: &Config, problems: Problems<'_>) -> Plan {
+    let in_a_step = config.policy.problems_per_step;
+    Plan::new(problems.train.len(), in_a_step, config.seed)
+        .of_words(words(problems.train))
+        .evaluated_with(words(problems.eval))
         .starting_from(config.adapter.from.clone())
 }
 
@@ -30,13 +40,14 @@ fn plan(config: &Config, problems: &[Arc<dyn Problem>]) -> Plan {
 ///
 /// # Errors
 /// If a setting is out of range, or the folder belongs to another run.
-pub fn finished(
+pub fn finished<'d>(
     config: &Config,
-    problems: &[Arc<dyn Problem>],
+    problems: impl Into<Problems<'d>>,
     folder: impl AsRef<Path>,
 ) -> Result<Option<Outcome>, Error> {
     config.check()?;
-    Run::already_finished(folder, &plan(config, problems), config.policy.steps)
+    let (plan, steps) = (plan(config, problems.into()), config.policy.steps);
+    Run::already_finished(folder, &plan, steps, config.evaluation, Goal::REWARD)
 }
 
 /// Trains a model on problems by trial and error, in a run folder.
@@ -44,15 +55,15 @@ pub fn finished(
 /// If the folder has a run already, resumes from its last checkpoint with the next problems; the
 /// first episodes are then played with that checkpoint's weights. If `hooks.interrupt` is set,
 /// saves a checkpoint and returns. If an environment fails, a checkpoint is saved before the error is
-/// returned, so that no step is lost.
+/// returned, so that no step is lost. Evaluates with problems that are set apart, by their mean reward.
 ///
 /// # Errors
 /// If a setting is out of range, the folder belongs to another run, or an environment or the
 /// server fails.
-pub async fn train(
+pub async fn train<'d>(
     service: &ServiceClient,
     config: &Config,
-    problems: &[Arc<dyn Problem>],
+    problems: impl Into<Problems<'d>>,
     folder: impl AsRef<Path>,
     hooks: Hooks<'_>,
 ) -> Result<Outcome, Error> {
@@ -71,25 +82,39 @@ pub async fn train(
 ///
 /// # Errors
 /// As [`train`].
-pub async fn train_towards(
+pub async fn train_towards<'d>(
     service: &ServiceClient,
     config: &Config,
-    problems: &[Arc<dyn Problem>],
+    problems: impl Into<Problems<'d>>,
     reference: Option<Reference>,
     folder: impl AsRef<Path>,
     mut hooks: Hooks<'_>,
 ) -> Result<Outcome, Error> {
-    if let Some(outcome) = finished(config, problems, &folder)? {
+    let split = problems.into();
+    if let Some(outcome) = finished(config, split, &folder)? {
         return Ok(outcome);
     }
+    config.evaluation.check_data(split.eval.len())?;
+    let problems = split.train;
     let batches = Batches::new(problems.len(), config.policy.problems_per_step, config.seed)?;
-    let plan = plan(config, problems);
-    let mut run = Run::open(service, &config.adapter, plan, config, folder).await?;
+    let plan = plan(config, split);
+    let mut run = Run::open(service, &config.adapter, plan, config, folder)
+        .await?
+        .keeping(config.checkpoints)
+        .evaluating(config.evaluation, Goal::REWARD);
     let mut sampler = run.training.save_weights_and_get_sampling_client().await?;
     let mut playing: VecDeque<Playing> = VecDeque::new();
 
     while run.steps_done() < config.policy.steps && !hooks.interrupt.is_set() {
         let step = run.steps_done();
+        // Before more episodes are played than may be needed.
+        let evaluated = evaluate(&mut run, split.eval, &sampler, false, &mut hooks).await;
+        if evaluated.is_err() {
+            return lost(run, evaluated).await;
+        }
+        if run.stops_early() {
+            break;
+        }
         while playing.len() <= config.policy.max_staleness
             && step + playing.len() < config.policy.steps
         {
@@ -104,11 +129,7 @@ pub async fn train_towards(
             .expect("at least this step is being played");
         let groups = match played.wait().await {
             Ok(groups) => groups,
-            Err(error) => {
-                // If this fails too, the first error says more.
-                let _ = run.end(false).await;
-                return Err(error);
-            }
+            Err(error) => return lost(run, Err(error)).await,
         };
         let batch = Batch::new(groups, config.baseline, reference.as_ref()).await?;
         let mut numbers = batch.numbers;
@@ -137,13 +158,45 @@ pub async fn train_towards(
             sampler = save.await?;
         }
         numbers.extend(run.speed(numbers["tokens"]));
-        let save = run.save_due(step + 1, config.checkpoint_every, config.checkpoint_seconds);
+        let save = run.save_due(step + 1, config.checkpoint_every);
         let steps = config.policy.steps;
         run.finish_step(played.problems, numbers, steps, save, &mut hooks)
             .await?;
     }
     let finished = run.steps_done() >= config.policy.steps;
+    if finished {
+        let evaluated = evaluate(&mut run, split.eval, &sampler, true, &mut hooks).await;
+        if evaluated.is_err() {
+            return lost(run, evaluated).await;
+        }
+    }
+    let finished = finished || run.stops_early();
     run.end(finished).await
+}
+
+/// Saves a checkpoint of a run that cannot go on.
+async fn lost(run: Run, failed: Result<(), Error>) -> Result<Outcome, Error> {
+    // If this fails too, the first error says more.
+    let ended = run.end(false).await;
+    failed.and(ended)
+}
+
+/// Plays each problem once with the present weights, if it is time to, with the same draws each time.
+async fn evaluate(
+    run: &mut Run,
+    problems: &[Arc<dyn Problem>],
+    sampler: &SamplingClient,
+    is_last: bool,
+    hooks: &mut Hooks<'_>,
+) -> Result<(), Error> {
+    if problems.is_empty() || !run.eval_due(is_last) {
+        return Ok(());
+    }
+    let groups = play(sampler, problems, 1, Some(EVAL_SEED)).await?;
+    let rewards = groups.iter().flatten().map(|episode| episode.reward);
+    let mean = rewards.sum::<f64>() / problems.len() as f64;
+    let numbers = Numbers::from([(Goal::REWARD.number.to_owned(), mean)]);
+    run.evaluated(numbers, hooks).await
 }
 
 /// The episodes of a step, being played in a task of their own. Dropping it stops them.

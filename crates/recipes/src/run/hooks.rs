@@ -38,14 +38,27 @@ pub struct StepReport {
     pub loss_source: Option<LossSource>,
 }
 
-type Listener<'a> = Box<dyn FnMut(&StepReport) + Send + 'a>;
+/// What a run tells after each evaluation.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct EvalReport {
+    /// How many steps the weights have seen.
+    pub steps: usize,
+    /// The numbers, as in `metrics.jsonl`.
+    pub numbers: Numbers,
+    /// Whether no evaluation of the run was better.
+    pub is_best: bool,
+}
+
+type Listener<'a, R> = Box<dyn FnMut(&R) + Send + 'a>;
 
 /// How a caller watches and stops a run. The default does neither.
 #[derive(Default)]
 pub struct Hooks<'a> {
     /// Stops the run.
     pub interrupt: Interrupt,
-    on_step: Option<Listener<'a>>,
+    on_step: Option<Listener<'a, StepReport>>,
+    on_eval: Option<Listener<'a, EvalReport>>,
 }
 
 impl<'a> Hooks<'a> {
@@ -54,6 +67,19 @@ impl<'a> Hooks<'a> {
     pub fn on_step(mut self, listener: impl FnMut(&StepReport) + Send + 'a) -> Self {
         self.on_step = Some(Box::new(listener));
         self
+    }
+
+    /// Calls a function after each evaluation.
+    #[must_use]
+    pub fn on_eval(mut self, listener: impl FnMut(&EvalReport) + Send + 'a) -> Self {
+        self.on_eval = Some(Box::new(listener));
+        self
+    }
+
+    pub(crate) fn eval(&mut self, report: &EvalReport) {
+        if let Some(listener) = &mut self.on_eval {
+            listener(report);
+        }
     }
 
     pub(crate) fn step(&mut self, report: &StepReport) {

@@ -42,13 +42,21 @@ pub enum Entry {
         steps: usize,
         /// Where they are.
         path: TinkerPath,
+        /// Whether the next one replaces it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        temporary: bool,
+    },
+    /// A checkpoint was deleted from the server, since newer ones are enough.
+    Deleted {
+        /// Where it was.
+        path: TinkerPath,
     },
     /// A teacher was asked for the examples of the run.
     Asked {
         /// A hash of the questions: its answers are of no use to a run with others.
         data: u64,
     },
-    /// The run went on from a checkpoint, or from the start.
+    /// The run went on from a checkpoint, or from the start. It also goes back to the best one to end with it.
     Resumed {
         /// How many steps the weights had seen.
         steps: usize,
@@ -60,11 +68,36 @@ pub enum Entry {
     },
     /// The run ended as planned.
     Finished {
-        /// How many steps it took.
+        /// How many steps the weights have seen.
         steps: usize,
         /// The weights to sample from.
         sampler: TinkerPath,
+        /// How many steps the run took, if it ended with the best weights and those were not the last ones.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        best_of: Option<usize>,
     },
+}
+
+/// A checkpoint that a run has saved, and that is still there as far as the run knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SavedCheckpoint {
+    /// How many steps its weights have seen.
+    pub(crate) steps: usize,
+    /// Where it is.
+    pub(crate) path: TinkerPath,
+    /// Whether the next one replaces it.
+    pub(crate) temporary: bool,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finish<'j> {
+    /// How many steps the weights have seen.
+    pub steps: usize,
+    /// The weights to sample from.
+    pub sampler: &'j TinkerPath,
+    /// How many steps the run took, if it ended with the best weights and those were not the last ones.
+    pub best_of: Option<usize>,
 }
 
 /// What decides the course of a run: its batches, and the weights that it starts from.
@@ -79,6 +112,10 @@ pub struct Plan {
     /// A hash of the examples: a run must not be resumed with other data. 0 if it is not known.
     #[serde(default)]
     pub data: u64,
+    /// A hash of what it is evaluated with; 0 if there is nothing. Evaluations with other data could not be
+    /// compared.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub eval: u64,
     /// The checkpoint that it starts from, if it is not the base model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Start>,
@@ -95,6 +132,7 @@ impl Plan {
             batch_size,
             seed,
             data: 0,
+            eval: 0,
             from: None,
             reference: None,
         }
@@ -121,6 +159,9 @@ impl Plan {
         if words.is_empty() && self.data != now.data && self.data != 0 {
             words.push("other examples, though as many".to_owned());
         }
+        if self.eval != now.eval && self.eval != 0 && now.eval != 0 {
+            words.push("other evaluation data".to_owned());
+        }
         if self.reference != now.reference {
             let [before, now] = [self, now].map(|plan| match &plan.reference {
                 Some(path) => path.to_string(),
@@ -141,10 +182,7 @@ impl Plan {
     /// Adds a hash of the examples.
     #[must_use]
     pub fn of_examples<'e>(self, examples: impl IntoIterator<Item = &'e Example>) -> Self {
-        self.of_words(examples.into_iter().flat_map(|example| {
-            let weights = example.weights.iter().map(|weight| weight.to_bits());
-            counted(&example.tokens).chain(weights)
-        }))
+        self.of_words(words(examples))
     }
 
     /// Adds a hash of whatever else the data are made of.
@@ -153,6 +191,31 @@ impl Plan {
         self.data = hash(words);
         self
     }
+
+    /// Adds a hash of what the run is evaluated with.
+    #[must_use]
+    pub(crate) fn evaluated_with(mut self, words: impl IntoIterator<Item = u32>) -> Self {
+        let mut words = words.into_iter().peekable();
+        self.eval = match words.peek() {
+            Some(_) => hash(words),
+            None => 0,
+        };
+        self
+    }
+}
+
+fn is_zero(hash: &u64) -> bool {
+    *hash == 0
+}
+
+/// Returns the words of examples, for a [`hash`].
+pub(crate) fn words<'e>(
+    examples: impl IntoIterator<Item = &'e Example>,
+) -> impl Iterator<Item = u32> {
+    examples.into_iter().flat_map(|example| {
+        let weights = example.weights.iter().map(|weight| weight.to_bits());
+        counted(&example.tokens).chain(weights)
+    })
 }
 
 /// Returns words behind their number, which keeps them apart from others in a [`hash`].
@@ -237,9 +300,33 @@ impl Journal {
     /// Returns the last checkpoint: how many steps it has seen, and where it is.
     pub fn last_checkpoint(&self) -> Option<(usize, &TinkerPath)> {
         self.entries.iter().rev().find_map(|entry| match entry {
-            Entry::Checkpoint { steps, path } => Some((*steps, path)),
+            Entry::Checkpoint { steps, path, .. } => Some((*steps, path)),
             _ => None,
         })
+    }
+
+    /// Returns the checkpoints that the run has saved and not deleted, oldest first.
+    pub(crate) fn checkpoints(&self) -> Vec<SavedCheckpoint> {
+        let mut saved: Vec<SavedCheckpoint> = Vec::new();
+        for entry in &self.entries {
+            match entry {
+                Entry::Checkpoint {
+                    steps,
+                    path,
+                    temporary,
+                } => {
+                    saved.retain(|saved| saved.path != *path);
+                    saved.push(SavedCheckpoint {
+                        steps: *steps,
+                        path: path.clone(),
+                        temporary: *temporary,
+                    });
+                }
+                Entry::Deleted { path } => saved.retain(|saved| saved.path != *path),
+                _ => {}
+            }
+        }
+        saved
     }
 
     /// Returns the steps that were done after the last checkpoint. A run that goes on does them again.
@@ -258,10 +345,25 @@ impl Journal {
         })
     }
 
-    /// Returns how the run ended, if it did: how many steps it took, and what to sample from.
-    pub fn finished(&self) -> Option<(usize, &TinkerPath)> {
-        match self.entries.last()? {
-            Entry::Finished { steps, sampler } => Some((*steps, sampler)),
+    /// Returns how the run ended, if it did.
+    pub fn finished(&self) -> Option<Finish<'_>> {
+        // What is deleted after that changes nothing.
+        let is_deletion = |entry: &&Entry| matches!(entry, Entry::Deleted { .. });
+        match self
+            .entries
+            .iter()
+            .rev()
+            .find(|entry| !is_deletion(entry))?
+        {
+            Entry::Finished {
+                steps,
+                sampler,
+                best_of,
+            } => Some(Finish {
+                steps: *steps,
+                sampler,
+                best_of: *best_of,
+            }),
             _ => None,
         }
     }
@@ -276,6 +378,7 @@ impl Journal {
                 Entry::Started { .. }
                 | Entry::Asked { .. }
                 | Entry::Checkpoint { .. }
+                | Entry::Deleted { .. }
                 | Entry::LossFrom { .. }
                 | Entry::Finished { .. } => {}
             }
@@ -300,6 +403,7 @@ mod tests {
         Entry::Checkpoint {
             steps,
             path: path.parse().unwrap(),
+            temporary: false,
         }
     }
 

@@ -8,7 +8,9 @@
 //! RUN/report.html     all of it, for people
 //! ```
 
+mod checkpoints;
 mod config;
+mod evaluation;
 mod folder;
 mod hooks;
 mod journal;
@@ -17,25 +19,29 @@ mod samples;
 mod save;
 mod start;
 
+pub use checkpoints::{Checkpoints, Ttl};
 pub use config::{Adam, Adapter, Passes};
+pub use evaluation::{Best, Evaluation, Goal};
 pub use folder::make_folder;
-pub use hooks::{Hooks, Interrupt, StepReport};
-pub use journal::{Entry, Journal, Plan};
-pub(crate) use journal::{counted, hash};
+pub use hooks::{EvalReport, Hooks, Interrupt, StepReport};
+use journal::SavedCheckpoint;
+pub use journal::{Entry, Finish, Journal, Plan};
+pub(crate) use journal::{counted, hash, words};
 pub use metrics::{MetricsFile, Numbers, StepNumbers, read_metrics};
 pub(crate) use metrics::{TOKENS, prefixed};
 pub use samples::{SampleRecord, read_samples, write_samples};
 pub use save::Save;
-pub(crate) use save::{check_seconds, default_checkpoint_seconds, due};
+pub(crate) use save::due;
 pub(crate) use start::sampler_before;
 pub use start::{Start, sampler_of};
 
 use crate::Error;
+use evaluation::Standing;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tinkrs::training::{LossSource, SummedLoss};
-use tinkrs::{ForwardBackwardOutput, ServiceClient, TinkerPath, TrainingClient};
+use tinkrs::{ForwardBackwardOutput, ServiceClient, TinkerPath, TrainingClient, UserMetadata};
 
 /// Refuses a setting that counts something and is 0.
 pub(crate) fn at_least_one(setting: &'static str, count: usize) -> Result<(), Error> {
@@ -57,6 +63,10 @@ pub struct Outcome {
     pub sampler: Option<TinkerPath>,
     /// The last checkpoint to resume from.
     pub checkpoint: Option<TinkerPath>,
+    /// How many steps the run took, if it went back to the best weights to end with them.
+    pub best_of: Option<usize>,
+    /// The best evaluation, if the run kept its weights.
+    pub best: Option<Best>,
 }
 
 /// A model under training with its folder.
@@ -71,8 +81,11 @@ pub struct Run {
     service: ServiceClient,
     /// When the weights were last saved, or loaded, and how many steps they had seen.
     saved: (Instant, usize),
-    /// The last checkpoint, if the next one replaces it.
-    replaceable: Option<TinkerPath>,
+    labels: UserMetadata,
+    checkpoints: Checkpoints,
+    evaluation: Evaluation,
+    goal: Goal,
+    standing: Standing,
     loss_source: Option<LossSource>,
     started: Instant,
     last_step: Instant,
@@ -113,20 +126,23 @@ impl Run {
             .last_checkpoint()
             .map(|(steps, path)| (steps, path.clone()));
         let name = adapter.name.clone().map(|name| ("name".to_owned(), name));
-        let labels = name.into_iter().collect();
+        let labels: UserMetadata = name.into_iter().collect();
         let (steps_done, training) = match (checkpoint, &adapter.from) {
             (Some((steps, path)), _) => {
                 let resume = service.create_training_client_from_state_with_optimizer(path);
-                (steps, resume.user_metadata(labels).await?)
+                (steps, resume.user_metadata(labels.clone()).await?)
             }
-            (None, Some(start)) => (0, start.open(service).user_metadata(labels).await?),
+            (None, Some(start)) => {
+                let open = start.open(service).user_metadata(labels.clone());
+                (0, open.await?)
+            }
             (None, None) => {
                 let mut create = service.create_lora_training_client(&adapter.base_model);
                 if let Some(rank) = adapter.rank {
                     create = create.rank(rank);
                 }
                 let create = create.seed(adapter.seed);
-                (0, create.user_metadata(labels).await?)
+                (0, create.user_metadata(labels.clone()).await?)
             }
         };
         if resumes {
@@ -141,15 +157,34 @@ impl Run {
             steps_done,
             service: service.clone(),
             saved: (Instant::now(), steps_done),
-            replaceable: None,
+            labels,
+            checkpoints: Checkpoints::default(),
+            evaluation: Evaluation::NEVER,
+            goal: Goal::LOSS,
+            standing: Standing::default(),
             loss_source: None,
             started: Instant::now(),
             last_step: Instant::now(),
         })
     }
 
-    /// Returns how the run in a folder ended, if it finished with `steps` steps or more: there is
-    /// then nothing to resume.
+    /// Says which checkpoints stay, and for how long. By default all do that are not replaced.
+    #[must_use]
+    pub fn keeping(mut self, checkpoints: Checkpoints) -> Self {
+        self.checkpoints = checkpoints;
+        self
+    }
+
+    /// Says when the run is evaluated, and by which number. By default it is not.
+    #[must_use]
+    pub fn evaluating(mut self, evaluation: Evaluation, goal: Goal) -> Self {
+        self.standing = standing(&self.folder, &self.journal, goal);
+        (self.evaluation, self.goal) = (evaluation, goal);
+        self
+    }
+
+    /// Returns how the run in a folder ended, if it finished with `steps` steps or more, or stopped early as these
+    /// settings ask for: there is then nothing to resume.
     ///
     /// # Errors
     /// If the folder's journal cannot be read, or the run had other batches.
@@ -157,6 +192,8 @@ impl Run {
         folder: impl AsRef<Path>,
         plan: &Plan,
         steps: usize,
+        evaluation: Evaluation,
+        goal: Goal,
     ) -> Result<Option<Outcome>, Error> {
         let folder = folder.as_ref();
         let path = folder.join("journal.jsonl");
@@ -164,15 +201,21 @@ impl Run {
             return Ok(None);
         }
         let journal = Journal::open(path)?;
-        let Some((done, sampler)) = journal.finished().filter(|(done, _)| *done >= steps) else {
+        let standing = standing(folder, &journal, goal);
+        let Some(finish) = journal.finished().filter(|finish| {
+            let taken = finish.best_of.unwrap_or(finish.steps);
+            taken >= steps || standing.is_over(evaluation.early_stop)
+        }) else {
             return Ok(None);
         };
         same_plan(&journal, plan, folder)?;
         Ok(Some(Outcome {
-            steps: done,
+            steps: finish.steps,
             finished: true,
-            sampler: Some(sampler.clone()),
+            sampler: Some(finish.sampler.clone()),
             checkpoint: journal.last_checkpoint().map(|(_, path)| path.clone()),
+            best_of: finish.best_of,
+            best: standing.best.filter(|_| evaluation.keeps_best()),
         }))
     }
 
@@ -226,9 +269,10 @@ impl Run {
 
     /// Returns whether a checkpoint is to be saved when `steps` steps are done, and whether it is to stay:
     /// one every so many steps stays, one because of the time does not.
-    pub fn save_due(&self, steps: usize, every: usize, seconds: f64) -> Option<Save> {
+    pub fn save_due(&self, steps: usize, every: usize) -> Option<Save> {
         let (saved, steps_then) = self.saved;
         let unsaved = self.steps_done - steps_then;
+        let seconds = self.checkpoints.seconds;
         save::due_now(every, steps, saved.elapsed(), unsaved, seconds)
     }
 
@@ -280,8 +324,46 @@ impl Run {
         self.metrics.write(step, numbers)
     }
 
+    /// Whether the present weights are to be evaluated: it is time, and a run that goes on has not done so already.
+    pub(crate) fn eval_due(&self, is_last: bool) -> bool {
+        let (every, step) = (self.evaluation.every, self.steps_done);
+        (due(every, step) || (is_last && every > 0)) && !self.has_number(step, self.goal.number)
+    }
+
+    /// Writes down how good the present weights are. If they are the best so far and that matters, saves them.
+    ///
+    /// Every submitted step must have been [`step_done`](Self::step_done).
+    ///
+    /// # Errors
+    /// If it cannot be written, or the checkpoint cannot be saved.
+    pub async fn evaluated(
+        &mut self,
+        numbers: Numbers,
+        hooks: &mut Hooks<'_>,
+    ) -> Result<(), Error> {
+        let steps = self.steps_done;
+        self.log(steps, &numbers)?;
+        let value = numbers.get(self.goal.number).copied();
+        let value = value.unwrap_or(f64::NAN);
+        let is_best = self.standing.add(steps, value, self.goal);
+        if is_best && self.evaluation.keeps_best() {
+            self.checkpoint().await?;
+        }
+        hooks.eval(&EvalReport {
+            steps,
+            numbers,
+            is_best,
+        });
+        Ok(())
+    }
+
+    /// Whether the run stops before its time, since it gets no better.
+    pub fn stops_early(&self) -> bool {
+        self.standing.is_over(self.evaluation.early_stop)
+    }
+
     /// Returns whether a number was measured before a step: a run that goes on need not do so again.
-    pub(crate) fn has_number(&self, step: usize, name: &str) -> bool {
+    fn has_number(&self, step: usize, name: &str) -> bool {
         let metrics = read_metrics(self.folder.join("metrics.jsonl"));
         metrics.is_ok_and(|steps| {
             let numbers = steps.get(&step);
@@ -301,41 +383,90 @@ impl Run {
 
     async fn save(&mut self, save: Save) -> Result<TinkerPath, Error> {
         let steps = self.steps_done;
-        let path = self.training.save_state(format!("step-{steps:06}")).await?;
+        // One of an earlier part of the run belongs to another run on the server, which has another name.
+        let is_this = |saved: &SavedCheckpoint| {
+            saved.steps == steps && saved.path.run() == self.training.model_id()
+        };
+        let path = match self.journal.checkpoints().pop().filter(is_this) {
+            Some(saved) if !saved.temporary || save == Save::Replace => return Ok(saved.path),
+            // It is there already, and stays from now on.
+            Some(saved) => saved.path,
+            None => {
+                let state = self.training.save_state(format!("step-{steps:06}"));
+                match self.checkpoints.ttl {
+                    Some(ttl) => state.ttl(ttl.duration()).await?,
+                    None => state.await?,
+                }
+            }
+        };
         self.journal.write(Entry::Checkpoint {
             steps,
             path: path.clone(),
+            temporary: save == Save::Replace,
         })?;
         self.saved = (Instant::now(), steps);
-        let replaceable = (save == Save::Replace).then(|| path.clone());
-        // From here on the journal names the new one. The old one can only take room, so it does not matter
-        // if it stays.
-        if let Some(old) = std::mem::replace(&mut self.replaceable, replaceable) {
-            let rest = self.service.create_rest_client();
-            let _ = rest.delete_checkpoint(&old).await;
-        }
+        self.delete_surplus().await?;
         Ok(path)
     }
 
-    /// Ends the run: a checkpoint in any case, and weights to sample from if it is finished.
+    /// Deletes checkpoints of this run that need not stay, from the server. One that cannot be deleted only takes
+    /// room: it is tried again next time.
+    async fn delete_surplus(&mut self) -> Result<(), Error> {
+        let best = self.standing.best.filter(|_| self.evaluation.keeps_best());
+        let saved = self.journal.checkpoints();
+        let surplus = self
+            .checkpoints
+            .surplus(&saved, best.map(|best| best.steps));
+        let rest = self.service.create_rest_client();
+        for path in surplus {
+            if checkpoints::delete(&rest, path).await {
+                self.journal.write(Entry::Deleted { path: path.clone() })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes back to the best weights, if they are not the present ones, to end with them.
+    async fn go_back_to_best(&mut self) -> Result<(), Error> {
+        let best = self.standing.best.map(|best| best.steps);
+        let Some(best) = best.filter(|best| *best != self.steps_done) else {
+            return Ok(());
+        };
+        let saved = self.journal.checkpoints();
+        let mut saved = saved.into_iter().rev();
+        let Some(saved) = saved.find(|saved| saved.steps == best) else {
+            return Ok(());
+        };
+        let service = &self.service;
+        let resume = service.create_training_client_from_state_with_optimizer(saved.path);
+        self.training = resume.user_metadata(self.labels.clone()).await?;
+        self.steps_done = best;
+        self.journal.write(Entry::Resumed { steps: best })
+    }
+
+    /// Ends the run: a checkpoint in any case, and weights to sample from if it is finished. A run that may stop early
+    /// ends with its best weights.
     ///
     /// # Errors
     /// If they cannot be saved.
     pub async fn end(mut self, finished: bool) -> Result<Outcome, Error> {
-        let saved = self
-            .journal
-            .last_checkpoint()
-            .filter(|(steps, _)| *steps == self.steps_done);
-        let checkpoint = match saved.map(|(_, path)| path.clone()) {
-            Some(path) => path,
-            None => self.checkpoint().await?,
-        };
+        let taken = self.steps_done;
+        if finished && self.evaluation.early_stop > 0 {
+            self.go_back_to_best().await?;
+        }
+        let checkpoint = self.checkpoint().await?;
         let mut sampler = None;
+        let best_of = (taken != self.steps_done).then_some(taken);
         if finished {
-            let path = self.training.save_weights_for_sampler("final").await?;
+            let save = self.training.save_weights_for_sampler("final");
+            let path = match self.checkpoints.ttl {
+                Some(ttl) => save.ttl(ttl.duration()).await?,
+                None => save.await?,
+            };
             self.journal.write(Entry::Finished {
                 steps: self.steps_done,
                 sampler: path.clone(),
+                best_of,
             })?;
             sampler = Some(path);
         }
@@ -344,8 +475,16 @@ impl Run {
             finished,
             sampler,
             checkpoint: Some(checkpoint),
+            best_of,
+            best: self.standing.best.filter(|_| self.evaluation.keeps_best()),
         })
     }
+}
+
+/// Returns what the evaluations of the run in a folder say.
+fn standing(folder: &Path, journal: &Journal, goal: Goal) -> Standing {
+    let metrics = read_metrics(folder.join("metrics.jsonl")).unwrap_or_default();
+    Standing::of_run(&metrics, &journal.checkpoints(), goal)
 }
 
 /// Refuses to resume a run that began with other batches or other weights.

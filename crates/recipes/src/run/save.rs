@@ -1,6 +1,5 @@
 //! When a run saves its weights.
 
-use crate::Error;
 use std::time::Duration;
 
 /// What becomes of a checkpoint.
@@ -33,19 +32,6 @@ pub(super) fn due_now(
     let passed = passed.as_secs_f64();
     let after_next = passed + passed / unsaved.max(1) as f64;
     (seconds > 0.0 && after_next >= seconds).then_some(Save::Replace)
-}
-
-/// How many seconds of work a crash may take by default.
-pub(crate) fn default_checkpoint_seconds() -> f64 {
-    60.0
-}
-
-pub(crate) fn check_seconds(seconds: f64) -> Result<(), Error> {
-    if seconds >= 0.0 && seconds.is_finite() {
-        return Ok(());
-    }
-    let problem = format!("{seconds}, expected 0 or more");
-    Err(Error::setting("checkpoint_seconds", problem))
 }
 
 #[cfg(test)]

@@ -79,7 +79,15 @@ fn stored() -> [Value; 2] {
 /// Takes the settings away that came later.
 fn without_newer(mut settings: Value) -> Value {
     let settings_now = settings.as_object_mut().unwrap();
-    assert_eq!(settings_now.remove("checkpoint_seconds"), Some(json!(60.0)));
+    let newer = [
+        ("checkpoint_seconds", json!(60.0)),
+        ("keep_last", json!(0)),
+        ("early_stop", json!(0)),
+        ("keep_best", json!(false)),
+    ];
+    for (name, default) in newer {
+        assert_eq!(settings_now.remove(name), Some(default));
+    }
     settings
 }
 
@@ -102,6 +110,8 @@ fn the_settings_in_older_run_folders_can_be_read() {
     let config: rl::Config = serde_json::from_value(rl.clone()).unwrap();
     assert_eq!(config.policy.loss, PolicyLoss::cispo(0.9, 1.1));
     let mut written = without_newer(serde_json::to_value(&config).unwrap());
+    let eval_every = written.as_object_mut().unwrap().remove("eval_every");
+    assert_eq!(eval_every, Some(json!(20)));
     assert_eq!(
         written["loss"],
         json!({"kind": "cispo", "low": 0.9, "high": 1.1})

@@ -4,6 +4,7 @@ mod config;
 mod distill;
 mod dpo;
 mod evaluate;
+mod keeping;
 mod rl;
 mod sft;
 mod support;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tinkrs::{BoxError, SamplingParams};
 use tinkrs_chat::{Conversation, Message};
 use tinkrs_recipes::Schedule;
+use tinkrs_recipes::data::Split;
 use tinkrs_recipes::rl::{self, Env, Problem, Question, Turn};
 use tinkrs_recipes::run::{Entry, Hooks, Interrupt, Journal, read_metrics};
 
@@ -85,22 +86,27 @@ async fn the_reward_rises() -> Result<()> {
     config.policy.steps = 20;
     config.policy.group_size = 16;
     config.policy.max_staleness = 1;
-    rl::train(
-        &server.service(),
-        &config,
-        &questions(),
-        folder.path(),
-        Hooks::default(),
-    )
-    .await?;
+    config.evaluation.every = 10;
+    let (train, eval) = (questions(), asking(["hi", "is it cold?", "how is it?"]));
+    let split = Split {
+        train: &train,
+        eval: &eval,
+    };
+    let hooks = Hooks::default();
+    rl::train(&server.service(), &config, split, folder.path(), hooks).await?;
     let metrics = read_metrics(folder.path().join("metrics.jsonl"))?;
-    let rewards: Vec<f64> = metrics.values().map(|numbers| numbers["reward"]).collect();
+    let rewards = metrics.values();
+    let rewards: Vec<f64> = rewards
+        .filter_map(|numbers| numbers.get("reward").copied())
+        .collect();
     let mean = |rewards: &[f64]| rewards.iter().sum::<f64>() / rewards.len() as f64;
     let (before, after) = (mean(&rewards[..4]), mean(&rewards[16..]));
     assert!(
         after > 3.0 * before,
         "the reward went from {before} to {after}"
     );
+    let eval = [0, 10, 20].map(|step| metrics[&step]["eval_reward"]);
+    assert!(eval[2] > 2.0 * eval[0], "on other questions: {eval:?}");
     Ok(())
 }
 

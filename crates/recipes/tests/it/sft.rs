@@ -28,7 +28,7 @@ fn config() -> sft::Config {
     config.passes.batch_size = 3;
     config.passes.epochs = 2;
     config.checkpoint_every = 2;
-    config.eval_every = 2;
+    config.evaluation.every = 2;
     config.adapter.rank = Some(4);
     config
 }
@@ -75,7 +75,7 @@ async fn two_steps_learn_and_leave_a_folder() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut config = config();
     config.passes.max_steps = Some(2);
-    config.eval_every = 1;
+    config.evaluation.every = 1;
     let mut seen = Vec::new();
     let hooks = Hooks::default().on_step(|report| seen.push((report.step, report.steps)));
     let service = server.service();
@@ -184,7 +184,7 @@ async fn a_checkpoint_because_of_the_time_replaces_the_one_before() -> Result<()
     config.checkpoint_every = 3;
     sft::train(&service, &config, &examples, whole.path(), Hooks::default()).await?;
     // Any step takes longer than this.
-    config.checkpoint_seconds = 1e-9;
+    config.checkpoints.seconds = 1e-9;
     let outcome = sft::train(&service, &config, &examples, parts.path(), Hooks::default()).await?;
     assert_eq!(losses(whole.path()), losses(parts.path()));
     let journal = Journal::open(parts.path().join("journal.jsonl"))?;

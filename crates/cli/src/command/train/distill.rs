@@ -250,7 +250,7 @@ async fn learn_on_policy(
     };
     let questions = questions(&args.run, training)?;
     let prompts: Vec<_> = questions.into_iter().map(|(_, prompt)| prompt).collect();
-    super::announce(prompts.len(), &config.policy);
+    super::announce(prompts.len(), 0, &config.policy);
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
     let tokens = Tokens::of_on_policy(&config, longest, answer_tokens);
     let teacher = source(teacher)?;

@@ -1,13 +1,16 @@
 //! `tinkrs train dpo`: learning from preferences.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 use tinkrs::CheckpointKind;
 use tinkrs_recipes::Tokens;
+use tinkrs_recipes::data::Split;
 use tinkrs_recipes::dpo::{self, Pair};
 use tinkrs_recipes::run::Hooks;
 
 use super::Training;
-use super::options::{LengthArgs, RunArgs, checkpoint};
+use super::options::{EvalArgs, LengthArgs, RunArgs, checkpoint};
 use crate::context::Context;
 use crate::human::counted;
 use crate::output::note;
@@ -32,6 +35,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     length: LengthArgs,
+
+    #[command(flatten)]
+    eval: EvalArgs,
 }
 
 impl Default for Args {
@@ -41,17 +47,23 @@ impl Default for Args {
             recipe: dpo::Config::new(tinkrs_nano::NAME),
             reference: None,
             length: LengthArgs::default(),
+            eval: EvalArgs::default(),
         }
     }
 }
 
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     args.recipe.check().map_err(super::in_our_words)?;
-    let learn = async |training: &Training<'_>| learn(training, args).await;
+    let eval_file = args.eval.file()?;
+    let learn = async |training: &Training<'_>| learn(training, args, eval_file).await;
     Training::with(ctx, &args.run, None, learn).await
 }
 
-async fn learn(training: &Training<'_>, args: &Args) -> anyhow::Result<()> {
+async fn learn(
+    training: &Training<'_>,
+    args: &Args,
+    eval_file: Option<&Path>,
+) -> anyhow::Result<()> {
     let reference = match &args.reference {
         Some(text) => {
             let kinds = [CheckpointKind::Training, CheckpointKind::Sampler];
@@ -70,19 +82,34 @@ async fn learn(training: &Training<'_>, args: &Args) -> anyhow::Result<()> {
         max_tokens,
         too_long,
     } = args.length;
-    let (pairs, left_out) = Pair::read(file, &training.renderer, max_tokens, too_long)?;
-    super::not_empty(&pairs, left_out, file)?;
+    let read = |file: &Path| {
+        let (pairs, left_out) = Pair::read(file, &training.renderer, max_tokens, too_long)?;
+        super::not_empty(&pairs, left_out, file)?;
+        anyhow::Ok((pairs, left_out))
+    };
+    let (pairs, mut left_out) = read(file)?;
+    let mut eval = Vec::new();
+    if let Some(file) = eval_file {
+        let (held_out, longer) = read(file)?;
+        eval = held_out;
+        left_out += longer;
+    }
     let steps = config.passes.steps(pairs.len())?;
     note(format_args!(
-        "{} to learn from, {left_out} longer than {max_tokens} tokens: {}",
+        "{} to learn from, {} to evaluate, {left_out} longer than {max_tokens} tokens: {}",
         counted(pairs.len() as u64, "pair"),
+        eval.len(),
         counted(steps as u64, "step")
     ));
-    let tokens = Tokens::of_dpo(&config, &pairs)?;
-    let finished = dpo::finished(&config, &pairs, &training.folder);
+    let pairs = Split {
+        train: &pairs,
+        eval: &eval,
+    };
+    let tokens = Tokens::of_dpo(&config, pairs)?;
+    let finished = dpo::finished(&config, pairs, &training.folder);
     let train = async |training: &Training<'_>, hooks: Hooks<'_>| {
         let service = &training.backend.service;
-        Ok(dpo::train(service, &config, &pairs, &training.folder, hooks).await?)
+        Ok(dpo::train(service, &config, pairs, &training.folder, hooks).await?)
     };
     training.run("loss", &tokens, finished, train).await
 }

@@ -10,9 +10,10 @@ mod rl;
 mod sft;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use serde_json::json;
 use tinkrs::{SampleFrom, SamplingClient, SamplingParams, ServiceClient};
 use tinkrs_chat::{Conversation, Message, Renderer};
@@ -90,8 +91,7 @@ impl Training<'_> {
     ) -> anyhow::Result<()> {
         let folder = args.run_dir()?.clone();
         // Before a model is loaded for nothing.
-        let data = args.data()?;
-        std::fs::File::open(data).with_context(|| format!("could not read {}", data.display()))?;
+        options::readable(args.data()?)?;
         let teacher = teacher.filter(|name| !name.starts_with("tinker://"));
         let teacher = teacher.map(local_model::find).transpose()?.flatten();
         let (backend, path) = match args.from()? {
@@ -162,6 +162,9 @@ impl Training<'_> {
                 self.train(number, train).await?
             }
         };
+        if let Some(words) = ends_with_best(&outcome) {
+            note(words);
+        }
         let page = report::write(&self.folder)?;
         let checkpoint = outcome.checkpoint.as_ref().map(ToString::to_string);
         let (name, next) = self.what_next(&outcome, may_ask).await;
@@ -173,6 +176,8 @@ impl Training<'_> {
             "sampler": outcome.sampler,
             "checkpoint": checkpoint,
             "report": page,
+            "best": outcome.best.map(|best| json!({"steps": best.steps, "value": best.value})),
+            "steps_taken": outcome.best_of.unwrap_or(outcome.steps),
         });
         let shown = match &outcome.sampler {
             Some(path) => {
@@ -233,9 +238,11 @@ impl Training<'_> {
         let hooks = Hooks::default();
         stop_on_ctrl_c(hooks.interrupt.clone(), self.backend.service.clone())?;
         self.sample(async || self.sampler_before().await, 0).await?;
-        let mut progress = TrainingProgress::of(number);
-        let outcome = train(self, hooks.on_step(|report| progress.step(report))).await;
-        progress.end();
+        let progress = Mutex::new(TrainingProgress::of(number));
+        let shown = || progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let hooks = hooks.on_step(|report| shown().step(report));
+        let outcome = train(self, hooks.on_eval(|report| shown().eval(report))).await;
+        shown().end();
         let outcome = outcome.map_err(|error| match error.downcast() {
             Ok(error) => explain(error, &self.folder),
             Err(error) => error,
@@ -381,6 +388,23 @@ fn going_on(folder: &Path) -> Result<Option<String>, Error> {
     }))
 }
 
+/// Says which weights a run ends with that went by its evaluations.
+fn ends_with_best(outcome: &Outcome) -> Option<String> {
+    let best = outcome.best?;
+    let steps = counted(best.steps as u64, "step");
+    let value = best.value;
+    Some(match outcome.best_of {
+        Some(taken) => format!(
+            "ended after {}, with the weights of the best evaluation: {value:.4} after {steps}",
+            counted(taken as u64, "step")
+        ),
+        None if best.steps == outcome.steps => {
+            format!("the last evaluation is the best: {value:.4}")
+        }
+        None => format!("the best evaluation was {value:.4} after {steps}; its checkpoint is kept"),
+    })
+}
+
 /// Names a setting as its option does.
 fn in_our_words(error: Error) -> anyhow::Error {
     let Error::Setting { setting, problem } = &error else {
@@ -396,9 +420,13 @@ fn in_our_words(error: Error) -> anyhow::Error {
 }
 
 /// Says what a run that learns from its own answers is about to do.
-fn announce(questions: usize, config: &PolicyConfig) {
+fn announce(questions: usize, eval: usize, config: &PolicyConfig) {
+    let eval = match eval {
+        0 => String::new(),
+        eval => format!(", {eval} to evaluate"),
+    };
     note(format_args!(
-        "{}, {} in a step, {} to each: {}",
+        "{}{eval}, {} in a step, {} to each: {}",
         counted(questions as u64, "question"),
         config.problems_per_step.min(questions),
         counted(config.group_size as u64, "answer"),

@@ -126,6 +126,31 @@ pub(super) fn checkpoint(text: &str, option: &str) -> anyhow::Result<CheckpointR
     })
 }
 
+/// Refuses a file that cannot be read.
+pub(super) fn readable(path: &Path) -> anyhow::Result<()> {
+    let opened = std::fs::File::open(path);
+    opened.with_context(|| format!("could not read {}", path.display()))?;
+    Ok(())
+}
+
+/// What a run is evaluated with
+#[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]
+pub(super) struct EvalArgs {
+    /// JSONL file to evaluate with, like that of `--data`; it is never trained on
+    #[arg(long, value_name = "FILE", help_heading = "Evaluation")]
+    eval_data: Option<PathBuf>,
+}
+
+impl EvalArgs {
+    /// Returns the file, which can be read.
+    pub(super) fn file(&self) -> anyhow::Result<Option<&Path>> {
+        if let Some(path) = &self.eval_data {
+            readable(path)?;
+        }
+        Ok(self.eval_data.as_deref())
+    }
+}
+
 /// How long examples may be
 #[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 pub(super) struct LengthArgs {

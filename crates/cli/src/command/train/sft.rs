@@ -1,5 +1,7 @@
 //! `tinkrs train sft`: learning from examples.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 use tinkrs_chat::TrainOn;
 use tinkrs_recipes::data::Examples;
@@ -7,7 +9,7 @@ use tinkrs_recipes::run::Hooks;
 use tinkrs_recipes::{Tokens, sft};
 
 use super::Training;
-use super::options::{LengthArgs, RunArgs};
+use super::options::{EvalArgs, LengthArgs, RunArgs};
 use crate::context::Context;
 use crate::human::counted;
 use crate::output::note;
@@ -36,9 +38,17 @@ pub(crate) struct Args {
     #[arg(long)]
     pack: bool,
 
-    /// Examples to set aside for evaluation; one in twenty unless given
-    #[arg(long, value_name = "N")]
+    /// Examples of `--data` to set aside for evaluation; one in twenty unless given
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = "Evaluation",
+        conflicts_with = "eval_data"
+    )]
     eval: Option<usize>,
+
+    #[command(flatten)]
+    eval_file: EvalArgs,
 }
 
 impl Default for Args {
@@ -50,17 +60,23 @@ impl Default for Args {
             train_on: TrainOn::default(),
             pack: false,
             eval: None,
+            eval_file: EvalArgs::default(),
         }
     }
 }
 
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     args.recipe.check().map_err(super::in_our_words)?;
-    let learn = async |training: &Training<'_>| learn(training, args).await;
+    let eval_file = args.eval_file.file()?;
+    let learn = async |training: &Training<'_>| learn(training, args, eval_file).await;
     Training::with(ctx, &args.run, None, learn).await
 }
 
-async fn learn(training: &Training<'_>, args: &Args) -> anyhow::Result<()> {
+async fn learn(
+    training: &Training<'_>,
+    args: &Args,
+    eval_file: Option<&Path>,
+) -> anyhow::Result<()> {
     let config = sft::Config {
         adapter: training.adapter(&args.recipe.adapter),
         ..args.recipe.clone()
@@ -70,16 +86,24 @@ async fn learn(training: &Training<'_>, args: &Args) -> anyhow::Result<()> {
         max_tokens,
         too_long,
     } = args.length;
-    let examples = Examples::read(
-        file,
-        &training.renderer,
-        args.train_on,
-        max_tokens,
-        too_long,
-    )?;
-    super::not_empty(&examples.train, examples.skipped, file)?;
-    let eval = args.eval.unwrap_or(examples.train.len() / 20);
-    let mut examples = examples.split_eval(eval, 0);
+    let read = |file: &Path| {
+        let (renderer, train_on) = (&training.renderer, args.train_on);
+        let examples = Examples::read(file, renderer, train_on, max_tokens, too_long)?;
+        super::not_empty(&examples.train, examples.skipped, file)?;
+        anyhow::Ok(examples)
+    };
+    let mut examples = read(file)?;
+    match eval_file {
+        Some(file) => {
+            let eval = read(file)?;
+            examples.eval = eval.train;
+            examples.skipped += eval.skipped;
+        }
+        None => {
+            let eval = args.eval.unwrap_or(examples.train.len() / 20);
+            examples = examples.split_eval(eval, 0);
+        }
+    }
     let records = examples.train.len();
     if args.pack {
         examples = examples.packed(max_tokens);

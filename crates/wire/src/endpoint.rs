@@ -18,10 +18,12 @@
 //! ```
 
 mod content;
+mod dialect;
 mod query;
 mod table;
 
 pub use content::{Content, JsonType};
+pub use dialect::Dialect;
 pub use query::Query;
 pub use table::*;
 
@@ -51,6 +53,8 @@ pub struct Endpoint {
     pub request: Content,
     /// The answer, if all goes well.
     pub response: Response,
+    /// What each server-sent event holds, for requests that ask for a stream of them.
+    pub events: Option<JsonType>,
     /// Which clients call it.
     pub clients: Clients,
 }
@@ -92,6 +96,8 @@ pub enum Clients {
     Older,
     /// None but ours: it is not part of the official API.
     Ours,
+    /// Those of other APIs, which it is a part of.
+    Others,
 }
 
 impl Endpoint {
@@ -105,6 +111,7 @@ impl Endpoint {
             query: None,
             request: Content::None,
             response: Response::Result(Content::None),
+            events: None,
             clients: Clients::Official,
         }
     }
@@ -126,6 +133,11 @@ impl Endpoint {
 
     const fn returns(mut self, result: Content) -> Self {
         self.response = Response::Result(result);
+        self
+    }
+
+    const fn streams(mut self, events: JsonType) -> Self {
+        self.events = Some(events);
         self
     }
 
@@ -153,6 +165,11 @@ impl Endpoint {
         self.name = name;
         self.doc = doc;
         self
+    }
+
+    /// Returns the API that it is a part of.
+    pub fn dialect(&self) -> Dialect {
+        Dialect::of_path(self.path)
     }
 
     /// Returns the path with ids in the place of their names.
@@ -292,8 +309,13 @@ mod tests {
             );
             let is_api = endpoint.path.starts_with(&format!("{PREFIX}/"));
             assert!(
-                is_api || endpoint.clients == Clients::Ours,
+                is_api || matches!(endpoint.clients, Clients::Ours | Clients::Others),
                 "{name} is not under {PREFIX}"
+            );
+            assert_eq!(
+                endpoint.dialect() == Dialect::Tinker,
+                endpoint.clients != Clients::Others,
+                "{name}"
             );
             let ids: BTreeSet<_> = endpoint.parameters().collect();
             assert_eq!(ids.len(), endpoint.parameters().count(), "{name}");

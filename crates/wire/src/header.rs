@@ -2,6 +2,8 @@
 
 /// The credential: a key or a token.
 pub const API_KEY: &str = "x-api-key";
+/// The credential as clients of other APIs send it: `Bearer` and the key.
+pub const AUTHORIZATION: &str = "authorization";
 /// The level of the API that the client speaks.
 pub const PACKAGE_VERSION: &str = "x-stainless-package-version";
 /// How often the client retried this call.
@@ -46,6 +48,8 @@ pub const PROTOBUF: &str = "application/x-protobuf";
 pub const TAR: &str = "application/x-tar";
 /// The content type of JSON.
 pub const JSON: &str = "application/json";
+/// The content type of server-sent events.
+pub const EVENT_STREAM: &str = "text/event-stream";
 /// The content type of files of any kind.
 pub const BYTES: &str = "application/octet-stream";
 /// The content type of pages.

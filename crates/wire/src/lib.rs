@@ -38,6 +38,7 @@ pub mod json;
 pub mod proto;
 
 pub mod op;
+pub mod openai;
 pub mod text;
 
 mod decimal;

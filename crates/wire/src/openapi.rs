@@ -3,8 +3,9 @@
 //! Schemas come from the types that are read and written. They show what a body may have: the server
 //! refuses members of a request that are not in its schema, and clients ignore what they do not know.
 
-use crate::endpoint::{self, Auth, Clients, Content, Endpoint, Response};
+use crate::endpoint::{self, Auth, Clients, Content, Dialect, Endpoint, Response};
 use crate::op::retrieve_future::{MetadataOnly, TryAgain};
+use crate::openai::OpenAiErrorBody;
 use crate::{ErrorBody, SDK_VERSION, header};
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
@@ -23,8 +24,13 @@ pub fn document() -> Value {
         let path = paths.entry(endpoint.path).or_insert_with(|| json!({}));
         let method = endpoint.method.as_str().to_ascii_lowercase();
         path[method.as_str()] = operation(endpoint, &mut schemas);
+        let hosted_prefix = endpoint.dialect().hosted_prefix();
+        if !hosted_prefix.is_empty() {
+            path["servers"] = json!([{"url": "/"}, {"url": hosted_prefix}]);
+        }
     }
     let error = media(schemas.subschema_for::<ErrorBody>());
+    let openai_error = media(schemas.subschema_for::<OpenAiErrorBody>());
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -49,6 +55,11 @@ pub fn document() -> Value {
                     "name": "X-API-Key",
                     "description": "A key of the file that `--admin-key-file` names.",
                 },
+                "bearer": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The same as `Authorization: Bearer`.",
+                },
                 "login": {
                     "type": "http",
                     "scheme": "basic",
@@ -59,6 +70,10 @@ pub fn document() -> Value {
                 "Error": {
                     "description": "The request was refused: `detail` says why.",
                     "content": {header::JSON: error},
+                },
+                "OpenAiError": {
+                    "description": "The request was refused: `error.message` says why.",
+                    "content": {header::JSON: openai_error},
                 },
             },
             "schemas": schemas.take_definitions(true),
@@ -75,6 +90,7 @@ fn operation(endpoint: &Endpoint, schemas: &mut SchemaGenerator) -> Value {
             Clients::Official => "official",
             Clients::Older => "older",
             Clients::Ours => "tinkrs",
+            Clients::Others => "others",
         },
     });
     if endpoint.clients == Clients::Older {
@@ -88,7 +104,15 @@ fn operation(endpoint: &Endpoint, schemas: &mut SchemaGenerator) -> Value {
         operation["requestBody"] = json!({"required": true, "content": content});
     }
     operation["responses"] = responses(&endpoint.response, schemas);
-    operation["responses"]["default"] = json!({"$ref": "#/components/responses/Error"});
+    if let Some(events) = &endpoint.events {
+        let schema = events.schema(schemas);
+        operation["responses"]["200"]["content"][header::EVENT_STREAM] = json!({"schema": schema});
+    }
+    let error = match endpoint.dialect() {
+        Dialect::Tinker | Dialect::Anthropic => "#/components/responses/Error",
+        Dialect::OpenAi => "#/components/responses/OpenAiError",
+    };
+    operation["responses"]["default"] = json!({"$ref": error});
     operation
 }
 
@@ -96,7 +120,7 @@ fn security(auth: Auth) -> Value {
     match auth {
         // What a signed link may do is in its query.
         Auth::Public | Auth::SignedLink => json!([]),
-        Auth::Key => json!([{"api_key": []}]),
+        Auth::Key => json!([{"api_key": []}, {"bearer": []}]),
         Auth::Admin => json!([{"admin_key": []}]),
         Auth::Login => json!([{"api_key": []}, {"login": []}]),
     }

@@ -4,7 +4,7 @@
 //! answers with the result, and is part of the official API.
 
 use super::content::Documented;
-use super::{Auth, Clients, Content, Endpoint, Query};
+use super::{Auth, Clients, Content, Endpoint, JsonType, Query};
 use crate::json::Empty;
 use crate::op::asample::{self, SampleRequest};
 use crate::op::assign_session_project::AssignSessionProjectRequest;
@@ -40,6 +40,9 @@ use crate::op::telemetry::TelemetryResponse;
 use crate::op::unload_model::{UnloadModelRequest, UnloadModelResult};
 use crate::op::weights_info::WeightsInfoRequest;
 use crate::op::{forward, forward_backward};
+use crate::openai::chat::{ChatCompletion, ChatCompletionChunk, ChatCompletionRequest};
+use crate::openai::completions::{Completion, CompletionRequest};
+use crate::openai::models::{ModelCard, ModelList};
 use crate::query::{
     AuditQuery, ImportQuery, LinkQuery, NonceQuery, PageQuery, ScopeQuery, StorageQuery, UsageQuery,
 };
@@ -412,6 +415,32 @@ endpoints! {
         .auth(Auth::Login)
         .returns(Content::Text(header::HTML))
         .clients(Clients::Ours);
+
+    // The OpenAI API
+
+    /// Lists what can be asked for as `model`: base models, runs and their checkpoints.
+    OPENAI_MODELS = get("/v1/models")
+        .returns(json::<ModelList>())
+        .clients(Clients::Others);
+
+    /// Describes a model by its name.
+    OPENAI_MODEL = get("/v1/models/{model}")
+        .returns(json::<ModelCard>())
+        .clients(Clients::Others);
+
+    /// Draws text that goes on from a prompt.
+    OPENAI_COMPLETIONS = post("/v1/completions")
+        .takes(body::<CompletionRequest>())
+        .returns(json::<Completion>())
+        .streams(JsonType::of::<Completion>())
+        .clients(Clients::Others);
+
+    /// Draws the next message of a conversation.
+    OPENAI_CHAT_COMPLETIONS = post("/v1/chat/completions")
+        .takes(body::<ChatCompletionRequest>())
+        .returns(json::<ChatCompletion>())
+        .streams(JsonType::of::<ChatCompletionChunk>())
+        .clients(Clients::Others);
 }
 
 /// Any JSON object.

@@ -79,6 +79,8 @@ pub struct Description {
     pub context: usize,
     /// How many tokens there are.
     pub vocabulary: usize,
+    /// The tokens that end a sequence.
+    pub end_of_sequence: Vec<u32>,
     /// How many weights the base model has.
     pub parameters: u64,
     /// How the base model's weights are held: `f32`, `bf16`.

@@ -87,6 +87,7 @@ fn describe(config: &ModelConfig, dtype: Dtype) -> Description {
         family: config.architecture.name().to_owned(),
         context: config.max_context,
         vocabulary: config.vocab,
+        end_of_sequence: config.eos.clone(),
         parameters: sizes.map(|size| size as u64).sum(),
         weight_format: weight_format.to_owned(),
         optimizers: Optimizer::all().map(|known| known.name().to_owned()).into(),

@@ -150,6 +150,7 @@ impl Backend for FakeBackend {
             family: "Llama".to_owned(),
             context: CONTEXT,
             vocabulary: VOCABULARY,
+            end_of_sequence: vec![END_OF_TEXT],
             parameters: VOCABULARY as u64,
             weight_format: "f32".to_owned(),
             optimizers: vec!["adamw".to_owned(), "sgd".to_owned()],

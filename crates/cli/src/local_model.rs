@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tinkrs_backend::Description;
-use tinkrs_chat::Tokenizer;
+use tinkrs_chat::{Renderer, Tokenizer, format::ChatTemplate};
 use tinkrs_engine::weights::{GgufFile, HuggingFaceFolder, WeightSource};
 use tinkrs_engine::{CpuBackend, Model, Precision, Threads};
 use tinkrs_server::BaseModel;
@@ -165,11 +165,26 @@ pub(crate) fn load(named: &NamedModel, threads: &ComputeThreads) -> anyhow::Resu
         .context(Hint(
             "a model is a Hugging Face folder with config.json and safetensors, or a GGUF file",
         ))?;
+    let tokenizer = load_tokenizer(path)?;
     Ok(BaseModel {
         tokenizer_id: tokenizer_folder(path).as_deref().and_then(tokenizer_id),
-        tokenizer: load_tokenizer(path)?,
+        renderer: tokenizer
+            .as_ref()
+            .and_then(|tokenizer| renderer(named, tokenizer)),
+        tokenizer,
         ..BaseModel::new(name, backend)
     })
+}
+
+/// Finds how a model's conversations are written: by its own template, or as its family does. A model may have neither,
+/// and is then asked for completions only.
+fn renderer(named: &NamedModel, tokenizer: &Arc<Tokenizer>) -> Option<Renderer> {
+    let NamedModel { name, path } = named;
+    let source = tokenizer_source(path);
+    let template = ChatTemplate::from_path(source.as_ref().unwrap_or(path));
+    let of_template = template.and_then(|template| Renderer::new(Arc::clone(tokenizer), template));
+    let of_family = || Renderer::of_model(name, Arc::clone(tokenizer));
+    of_template.or_else(|_| of_family()).ok()
 }
 
 /// Returns the folder if clients can load a tokenizer from it. Python's needs to be told which kind it is: by

@@ -16,6 +16,10 @@ pub(crate) struct ApiError {
     detail: String,
 }
 
+/// What the sender of a refused request was told, for those who write it in another form.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused(pub(crate) String);
+
 impl ApiError {
     fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let detail = detail.into();
@@ -88,6 +92,11 @@ impl ApiError {
         self.status == StatusCode::SERVICE_UNAVAILABLE
     }
 
+    /// Returns the status that it is answered with.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// Returns what the sender is told.
     pub(crate) fn detail(&self) -> &str {
         &self.detail
@@ -97,6 +106,7 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         tracing::debug!(status = self.status.as_u16(), detail = %self.detail, "refused a request");
+        let refused = Refused(self.detail.clone());
         let body = serde_json::to_vec(&ErrorBody::new(self.detail))
             .expect("a text is always written as JSON");
         let mut response = (
@@ -105,6 +115,7 @@ impl IntoResponse for ApiError {
             body,
         )
             .into_response();
+        response.extensions_mut().insert(refused);
         if self.status == StatusCode::TOO_MANY_REQUESTS {
             let second = HeaderValue::from_static("1");
             response.headers_mut().insert(header::RETRY_AFTER, second);

@@ -2,8 +2,8 @@
 
 use axum::body::Body as HttpBody;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request, State};
-use axum::http::header;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -185,16 +185,31 @@ pub(crate) async fn require_key(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let Some(key) = request.headers().get(names::API_KEY) else {
-        return ApiError::unauthorized("`X-API-Key` is missing").into_response();
+    let Some(key) = credential(request.headers()) else {
+        let why = "`X-API-Key` is missing, and so is `Authorization: Bearer`";
+        return ApiError::unauthorized(why).into_response();
     };
-    match server.auth().admit(key.as_bytes(), Timestamp::now()) {
+    match server.auth().admit(key, Timestamp::now()) {
         Ok(owner) => {
             request.extensions_mut().insert(Caller(owner));
             next.run(request).await
         }
         Err(denied) => ApiError::unauthorized(denied.to_string()).into_response(),
     }
+}
+
+/// Returns the key that a request was sent with: in `X-API-Key`, or as `Authorization: Bearer`, which is how clients of
+/// other APIs send it.
+fn credential(headers: &HeaderMap) -> Option<&[u8]> {
+    let key = headers.get(names::API_KEY).map(HeaderValue::as_bytes);
+    let bearer = || {
+        let value = headers.get(names::AUTHORIZATION)?.as_bytes();
+        let (scheme, key) = value.split_at_checked(b"Bearer ".len())?;
+        scheme
+            .eq_ignore_ascii_case(b"Bearer ")
+            .then(|| key.trim_ascii())
+    };
+    key.filter(|key| !key.is_empty()).or_else(bearer).or(key)
 }
 
 /// Lets requests with an admin key pass.

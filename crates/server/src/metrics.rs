@@ -18,7 +18,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-use tinkrs_wire::endpoint;
+use tinkrs_wire::endpoint::{self, Dialect};
 
 /// Upper bounds of the buckets of durations, in seconds. Polls last up to 30.
 const SECONDS: [f64; 12] = [
@@ -293,6 +293,8 @@ fn known_method(method: &str) -> &'static str {
 
 /// Returns the declared path that a route has, which needs no copy.
 fn known_route(route: &str) -> &'static str {
+    let hosted = Dialect::of_path(route).hosted_prefix();
+    let route = route.strip_prefix(hosted).unwrap_or(route);
     let mut endpoints = endpoint::ALL.iter();
     let endpoint = endpoints.find(|endpoint| endpoint.path == route);
     endpoint.map_or("none", |endpoint| endpoint.path)

@@ -5,12 +5,13 @@ use axum::extract::Request;
 use axum::handler::Handler;
 use axum::middleware;
 use axum::routing::{MethodFilter, MethodRouter};
-use tinkrs_wire::endpoint::{self, Auth, Endpoint};
+use tinkrs_wire::endpoint::{self, Auth, Dialect, Endpoint};
 
 use crate::api::{
     admin, checkpoints, console, copies, downloads, futures, imports, keys, listings, losses,
     models, sampling, service, session_listings, sessions, traces, training, weights,
 };
+use crate::endpoints::{dialect, openai};
 use crate::error::ApiError;
 use crate::{Server, extract, faults, host, metrics};
 
@@ -20,9 +21,15 @@ use crate::{Server, extract, faults, host, metrics};
 /// is not 501, because the official client repeats that for minutes.
 pub fn router(server: Server) -> Router {
     let Routes {
-        open, keyed, admin, ..
+        open,
+        keyed,
+        openai,
+        admin,
+        ..
     } = routes();
     let keyed = keyed
+        .merge(openai.clone())
+        .nest(Dialect::OpenAi.hosted_prefix(), openai)
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
         .layer(middleware::from_fn_with_state(
@@ -39,6 +46,7 @@ pub fn router(server: Server) -> Router {
         .with_state(server.clone())
         .layer(middleware::from_fn_with_state(faults, faults::inject))
         .layer(middleware::from_fn_with_state(server, host::check))
+        .layer(middleware::from_fn(dialect::translate))
         .layer(middleware::from_fn_with_state(metrics, metrics::observe))
 }
 
@@ -129,6 +137,11 @@ fn routes() -> Routes {
         .on(&endpoint::SESSION_PAGE, console::session)
         .on(&endpoint::TRAINING_RUN_PAGE, console::run)
         .on(&endpoint::CHECKPOINT_PAGE, console::checkpoint)
+        // The OpenAI API
+        .on(&endpoint::OPENAI_MODELS, openai::models)
+        .on(&endpoint::OPENAI_MODEL, openai::model)
+        .on(&endpoint::OPENAI_COMPLETIONS, openai::completions::complete)
+        .on(&endpoint::OPENAI_CHAT_COMPLETIONS, openai::chat::complete)
 }
 
 /// Routes by what is checked before their handlers run.
@@ -138,6 +151,8 @@ struct Routes {
     open: Router<Server>,
     /// For callers with a key.
     keyed: Router<Server>,
+    /// Those of them that are the OpenAI API.
+    openai: Router<Server>,
     /// For callers on this machine.
     admin: Router<Server>,
     /// What has a handler, in the order in which they were attached.
@@ -158,6 +173,7 @@ impl Routes {
     fn attach(mut self, endpoint: &'static Endpoint, handler: MethodRouter<Server>) -> Self {
         self.attached.push(endpoint);
         let (routes, is_strict) = match endpoint.auth {
+            Auth::Key if endpoint.dialect() == Dialect::OpenAi => (&mut self.openai, true),
             Auth::Key => (&mut self.keyed, true),
             Auth::Admin => (&mut self.admin, true),
             // Browsers and monitoring may add parameters of their own.
@@ -177,6 +193,9 @@ async fn not_found(request: Request) -> ApiError {
     let (method, path) = (request.method(), request.uri().path());
     if let Some(id) = checkpoints::id_without_kind(path) {
         return checkpoints::no_kind(id);
+    }
+    if let Some(absent) = openai::absent(path) {
+        return absent;
     }
     ApiError::not_found(format!("{method} {path} is not implemented by this server"))
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::JoinHandle;
 
 use tinkrs_backend::{Backend, Description, Need};
-use tinkrs_chat::Tokenizer;
+use tinkrs_chat::{Renderer, TokenBytes, Tokenizer};
 
 use crate::auth::{Auth, Owner};
 use crate::checkpoints::Checkpoints;
@@ -35,6 +35,8 @@ pub struct BaseModel {
     pub tokenizer_id: Option<String>,
     /// The tokenizer. Without it, samples cannot stop at a text.
     pub tokenizer: Option<Arc<Tokenizer>>,
+    /// How its conversations are written. Without it, endpoints take no messages for it.
+    pub renderer: Option<Renderer>,
 }
 
 impl BaseModel {
@@ -45,6 +47,7 @@ impl BaseModel {
             backend: Arc::new(backend),
             tokenizer_id: None,
             tokenizer: None,
+            renderer: None,
         }
     }
 }
@@ -114,6 +117,9 @@ pub(crate) struct Base {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) description: Description,
     pub(crate) tokenizer_id: Option<String>,
+    pub(crate) tokenizer: Option<Arc<Tokenizer>>,
+    pub(crate) renderer: Option<Renderer>,
+    token_bytes: OnceLock<TokenBytes>,
     operations: Arc<Places>,
     samples: Arc<Places>,
     commands: Sender<Command>,
@@ -130,6 +136,17 @@ impl Base {
     pub(crate) fn sample_place(&self, owner: Owner) -> Result<QueuePlace, ApiError> {
         let place = self.samples.take(owner, 1);
         place.ok_or_else(|| ApiError::busy("too many samples of this key are waiting"))
+    }
+
+    /// Returns the bytes of a token; none without a tokenizer.
+    pub(crate) fn token_bytes(&self, token: u32) -> &[u8] {
+        let Some(tokenizer) = &self.tokenizer else {
+            return &[];
+        };
+        let all = self
+            .token_bytes
+            .get_or_init(|| tokenizer.token_bytes(self.description.vocabulary));
+        all.get(token)
     }
 
     /// Hands something to the thread. If that is gone, so is the server.
@@ -215,12 +232,13 @@ impl Server {
                 backend,
                 tokenizer_id,
                 tokenizer,
+                renderer,
             } = base;
             let threads_backend = Arc::clone(&backend);
             let worker = worker::spawn(
                 (number, &name),
                 threads_backend,
-                tokenizer,
+                tokenizer.clone(),
                 Arc::clone(&shared),
             );
             let (commands, worker) = worker.map_err(StartError::Thread)?;
@@ -230,6 +248,9 @@ impl Server {
                 description: backend.describe(),
                 backend,
                 tokenizer_id,
+                tokenizer,
+                renderer,
+                token_bytes: OnceLock::new(),
                 operations: Places::new(shared.settings.queued_operations),
                 samples: Places::new(shared.settings.queued_samples),
                 commands,

@@ -197,7 +197,7 @@ impl TokenStreams {
         }
     }
 
-    fn watch_request(&self, id: &RequestId) -> Option<TokenWatch> {
+    pub(crate) fn watch_request(&self, id: &RequestId) -> Option<TokenWatch> {
         let stream = lock(&self.0).by_request.get(id).cloned();
         stream.map(TokenWatch::new)
     }

@@ -85,7 +85,7 @@ pub(crate) async fn checkpoints(
 
 impl Server {
     /// Lists an owner's training runs, the one used last first.
-    fn runs(&self, owner: Owner) -> Result<Vec<(RunRecord, Timestamp)>, ApiError> {
+    pub(crate) fn runs(&self, owner: Owner) -> Result<Vec<(RunRecord, Timestamp)>, ApiError> {
         let stored = self.shared().store.runs_of(owner)?;
         let stored = stored
             .into_iter()

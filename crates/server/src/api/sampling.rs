@@ -31,7 +31,7 @@ use crate::places::QueuePlace;
 use crate::registry::records::SamplerRecord;
 use crate::registry::{Registry, Sampler};
 use crate::results::completion_feed::CompletionFeed;
-use crate::results::{OperationResult, Responder};
+use crate::results::{OperationResult, Responder, SampleReply};
 use crate::state::Base;
 use crate::store::Change;
 use crate::waiting::Room;
@@ -81,11 +81,11 @@ pub(crate) async fn asample(
 }
 
 /// What is sampled from.
-struct Weights {
-    base: Arc<Base>,
+pub(crate) struct Weights {
+    pub(crate) base: Arc<Base>,
     /// In the data folder; `None` for the base model itself.
-    adapter: Option<PathBuf>,
-    path: Option<TinkerPath>,
+    pub(crate) adapter: Option<PathBuf>,
+    pub(crate) path: Option<TinkerPath>,
     session: Option<SessionId>,
     /// The sampling session, if the request names one.
     sampler: Option<SamplingSessionId>,
@@ -150,7 +150,7 @@ impl Server {
     }
 
     /// Finds what is to be sampled from, by one of its two names.
-    fn weights(
+    pub(crate) fn weights(
         &self,
         registry: &Registry,
         owner: Owner,
@@ -247,7 +247,7 @@ impl Server {
             adapter: adapter.map(|folder| self.shared().checkpoints.folder(folder)),
             request,
             is_suspect: self.shared().under_way.is_suspect(responder.id()),
-            responder,
+            reply: SampleReply::Promised(responder),
             place,
             tokens,
         }));

@@ -47,6 +47,19 @@ impl WaitingSample {
         })
     }
 
+    /// Takes a request that is not in the journal, if there is room for it in memory.
+    pub(crate) fn in_memory(request: backend::SampleRequest, room: Room<'_>) -> Option<Self> {
+        let (num_samples, seed) = (request.num_samples, request.fallback_seed);
+        let bytes = bytes_of(&request);
+        let request = Waiting::new(request, bytes, room);
+        (!request.is_in_journal()).then_some(Self {
+            num_samples,
+            seed,
+            digest: Digest::default(),
+            request,
+        })
+    }
+
     /// Returns whether it is in the journal alone.
     pub(crate) fn is_in_journal(&self) -> bool {
         self.request.is_in_journal()

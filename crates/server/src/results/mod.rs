@@ -12,6 +12,7 @@
 pub(crate) mod completion_feed;
 mod operation_result;
 mod responder;
+mod sample_reply;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +27,7 @@ use tokio::sync::watch;
 
 pub(crate) use operation_result::{OperationResult, ResultFormat};
 pub(crate) use responder::Responder;
+pub(crate) use sample_reply::{DirectReply, SampleReply};
 
 use crate::auth::Owner;
 use crate::lock::lock;
@@ -122,10 +124,14 @@ impl Results {
         owner: Owner,
         feed: Option<CompletionFeed>,
     ) -> Responder {
+        self.insert(self.new_id(owner), owner, feed, State::Pending)
+    }
+
+    /// Makes an id for a request that nobody else has.
+    pub(crate) fn new_id(&self, owner: Owner) -> RequestId {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         // With its owner's mark, so that others are not even told that it was there.
-        let id = RequestId::new(format!("{}-{number}-{:x}", self.epoch, owner.number()));
-        self.insert(id, owner, feed, State::Pending)
+        RequestId::new(format!("{}-{number}-{:x}", self.epoch, owner.number()))
     }
 
     /// Makes room for the result of a request that was accepted before this process began.

@@ -61,6 +61,8 @@ pub(crate) enum Change {
     Ended { id: RequestId, ending: Box<Ending> },
     /// Results are not kept any longer, though what a run did may still have to be repeated.
     ResultsGone(Vec<RequestId>),
+    /// Tokens were used by a request that is not in the journal.
+    Usage(Vec<Usage>),
     /// An owner did something that belongs in the audit log.
     Audit(AuditEntry),
 }
@@ -71,7 +73,10 @@ impl Change {
     pub(super) fn can_wait(&self) -> bool {
         match self {
             Self::Ended { ending, .. } => ending.is_repeatable,
-            Self::Snapshot { .. } | Self::SnapshotLost { .. } | Self::ResultsGone(_) => true,
+            Self::Snapshot { .. }
+            | Self::SnapshotLost { .. }
+            | Self::ResultsGone(_)
+            | Self::Usage(_) => true,
             Self::Together(changes) => changes.iter().all(Self::can_wait),
             Self::Nothing
             | Self::Session(_)
@@ -295,6 +300,7 @@ pub(super) fn apply(
                 }
             }
         }
+        Change::Usage(used) => add_usage(on, used, Timestamp::now())?,
         Change::Audit(entry) => audit::insert(on, entry)?,
     }
     Ok(())
@@ -349,7 +355,11 @@ fn end(
     if let Some((session, started)) = &ending.begun {
         spans::insert(on, id, session, *started, now)?;
     }
-    for used in &ending.usage {
+    add_usage(on, &ending.usage, now)
+}
+
+fn add_usage(on: &Transaction<'_>, all: &[Usage], now: Timestamp) -> Result<(), ApplyError> {
+    for used in all {
         usage::add(on, now.as_second() / 3600, used)?;
     }
     Ok(())

@@ -40,7 +40,7 @@ use crate::error::chain;
 use crate::lock::lock;
 use crate::operations::sample::WaitingSample;
 use crate::places::QueuePlace;
-use crate::results::{OperationResult, Responder};
+use crate::results::{OperationResult, Responder, SampleReply};
 use crate::shared::Shared;
 use crate::token_watch::TokenSender;
 use crate::under_way::Mark;
@@ -99,7 +99,7 @@ pub(crate) struct SampleJob {
     /// The adapter to sample with; `None` for the base model.
     pub(crate) adapter: Option<PathBuf>,
     pub(crate) request: WaitingSample,
-    pub(crate) responder: Responder,
+    pub(crate) reply: SampleReply,
     /// `None` for a request that was accepted before this process began.
     pub(crate) place: Option<QueuePlace>,
     /// Where the tokens go as they are drawn, for those who watch the request.

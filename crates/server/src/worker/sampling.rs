@@ -25,9 +25,9 @@ use crate::error::chain;
 use crate::lock::lock;
 use crate::metrics::Metrics;
 use crate::places::QueuePlace;
-use crate::results::{OperationResult, Responder};
+use crate::results::{OperationResult, SampleReply};
 use crate::shared::Shared;
-use crate::store::{Ending, Usage, UsageKind};
+use crate::store::{Usage, UsageKind};
 use crate::token_watch::TokenSender;
 use crate::under_way::Mark;
 
@@ -55,7 +55,7 @@ pub(super) struct Sampling {
 }
 
 struct Waiting {
-    responder: Responder,
+    reply: SampleReply,
     owner: Owner,
     session: Option<SessionId>,
     prompt_tokens: u64,
@@ -182,16 +182,16 @@ impl Sampling {
                 if job.adapter.as_ref().is_some_and(|folder| !folder.exists()) =>
             {
                 let why = "the checkpoint that is sampled from was deleted";
-                job.responder.finish(OperationResult::user_error(why));
+                job.reply.fail(OperationResult::user_error(why), None);
             }
-            Err(NotLoaded::Backend(error)) => job.responder.finish(failure(&error)),
+            Err(NotLoaded::Backend(error)) => job.reply.fail(failure(&error), None),
             Err(NotLoaded::Damaged(damage)) => {
                 let outcome = OperationResult::server_error(chain(&damage));
-                job.responder.finish(outcome);
+                job.reply.fail(outcome, None);
             }
             Err(error @ NotLoaded::TooLarge { .. }) => {
                 let outcome = OperationResult::user_error(error.to_string());
-                job.responder.finish(outcome);
+                job.reply.fail(outcome, None);
             }
         }
         self.feed.begun(owner, samples);
@@ -209,16 +209,16 @@ impl Sampling {
             owner,
             session,
             request,
-            responder,
+            reply,
             place,
             tokens,
             ..
         } = job;
-        let read = request.into_request(&self.shared.store, responder.id());
+        let read = request.into_request(&self.shared.store, reply.id());
         let (mut request, memory) = match read {
             Ok(read) => read,
             Err(unreadable) => {
-                responder.finish(OperationResult::server_error(unreadable.detail()));
+                reply.fail(OperationResult::server_error(unreadable.detail()), None);
                 return false;
             }
         };
@@ -229,7 +229,7 @@ impl Sampling {
         match self.sampler.submit(request) {
             Ok(ticket) => {
                 let waiting = Waiting {
-                    responder,
+                    reply,
                     owner,
                     session,
                     prompt_tokens,
@@ -245,31 +245,31 @@ impl Sampling {
                 true
             }
             Err(error) => {
-                responder.finish(failure(&error));
+                reply.fail(failure(&error), None);
                 false
             }
         }
     }
 
     pub(super) fn cancel(&mut self, owner: Owner, id: &RequestId) {
-        let is_meant = |job: &SampleJob| job.responder.id() == id;
+        let is_meant = |job: &SampleJob| job.reply.id() == id;
         if let Some(job) = self.feed.remove(owner, is_meant) {
             self.count("failed");
-            job.responder.finish(cancelled());
+            job.reply.fail(cancelled(), None);
             return;
         }
         let mut waiting = self.waiting.iter();
-        let found = waiting.find(|(_, w)| w.responder.id() == id && w.owner == owner);
+        let found = waiting.find(|(_, w)| w.reply.id() == id && w.owner == owner);
         if let Some(ticket) = found.map(|(ticket, _)| *ticket) {
             self.sampler.cancel(ticket);
             self.finish(ticket, cancelled());
         }
         let mut delayed = self.delayed.iter();
-        let delayed = delayed.position(|job| job.responder.id() == id && job.owner == owner);
+        let delayed = delayed.position(|job| job.reply.id() == id && job.owner == owner);
         if let Some(job) = delayed.and_then(|place| self.delayed.remove(place)) {
             self.count("failed");
             self.feed.begun(owner, job.request.num_samples as usize);
-            job.responder.finish(cancelled());
+            job.reply.fail(cancelled(), None);
         }
     }
 
@@ -324,7 +324,7 @@ impl Sampling {
         let Some(job) = self.suspects.pop_front() else {
             return;
         };
-        let id = job.responder.id().clone();
+        let id = job.reply.id().clone();
         lock(&self.mark).operation(&id);
         match self.try_submit(job) {
             Ok(()) => self.alone = Some(id),
@@ -340,7 +340,7 @@ impl Sampling {
             for (_, waiting) in self.waiting.drain() {
                 self.feed.begun(waiting.owner, waiting.unbegun());
                 let outcome = OperationResult::server_error("an internal error ended this sample");
-                waiting.responder.finish(outcome);
+                waiting.reply.fail(outcome, None);
             }
             return;
         };
@@ -400,12 +400,10 @@ impl Sampling {
             kind,
             tokens,
         });
-        let begun = waiting.session.clone();
-        waiting.responder.finish(Ending {
-            usage: usage.collect(),
-            begun: begun.map(|session| (session, waiting.begun)),
-            ..OperationResult::sample(output).into()
-        });
+        let usage = usage.collect();
+        let begun = waiting.session.map(|session| (session, waiting.begun));
+        let store = &self.shared.store;
+        waiting.reply.finish(output, usage, begun, store);
     }
 
     /// Takes note that the sampler has a request no more.
@@ -422,10 +420,8 @@ impl Sampling {
     fn finish(&mut self, ticket: Ticket, outcome: OperationResult) {
         if let Some(waiting) = self.end(ticket) {
             self.count("failed");
-            waiting.responder.finish(Ending {
-                begun: waiting.session.map(|session| (session, waiting.begun)),
-                ..outcome.into()
-            });
+            let begun = waiting.session.map(|session| (session, waiting.begun));
+            waiting.reply.fail(outcome, begun);
         }
     }
 }

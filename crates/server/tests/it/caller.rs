@@ -15,6 +15,7 @@ use tinkrs_engine::weights::{Dtype, RandomWeights, WeightSource};
 use tinkrs_engine::{CpuBackend, Model, ModelConfig, Precision, Threads};
 use tinkrs_server::{BaseModel, LocalServer, Server, Settings};
 use tinkrs_testkit::FakeBackend;
+use tinkrs_wire::endpoint::{Dialect, PREFIX};
 use tokio::net::TcpStream;
 
 use crate::way::Way;
@@ -41,7 +42,11 @@ impl Answer {
 
     /// The text of a refusal.
     pub(crate) fn detail(&self) -> String {
-        self.json()["detail"].as_str().expect("a detail").to_owned()
+        let json = self.json();
+        let detail = json["detail"]
+            .as_str()
+            .or(json["error"]["message"].as_str());
+        detail.expect("a detail").to_owned()
     }
 }
 
@@ -105,7 +110,7 @@ impl TestServer {
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> Answer {
-        let path = format!("/api/v1{path}");
+        let path = whole_path(path);
         let answer = try_send(self.address(), method, &path, headers, body).await;
         answer.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
@@ -273,6 +278,14 @@ impl TestServer {
         let result = self.result(request_id).await;
         assert_eq!(result["category"], "user", "{result}");
         result["error"].as_str().expect("a message").to_owned()
+    }
+}
+
+/// Returns the path of an endpoint; those of the Tinker API are meant without their prefix.
+fn whole_path(path: &str) -> String {
+    match Dialect::of_path(path) {
+        Dialect::Tinker => format!("{PREFIX}{path}"),
+        Dialect::OpenAi | Dialect::Anthropic => path.to_owned(),
     }
 }
 

@@ -71,7 +71,7 @@ impl Things {
     /// Returns an endpoint's path behind the prefix, with this owner's ids in it.
     fn at(&self, endpoint: &Endpoint) -> String {
         let path = endpoint.path.strip_prefix(endpoint::PREFIX);
-        let path = path.expect("these are endpoints of the API");
+        let path = path.unwrap_or(endpoint.path);
         let kind = if path.contains("external") {
             "external_weights"
         } else {
@@ -82,6 +82,7 @@ impl Things {
             .replace("{sampler_id}", &self.sampler)
             .replace("{kind}", kind)
             .replace("{name}", "a")
+            .replace("{model}", &self.sampler_weights.replace('/', "%2F"))
     }
 
     /// Every request that names something of this owner; `theirs` are a session and a model of
@@ -169,7 +170,17 @@ impl Things {
             self.case(&endpoint::COPY_WEIGHTS, json!({"source_path": self.weights})),
             self.case(&endpoint::GET_SESSION, none.clone()),
             self.case(&endpoint::ASSIGN_SESSION_PROJECT, json!({"project_id": "local"})),
-            self.case(&endpoint::EXPORT_SESSION_TRACE, none),
+            self.case(&endpoint::EXPORT_SESSION_TRACE, none.clone()),
+            self.case(&endpoint::OPENAI_MODEL, none),
+            self.case(&endpoint::OPENAI_COMPLETIONS, json!({
+                "model": self.sampler_weights, "prompt": [1], "max_tokens": 1,
+            })),
+            self.case(&endpoint::OPENAI_COMPLETIONS, json!({
+                "model": format!("{}@latest", self.model), "prompt": [1], "max_tokens": 1,
+            })),
+            self.case(&endpoint::OPENAI_CHAT_COMPLETIONS, json!({
+                "model": self.sampler_weights, "messages": [{"role": "user", "content": "x"}],
+            })),
         ]
     }
 
@@ -219,7 +230,7 @@ static LISTS: [(&Endpoint, &str, &str); 5] = [
 ];
 
 /// Endpoints whose requests name nothing that an owner has, and those of the next test.
-static NAMELESS: [&Endpoint; 26] = [
+static NAMELESS: [&Endpoint; 27] = [
     &endpoint::CLIENT_CONFIG,
     &endpoint::CLIENT_DYNAMIC_CONFIG,
     &endpoint::AUTH_TOKEN,
@@ -243,6 +254,8 @@ static NAMELESS: [&Endpoint; 26] = [
     &endpoint::LIST_SESSIONS,
     &endpoint::SEARCH_SESSIONS,
     &endpoint::GET_CURRENT_CHECKPOINT_STORAGE_USAGE,
+    // Base models, and of the asker's own; with a test of its own.
+    &endpoint::OPENAI_MODELS,
     // The signature of a link is the permission.
     &endpoint::DOWNLOAD_FILE,
     &endpoint::DOWNLOAD_TRACE,

@@ -26,6 +26,7 @@ mod losses;
 mod memory;
 mod mutations;
 mod names;
+mod openai;
 mod poison;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod power;

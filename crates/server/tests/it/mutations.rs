@@ -9,8 +9,8 @@ mod mutate;
 mod nulls;
 mod valid;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use tinkrs_wire::endpoint::{self, Auth};
 
 use crate::caller::{ADMIN_KEY, Answer, KEY, Local, TestServer};
 use crate::endpoints::assert_covers;
+use crate::openai::talking;
 use crate::way::Way;
 use mutate::Mutator;
 use valid::{Valid, valid_requests};
@@ -53,7 +54,8 @@ fn note_panics() {
 /// A server that does not wait long for anything.
 async fn impatient() -> TestServer {
     note_panics();
-    TestServer::with(|settings| {
+    let data = Arc::new(tempfile::tempdir().unwrap());
+    TestServer::of(talking(), data, |settings| {
         settings.gap_timeout = Duration::from_millis(1);
         settings.poll_timeout = Duration::from_millis(1);
     })
@@ -77,9 +79,10 @@ fn assert_answered(answer: &Answer, what: &str) {
     }
     assert!(status.is_client_error(), "{status} {body:?}: {what}");
     let json: Value = serde_json::from_slice(body).unwrap_or_default();
-    let says_why = json["detail"]
+    let detail = json["detail"]
         .as_str()
-        .is_some_and(|detail| !detail.is_empty());
+        .or(json["error"]["message"].as_str());
+    let says_why = detail.is_some_and(|detail| !detail.is_empty());
     let not_yet = status == 408 && json["type"] == "try_again";
     assert!(says_why || not_yet, "{status} {body:?}: {what}");
 }

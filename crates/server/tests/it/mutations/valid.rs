@@ -260,6 +260,35 @@ pub(super) async fn valid_requests(server: &TestServer) -> Vec<Valid> {
                 "limit": 3, "cursor": {"last_created_at": "2024-01-01T00:00:00Z", "last_session_id": "x"},
             }),
         ),
+        Valid::json(
+            &endpoint::OPENAI_COMPLETIONS,
+            json!({
+                "model": sampler_weights, "prompt": ["a b", "c"], "max_tokens": 3, "n": 2, "best_of": 2,
+                "echo": true, "logprobs": 2, "stop": ["x", "yz"], "seed": 1, "temperature": 0.5,
+                "top_p": 0.9, "top_k": 5, "min_p": 0.1, "presence_penalty": 0.1, "frequency_penalty": 0.1,
+                "repetition_penalty": 1.1, "logit_bias": {"5": 1.5}, "ignore_eos": true, "min_tokens": 1,
+                "stop_token_ids": [7], "return_token_ids": true, "user": "me", "stream": true,
+                "stream_options": {"include_usage": true},
+            }),
+        ),
+        Valid::json(
+            &endpoint::OPENAI_COMPLETIONS,
+            json!({"model": "tiny", "prompt": [[5, 6], [7]], "max_tokens": 3, "best_of": 3, "logprobs": 1}),
+        ),
+        Valid::json(
+            &endpoint::OPENAI_CHAT_COMPLETIONS,
+            json!({
+                "model": "tiny", "max_completion_tokens": 5, "logprobs": true, "top_logprobs": 2, "n": 2,
+                "messages": [
+                    {"role": "system", "content": "s"},
+                    {"role": "user", "content": [{"type": "text", "text": "hi"}], "name": "x"},
+                    {"role": "assistant", "content": "ho"}, {"role": "user", "content": "hu"},
+                ],
+                "tool_choice": "none", "stop": "x", "stream": false, "parallel_tool_calls": false,
+                "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+                "response_format": {"type": "text"}, "metadata": {"a": "b"}, "store": true,
+            }),
+        ),
         Valid::at(
             &endpoint::ASSIGN_SESSION_PROJECT,
             in_session("project"),

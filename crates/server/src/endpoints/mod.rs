@@ -1,0 +1,22 @@
+//! Endpoints of other APIs over every model and checkpoint: what their clients send is drawn by the same
+//! machine as the samples of the SDK.
+//!
+//! - [`models`]: from the text in `model` to weights, once for each request; `run@latest` may mean another checkpoint
+//!   in the next one, never in the middle of one;
+//! - [`generation`]: from tokens to a stream of tokens. A request takes a place in the owner's line, its bytes count, it shares prompt
+//!   beginnings with all others, and whoever hangs up stops it at the next step;
+//! - [`answers`]: from a conversation to thoughts, words and calls, as they are drawn and as a whole;
+//! - [`text`], [`server_sent`], [`dialect`]: stop texts, streams of events, and each API's form of errors;
+//! - [`openai`]: the OpenAI API on top of these.
+//!
+//! Nothing of these requests is in the journal, because nobody could ask for the result again: their clients
+//! have no key to repeat a request with, and see the connection end. Only how many tokens were used is stored, in
+//! the same sums as that of all others.
+
+pub(crate) mod answers;
+pub(crate) mod dialect;
+pub(crate) mod generation;
+pub(crate) mod models;
+pub(crate) mod openai;
+pub(crate) mod server_sent;
+pub(crate) mod text;

@@ -1,0 +1,179 @@
+//! `POST /v1/chat/completions`.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use tinkrs_wire::openai::chat::{
+    AnswerMessage, ChatChoice, ChatCompletion, ChatCompletionRequest, ChatRole, FunctionCall,
+    ToolCall,
+};
+use tinkrs_wire::openai::{FinishReason, TokenUsage};
+
+use super::chat_stream::ChatStream;
+use super::sampling::{draw, found};
+use super::{conversation, logprobs, missing, now, read};
+use crate::Server;
+use crate::api::Plain;
+use crate::api::sampling::Weights;
+use crate::auth::Owner;
+use crate::endpoints::answers::{Answer, AnswerEnd, Answers, Question};
+use crate::endpoints::server_sent;
+use crate::error::ApiError;
+use crate::extract::Caller;
+use crate::intake::Upload;
+
+/// What is needed to write the answers to a request.
+pub(super) struct Asked {
+    pub(super) id: String,
+    pub(super) created: i64,
+    pub(super) model: String,
+    pub(super) weights: Weights,
+    pub(super) wants_logprobs: bool,
+    pub(super) wants_token_ids: bool,
+    pub(super) includes_usage: bool,
+    streams: bool,
+}
+
+pub(crate) async fn complete(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    body: Upload,
+) -> Result<Response, ApiError> {
+    let begin = {
+        let server = server.clone();
+        move |request, body: &[u8]| begin(&server, owner, request, body)
+    };
+    let (asked, answers) = read(&server, body, begin).await?;
+    if asked.streams {
+        return Ok(server_sent::respond(ChatStream::new(asked, answers)));
+    }
+    whole(&asked, answers)
+        .await
+        .map(IntoResponse::into_response)
+}
+
+/// Reads a request, and begins to draw its answers.
+fn begin(
+    server: &Server,
+    owner: Owner,
+    request: ChatCompletionRequest,
+    body: &[u8],
+) -> Result<(Asked, Answers), ApiError> {
+    if request.messages.is_none() {
+        return Err(missing("messages"));
+    }
+    let modalities = request.modalities.as_deref().unwrap_or_default();
+    if let Some(other) = modalities.iter().find(|name| *name != "text") {
+        return Err(found("modalities", format!("`{other}`"), "`text`"));
+    }
+    if let Some(format) = request
+        .response_format
+        .as_ref()
+        .filter(|f| f.kind != "text")
+    {
+        let expected = "`text`: answers are not constrained here yet";
+        return Err(found(
+            "response_format.type",
+            format!("`{}`", format.kind),
+            expected,
+        ));
+    }
+    let wants_logprobs = request.logprobs.unwrap_or(false);
+    let top = request.top_logprobs.map(|count| ("top_logprobs", count));
+    if let Some((member, count)) = top.filter(|(_, count)| *count > 0 && !wants_logprobs) {
+        return Err(found(member, count, "`logprobs` to be true as well"));
+    }
+    let max_tokens = match (request.max_completion_tokens, request.max_tokens) {
+        (Some(new), Some(old)) if new != old => {
+            let expected = format!("{new}, as `max_completion_tokens` says, or nothing");
+            return Err(found("max_tokens", old, expected));
+        }
+        (new, old) => new.or(old),
+    };
+    let weights = server.served_model(owner, &request.model)?;
+    let question = Question {
+        conversation: conversation::conversation(&request, body)?,
+        options: conversation::options(&request)?,
+        draw: draw(request.sampling(), top)?,
+        max_tokens,
+        parallel_calls: request.parallel_tool_calls.unwrap_or(true),
+    };
+    let answers = server.ask(owner, &weights, question)?;
+    let asked = Asked {
+        id: format!("chatcmpl-{}", answers.id()),
+        created: now(),
+        weights,
+        wants_logprobs,
+        wants_token_ids: request.wants_token_ids(),
+        includes_usage: request.includes_usage(),
+        streams: request.streams(),
+        model: request.model,
+    };
+    Ok((asked, answers))
+}
+
+async fn whole(asked: &Asked, answers: Answers) -> Result<Plain<ChatCompletion>, ApiError> {
+    let prompt = answers.prompt.clone();
+    let (answers, cached) = answers.finish().await?;
+    let drawn = answers.iter().map(|answer| answer.sequence.tokens.len());
+    let usage = usage(prompt.len(), cached, drawn.sum());
+    let choices = answers
+        .into_iter()
+        .zip(0..)
+        .map(|(answer, index)| ChatChoice {
+            index,
+            finish_reason: finish_reason(&answer),
+            logprobs: asked.wants_logprobs.then(|| {
+                let tokens = logprobs::of_sequence(&answer.sequence);
+                logprobs::chat(&asked.weights.base, tokens)
+            }),
+            message: message(&answer),
+            token_ids: asked.wants_token_ids.then_some(answer.sequence.tokens),
+        });
+    Ok(Plain(ChatCompletion {
+        id: asked.id.clone(),
+        object: "chat.completion".to_owned(),
+        created: asked.created,
+        model: asked.model.clone(),
+        choices: choices.collect(),
+        usage,
+        prompt_token_ids: asked.wants_token_ids.then_some(prompt),
+    }))
+}
+
+pub(super) fn usage(prompt: usize, cached: u32, drawn: usize) -> TokenUsage {
+    TokenUsage::new(prompt as u64, cached.into(), drawn as u64)
+}
+
+pub(super) fn finish_reason(answer: &Answer) -> FinishReason {
+    match answer.end {
+        AnswerEnd::Length => FinishReason::Length,
+        _ if !answer.calls.is_empty() => FinishReason::ToolCalls,
+        AnswerEnd::Model | AnswerEnd::Text(_) => FinishReason::Stop,
+    }
+}
+
+fn message(answer: &Answer) -> AnswerMessage {
+    let calls = calls(answer, false);
+    AnswerMessage {
+        role: ChatRole::Assistant,
+        content: (!answer.content.is_empty() || calls.is_empty()).then(|| answer.content.clone()),
+        reasoning_content: answer.thinking.clone(),
+        tool_calls: (!calls.is_empty()).then_some(calls),
+        refusal: None,
+    }
+}
+
+/// Writes the calls of an answer; those of a stream have their places.
+pub(super) fn calls(answer: &Answer, in_stream: bool) -> Vec<ToolCall> {
+    let calls = answer.calls.iter().zip(0..);
+    let calls = calls.map(|(call, index)| ToolCall {
+        index: in_stream.then_some(index),
+        id: call.id.clone().unwrap_or_default(),
+        kind: "function".to_owned(),
+        function: FunctionCall {
+            name: call.name.clone(),
+            arguments: call.arguments.to_string(),
+        },
+    });
+    calls.collect()
+}

@@ -1,0 +1,233 @@
+//! From the messages and tools of the OpenAI API to a conversation.
+
+use tinkrs_chat::{Conversation, Effort, Json, Message, RenderOptions, Role, ToolCall};
+use tinkrs_wire::openai::chat::{
+    ChatCompletionRequest, ChatMessage, ChatRole, Content, ToolChoice, ToolDefinition,
+};
+
+use super::sampling::found;
+use crate::error::ApiError;
+
+/// Most tools of a request, as the OpenAI API has it.
+const MOST_TOOLS: usize = 128;
+const LONGEST_NAME: usize = 64;
+
+/// Reads a conversation with its tools. `body` is what was sent: tools are written into the prompt with their members in the
+/// order in which they were sent.
+pub(super) fn conversation(
+    request: &ChatCompletionRequest,
+    body: &[u8],
+) -> Result<Conversation, ApiError> {
+    let messages = request.messages.as_deref().unwrap_or_default();
+    let messages = messages.iter().enumerate();
+    let messages = messages.map(|(index, sent)| message(index, sent));
+    let mut conversation = Conversation::from(messages.collect::<Result<Vec<_>, _>>()?);
+    let tools = request.tools.as_deref().unwrap_or_default();
+    check_tools(tools)?;
+    if may_call(request.tool_choice.as_ref(), tools)? {
+        conversation.tools = ordered_tools(body);
+    }
+    Ok(conversation)
+}
+
+/// Returns the tools as they were sent.
+fn ordered_tools(body: &[u8]) -> Vec<Json> {
+    let body: Option<Json> = serde_json::from_slice(body).ok();
+    match body.as_ref().and_then(|body| body.get("tools")) {
+        Some(Json::List(tools)) => tools.clone(),
+        _ => Vec::new(),
+    }
+}
+
+fn check_tools(tools: &[ToolDefinition]) -> Result<(), ApiError> {
+    if tools.len() > MOST_TOOLS {
+        return Err(found(
+            "tools",
+            format!("{} tools", tools.len()),
+            "at most 128",
+        ));
+    }
+    for (index, tool) in tools.iter().enumerate() {
+        let member = |name: &str| format!("tools[{index}].{name}");
+        if tool.kind != "function" {
+            return Err(found(
+                &member("type"),
+                format!("`{}`", tool.kind),
+                "`function`",
+            ));
+        }
+        let name = &tool.function.name;
+        let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(is_letter) {
+            let expected = "1 to 64 letters, digits, `_`, `-` and `.`";
+            return Err(found(
+                &member("function.name"),
+                format!("`{name}`"),
+                expected,
+            ));
+        }
+        if tools[..index]
+            .iter()
+            .any(|other| other.function.name == *name)
+        {
+            let expected = "each name once";
+            return Err(found(
+                &member("function.name"),
+                format!("`{name}` again"),
+                expected,
+            ));
+        }
+        let parameters = tool.function.parameters.as_ref();
+        let kind = parameters.and_then(|parameters| parameters.get("type"));
+        if let Some(kind) = kind.filter(|kind| *kind != "object") {
+            let member = member("function.parameters.type");
+            return Err(found(&member, kind, "`object`: arguments have names"));
+        }
+        if tool.function.strict == Some(true) {
+            let expected = "false: arguments of calls are not constrained here";
+            return Err(found(&member("function.strict"), true, expected));
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether tools are offered.
+fn may_call(choice: Option<&ToolChoice>, tools: &[ToolDefinition]) -> Result<bool, ApiError> {
+    let member = "tool_choice";
+    match choice {
+        None => Ok(true),
+        Some(ToolChoice::Mode(mode)) => match mode.as_str() {
+            "auto" => Ok(true),
+            "none" => Ok(false),
+            "required" => Err(found(
+                member,
+                "`required`",
+                "`auto` or `none`: calls are not forced here",
+            )),
+            other => Err(found(member, format!("`{other}`"), "`auto` or `none`")),
+        },
+        Some(ToolChoice::Function { function, .. }) => {
+            let name = &function.name;
+            if !tools.iter().any(|tool| tool.function.name == *name) {
+                return Err(found(member, format!("`{name}`"), "one of `tools`"));
+            }
+            Err(found(
+                member,
+                format!("the function `{name}`"),
+                "`auto` or `none`: calls are not forced here",
+            ))
+        }
+    }
+}
+
+fn message(index: usize, sent: &ChatMessage) -> Result<Message, ApiError> {
+    let role = match sent.role {
+        ChatRole::System | ChatRole::Developer => Role::System,
+        ChatRole::User => Role::User,
+        ChatRole::Assistant => Role::Assistant,
+        ChatRole::Tool => Role::Tool,
+    };
+    let member = |name: &str| format!("messages[{index}].{name}");
+    let content = match &sent.content {
+        Some(content) => text(content, &member("content"))?,
+        None if role == Role::Assistant => String::new(),
+        None => {
+            return Err(ApiError::bad_request(format!(
+                "`{}` is missing",
+                member("content")
+            )));
+        }
+    };
+    let mut message = Message::new(role, content);
+    message.thinking.clone_from(&sent.reasoning_content);
+    message.name.clone_from(&sent.name);
+    message.tool_call_id.clone_from(&sent.tool_call_id);
+    if let Some(refusal) = sent.refusal.as_ref().filter(|_| message.content.is_empty()) {
+        message.content.clone_from(refusal);
+    }
+    let calls = sent.tool_calls.as_deref().unwrap_or_default();
+    if !calls.is_empty() && role != Role::Assistant {
+        let who = format!("calls of `{role}`");
+        return Err(found(
+            &member("tool_calls"),
+            who,
+            "them with `assistant` only",
+        ));
+    }
+    if role == Role::Tool && sent.tool_call_id.is_none() {
+        return Err(ApiError::bad_request(format!(
+            "`{}` is missing",
+            member("tool_call_id")
+        )));
+    }
+    for (place, call) in calls.iter().enumerate() {
+        let text = call.function.arguments.trim();
+        let text = if text.is_empty() { "{}" } else { text };
+        let arguments = Json::parse(text).map_err(|error| {
+            let member = member(&format!("tool_calls[{place}].function.arguments"));
+            found(
+                &member,
+                format!("no JSON: {error}"),
+                "the JSON of an object",
+            )
+        })?;
+        let mut made = ToolCall::new(&call.function.name, arguments);
+        made.id = Some(call.id.clone());
+        message.tool_calls.push(made);
+    }
+    Ok(message)
+}
+
+/// Joins parts that are text.
+fn text(content: &Content, member: &str) -> Result<String, ApiError> {
+    let parts = match content {
+        Content::Text(text) => return Ok(text.clone()),
+        Content::Parts(parts) => parts.iter().enumerate(),
+    };
+    let parts = parts.map(|(index, part)| {
+        let said = match part.kind.as_str() {
+            "text" | "input_text" | "output_text" => part.text.as_deref(),
+            "refusal" => part.refusal.as_deref(),
+            other => {
+                let expected = "`text`: the models of this server read text only";
+                return Err(found(
+                    &format!("{member}[{index}].type"),
+                    format!("`{other}`"),
+                    expected,
+                ));
+            }
+        };
+        said.ok_or_else(|| ApiError::bad_request(format!("`{member}[{index}].text` is missing")))
+    });
+    parts.collect()
+}
+
+/// Reads what is asked of the chat format.
+pub(super) fn options(request: &ChatCompletionRequest) -> Result<RenderOptions, ApiError> {
+    let mut options = RenderOptions::prompt();
+    match request.reasoning_effort.as_deref() {
+        None => {}
+        Some("none") => options.thinking = Some(false),
+        Some("minimal" | "low") => options.reasoning_effort = Some(Effort::Low),
+        Some("medium") => options.reasoning_effort = Some(Effort::Medium),
+        Some("high" | "xhigh") => options.reasoning_effort = Some(Effort::High),
+        Some(other) => {
+            let expected = "`none`, `minimal`, `low`, `medium` or `high`";
+            return Err(found("reasoning_effort", format!("`{other}`"), expected));
+        }
+    }
+    for (name, value) in request.chat_template_kwargs.iter().flatten() {
+        let member = format!("chat_template_kwargs.{name}");
+        match (name.as_str(), value.as_bool()) {
+            ("enable_thinking" | "thinking", Some(thinking)) => options.thinking = Some(thinking),
+            ("enable_thinking" | "thinking", None) => {
+                return Err(found(&member, value, "true or false"));
+            }
+            _ => {
+                let expected = "`enable_thinking`, the only argument that formats have here";
+                return Err(found(&member, value, expected));
+            }
+        }
+    }
+    Ok(options)
+}

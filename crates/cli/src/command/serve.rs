@@ -67,6 +67,12 @@ pub(crate) struct Args {
     #[serde(skip)]
     client_flags: Vec<String>,
 
+    /// Stop when standard input ends: a program that keeps its end of a pipe open has a server that ends with it,
+    /// however it ends
+    #[arg(long)]
+    #[serde(skip)]
+    stop_with_stdin: bool,
+
     /// TOML file of settings: every option here is a key, with `_` for `-`
     ///
     /// What is typed comes before what the file says.
@@ -87,6 +93,7 @@ impl Default for Args {
             threads: None,
             log: LevelFilter::WARN,
             client_flags: Vec::new(),
+            stop_with_stdin: false,
             config: None,
             settings: Settings::new(DATA_DIR),
         }
@@ -194,13 +201,14 @@ pub(crate) fn run(args: &Layered<Args>) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("could not start the threads that answer requests")?;
-    runtime.block_on(answer(args.addr, settings, models))
+    runtime.block_on(answer(args.addr, settings, models, args.stop_with_stdin))
 }
 
 async fn answer(
     addr: SocketAddr,
     settings: Settings,
     models: Vec<BaseModel>,
+    stop_with_stdin: bool,
 ) -> anyhow::Result<()> {
     let folder = settings.data.clone();
     let server = Server::start(models, settings).map_err(|error| match error {
@@ -218,7 +226,17 @@ async fn answer(
     let _announced = announced
         .with_context(|| format!("could not write to the data folder {}", folder.display()))?;
     // Before anybody knows that it is ready: from then on a signal is a request to stop.
-    let asked_to_stop = stop_signals()?;
+    let signals = stop_signals()?;
+    let asked_to_stop = async move {
+        if stop_with_stdin {
+            tokio::select! {
+                () = signals => {}
+                () = end_of_stdin() => {}
+            }
+        } else {
+            signals.await;
+        }
+    };
     writeln!(std::io::stdout(), "listening on http://{address}")?;
     std::io::stdout().flush()?;
 
@@ -269,6 +287,17 @@ fn in_use(folder: &Path) -> anyhow::Error {
     error.context("could not start the server").context(Hint(
         "end it or wait until it is done, or name another folder with `--data-dir`",
     ))
+}
+
+/// Waits until standard input ends or cannot be read.
+async fn end_of_stdin() {
+    let (ended, end) = tokio::sync::oneshot::channel();
+    // A thread of its own: the runtime would wait for one of its blocking threads when it is shut down.
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        let _ = ended.send(());
+    });
+    let _ = end.await;
 }
 
 /// Listens for Ctrl-C and for the system's request to end. Returns what completes at the first of them.

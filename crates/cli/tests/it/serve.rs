@@ -60,3 +60,22 @@ fn a_signal_right_after_a_server_says_that_it_listens_ends_it_as_any_other() {
         end(server, signal);
     }
 }
+
+#[test]
+fn a_server_that_is_told_to_ends_with_its_standard_input() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = Command::new(env!("CARGO_BIN_EXE_tinkrs"))
+        .args(["serve", "--addr", "127.0.0.1:0", "--stop-with-stdin"])
+        .arg("--data-dir")
+        .arg(data.path().join("data"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut stdout = BufReader::new(server.stdout.take().unwrap());
+    stdout.read_line(&mut line).unwrap();
+    assert!(line.starts_with("listening on "), "{line}");
+    drop(server.stdin.take());
+    assert!(server.wait().unwrap().success());
+}

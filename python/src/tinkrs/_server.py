@@ -1,0 +1,266 @@
+"""A ``tinkrs serve`` process that lives as long as the program that started it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import secrets
+import shutil
+import subprocess
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ._faults import FaultRules
+from ._program import find_program
+
+_GREETING = "listening on "
+_STOP_SECONDS = 15.0
+
+
+class ServerError(RuntimeError):
+    """The server did not start, or refused something. The message has what it said."""
+
+
+def serve(
+    models: Mapping[str, str | os.PathLike[str]] | Sequence[str] | None = None,
+    faults: FaultRules | None = None,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    key: str = "tml-local",
+    options: Sequence[str] = (),
+    start_timeout: float = 120.0,
+) -> Server:
+    """Starts a Tinker server on this machine, at a free port of 127.0.0.1.
+
+    :param models: what to serve: folders or GGUF files by name, or names that ``tinkrs models list`` has. The built-in
+        ``tinkrs/nano`` unless given.
+    :param faults: what is to go wrong from the start. See :meth:`Server.faults`.
+    :param data_dir: where runs and checkpoints are kept. A temporary folder that goes with the server unless given.
+    :param key: the key that :attr:`Server.key` names; the server takes any that begins with ``tml-``.
+    :param options: further options of ``tinkrs serve``.
+
+    The server ends with :meth:`Server.stop`, at the end of a ``with`` block, when the returned object is collected, and when
+    this process ends, however it does.
+    """
+    server = Server(models, data_dir=data_dir, key=key, options=options, start_timeout=start_timeout)
+    try:
+        server.start()
+        if faults is not None:
+            server.set_faults(faults)
+    except BaseException:
+        server.stop()
+        raise
+    return server
+
+
+class Server:
+    """A running server. :func:`serve` makes one."""
+
+    key: str
+    """A key for clients."""
+
+    def __init__(
+        self,
+        models: Mapping[str, str | os.PathLike[str]] | Sequence[str] | None,
+        *,
+        data_dir: str | os.PathLike[str] | None,
+        key: str,
+        options: Sequence[str],
+        start_timeout: float,
+    ) -> None:
+        self.key = key
+        self._start_timeout = start_timeout
+        folder = Path(tempfile.mkdtemp(prefix="tinkrs-"))
+        weakref.finalize(self, _remove_folder, folder, os.getpid())
+        self.data_dir = Path(data_dir) if data_dir is not None else folder / "data"
+        self._log_path = folder / "log"
+        self._log_path.touch(mode=0o600)
+        self._admin_key = f"tml-admin-{secrets.token_hex(16)}"
+        admin_keys = folder / "admin-keys"
+        admin_keys.touch(mode=0o600)
+        admin_keys.write_text(self._admin_key + "\n")
+        self._command = [find_program(), "serve", "--stop-with-stdin", "--log", "info"]
+        self._command += ["--data-dir", str(self.data_dir), "--admin-key-file", str(admin_keys)]
+        for model in _model_options(models):
+            self._command += ["--model", model]
+        self._command += options
+        self._process: subprocess.Popen[str] | None = None
+        self._address: str | None = None
+        self._owner_pid = os.getpid()
+        _servers.add(self)
+
+    @property
+    def url(self) -> str:
+        """The address for ``TINKER_BASE_URL`` or ``ServiceClient(base_url=...)``. It stays the same after a restart."""
+        if self._address is None:
+            raise ServerError("the server has not started")
+        return self._address
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the server, or ``None`` if it does not run."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    def start(self) -> None:
+        """Starts the server, or starts it again where it was, after :meth:`stop` or :meth:`kill`."""
+        if self.pid is not None:
+            return
+        address = "127.0.0.1:0" if self._address is None else self._address.removeprefix("http://")
+        with self._log_path.open("a") as log:
+            process = subprocess.Popen(
+                [*self._command, "--addr", address],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self._process = process
+        lines: queue.Queue[str] = queue.Queue()
+        reader = threading.Thread(target=_read_lines, args=(process, lines), daemon=True)
+        reader.start()
+        try:
+            first = lines.get(timeout=self._start_timeout)
+        except queue.Empty:
+            first = f"(nothing within {self._start_timeout:g} s)"
+        if not first.startswith(_GREETING):
+            # Asked to stop, it would wait for what it is doing.
+            process.kill()
+            process.wait()
+            raise ServerError(f"`tinkrs serve` did not start: {first.strip()}\n{self.logs()[-4000:]}")
+        self._address = first.removeprefix(_GREETING).strip()
+
+    def stop(self) -> None:
+        """Stops the server. What was in a temporary folder goes with it when this object does."""
+        # A forked child has a copy of this object, and no say over the server.
+        if self._process is None or self._owner_pid != os.getpid():
+            return
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """Kills the server in the middle of whatever it does, as a crash would. :meth:`start` continues."""
+        if self._process is not None and self._owner_pid == os.getpid():
+            self._process.kill()
+            self._process.wait()
+
+    def logs(self) -> str:
+        """Returns what the server has logged so far: a line of JSON for each request."""
+        return self._log_path.read_text(errors="replace")
+
+    def log_size(self) -> int:
+        """Returns how many bytes the server has logged so far, for :meth:`transcript`."""
+        return self._log_path.stat().st_size
+
+    def transcript(self, since: int = 0) -> list[str]:
+        """Returns a line for each request since the log had this size: time, method, path, status, duration."""
+        with self._log_path.open("rb") as log:
+            log.seek(since)
+            lines = log.read().decode(errors="replace").splitlines()
+        return [_transcript_line(line) for line in lines]
+
+    def set_faults(self, faults: FaultRules) -> None:
+        """Replaces the faults that the server injects."""
+        self._administer("PUT", json.dumps(faults).encode())
+
+    def clear_faults(self) -> None:
+        """Injects no more faults."""
+        self._administer("DELETE", None)
+
+    @contextlib.contextmanager
+    def faults(self, faults: FaultRules) -> Iterator[None]:
+        """Injects faults within a ``with`` block: ``{"rules": [{"endpoint": "asample", "fault": 429, "every": 3}]}``."""
+        self.set_faults(faults)
+        try:
+            yield
+        finally:
+            self.clear_faults()
+
+    def _administer(self, method: str, body: bytes | None) -> None:
+        request = urllib.request.Request(
+            f"{self.url}/admin/faults", data=body, method=method, headers={"X-API-Key": self._admin_key}
+        )
+        # A proxy of the environment is not asked about this machine.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=30):
+                pass
+        except urllib.error.HTTPError as error:
+            detail = error.read().decode(errors="replace")
+            raise ServerError(f"the server refused the faults: {detail}") from None
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __del__(self) -> None:
+        if getattr(self, "_process", None) is not None:
+            self.stop()
+
+    def __repr__(self) -> str:
+        return f"<tinkrs.Server {self._address or 'not started'}>"
+
+
+def _remove_folder(folder: Path, pid: int) -> None:
+    if os.getpid() == pid:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _model_options(models: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
+    if models is None:
+        return []
+    if isinstance(models, str):
+        raise TypeError(f"models is a string: expected [{models!r}] or {{NAME: FOLDER}}")
+    if isinstance(models, Mapping):
+        return [f"{name}={os.fspath(path)}" for name, path in models.items()]
+    return list(models)
+
+
+def _read_lines(process: subprocess.Popen[str], lines: queue.Queue[str]) -> None:
+    """Passes the first line on, and takes the others so that the server never waits for a reader."""
+    assert process.stdout is not None
+    with process.stdout as stdout:
+        lines.put(stdout.readline() or "(it ended)")
+        for _ in stdout:
+            pass
+
+
+def _transcript_line(line: str) -> str:
+    try:
+        event = json.loads(line)
+        fields = event["fields"]
+        time = event["timestamp"][11:23]
+        return f"{time}  {fields['method']:6} {fields['route']:40} {fields['status']}  {fields['duration_ms']:8.1f} ms"
+    except (ValueError, KeyError, TypeError):
+        return line
+
+
+_servers: weakref.WeakSet[Server] = weakref.WeakSet()
+
+
+def _let_go_in_child() -> None:
+    """Closes a forked child's end of the pipes: a server stops when the last one is closed."""
+    for server in _servers:
+        process = server._process
+        if process is not None and process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_in_child)

@@ -1,0 +1,103 @@
+"""The server as a Python program has it."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import tinkrs
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process runs. One that has ended and was not waited for does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 60
+    while is_running(pid):
+        assert time.monotonic() < deadline, f"process {pid} still runs"
+        time.sleep(0.01)
+
+
+def test_a_server_ends_with_its_block_and_its_files_with_the_object():
+    with tinkrs.serve() as server:
+        pid, data_dir = server.pid, server.data_dir
+        assert server.url.startswith("http://127.0.0.1:")
+        assert data_dir.is_dir()
+    assert not is_running(pid)
+    del server
+    assert not data_dir.exists()
+
+
+def test_a_server_ends_with_the_program_that_started_it_however_it_ends():
+    program = "import tinkrs, time; server = tinkrs.serve(); print(server.pid, flush=True); time.sleep(600)"
+    python = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    pid = int(python.stdout.readline())
+    assert is_running(pid)
+    python.send_signal(signal.SIGKILL)
+    python.wait()
+    wait_until_gone(pid)
+
+
+def child_exits():
+    sys.exit(0)
+
+
+def test_a_forked_child_neither_ends_a_server_nor_keeps_it():
+    with tinkrs.serve() as server:
+        child = multiprocessing.get_context("fork").Process(target=child_exits)
+        child.start()
+        child.join()
+        forked = os.fork()
+        if forked == 0:
+            # With all that ends of a process that exits by itself, and a copy of the server's pipe until then.
+            os.execl("/bin/sh", "sh", "-c", "sleep 600")
+        try:
+            assert server.pid is not None
+            assert server.data_dir.is_dir()
+            server.stop()
+        finally:
+            os.kill(forked, signal.SIGKILL)
+            os.waitpid(forked, 0)
+        assert server.pid is None
+
+
+def test_a_server_that_was_killed_starts_again_where_it_was():
+    with tinkrs.serve() as server:
+        url, first = server.url, server.pid
+        server.kill()
+        assert server.pid is None
+        server.start()
+        assert server.url == url
+        assert server.pid not in (None, first)
+
+
+def test_what_does_not_start_says_why(tmp_path):
+    with pytest.raises(tinkrs.ServerError, match="no/such"):
+        tinkrs.serve({"mine": tmp_path / "no/such"})
+    with pytest.raises(tinkrs.ServerError, match="--no-such-option"):
+        tinkrs.serve(options=["--no-such-option"])
+    with pytest.raises(TypeError, match=r"expected \['nano'\]"):
+        tinkrs.serve("nano")
+
+
+def test_faults_that_cannot_be_read_are_refused_with_the_servers_words():
+    with tinkrs.serve() as server:
+        with pytest.raises(tinkrs.ServerError, match="hang, cut, reset or delay"):
+            server.set_faults({"rules": [{"endpoint": "asample", "fault": "nonsense"}]})
+    with pytest.raises(tinkrs.ServerError, match="hang, cut, reset or delay"):
+        tinkrs.serve(faults={"rules": [{"endpoint": "asample", "fault": 7}]})
+
+
+def test_the_command_is_there():
+    output = subprocess.run([sys.executable, "-m", "tinkrs", "--version"], capture_output=True, text=True, check=True)
+    assert output.stdout.startswith("tinkrs ")

@@ -366,7 +366,6 @@ const CHAT: &str = "<|im_start|>user\nWhat color is the sky?<|im_end|>\n<|im_sta
                     <|im_start|>user\nWhat does a cow say?<|im_end|>\n<|im_start|>assistant\nA cow says moo.<|im_end|>\n";
 
 #[test]
-#[expect(clippy::print_stdout, reason = "the figures of docs/export.md")]
 fn fewer_bits_change_what_the_model_says_by_little() {
     let folder = nano();
     let base = Base::open(folder.path()).unwrap();
@@ -384,8 +383,6 @@ fn fewer_bits_change_what_the_model_says_by_little() {
         let file = GgufFile::open(file.path().join("model.gguf")).unwrap();
         let found = log_probabilities(&file, None, &tokens);
         let difference = (mean(&expected) - mean(&found)).abs();
-        let greatest = greatest_difference(&expected, &found);
-        println!("{how:?}: mean {difference:.2e}, greatest {greatest:.2e}");
         assert!(difference <= most, "{how:?}: {difference}");
     }
 }

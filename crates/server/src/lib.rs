@@ -41,6 +41,7 @@
 
 mod body;
 mod connections;
+mod cors;
 mod error;
 mod extract;
 mod host;

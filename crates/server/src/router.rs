@@ -13,7 +13,7 @@ use crate::api::{
 };
 use crate::endpoints::{dialect, openai};
 use crate::error::ApiError;
-use crate::{Server, extract, faults, host, metrics};
+use crate::{Server, cors, extract, faults, host, metrics};
 
 /// Returns the routes of the server.
 ///
@@ -45,6 +45,7 @@ pub fn router(server: Server) -> Router {
         .merge(admin)
         .with_state(server.clone())
         .layer(middleware::from_fn_with_state(faults, faults::inject))
+        .layer(middleware::from_fn_with_state(server.clone(), cors::allow))
         .layer(middleware::from_fn_with_state(server, host::check))
         .layer(middleware::from_fn(dialect::translate))
         .layer(middleware::from_fn_with_state(metrics, metrics::observe))
@@ -142,6 +143,7 @@ fn routes() -> Routes {
         .on(&endpoint::OPENAI_MODEL, openai::model)
         .on(&endpoint::OPENAI_COMPLETIONS, openai::completions::complete)
         .on(&endpoint::OPENAI_CHAT_COMPLETIONS, openai::chat::complete)
+        .on(&endpoint::OPENAI_RESPONSES, openai::responses::respond)
 }
 
 /// Routes by what is checked before their handlers run.

@@ -45,6 +45,11 @@ pub struct Settings {
     /// `Host` is neither its name nor a loopback name or an address of this server are refused.
     #[cfg_attr(feature = "clap", arg(long, value_name = "URL"))]
     pub public_url: Option<String>,
+    /// Origin of web pages that may call the endpoints of the OpenAI and Anthropic APIs, such as
+    /// `http://localhost:3000`; may be repeated. By default no page may.
+    #[serde(default)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "ORIGIN"))]
+    pub cors_origin: Vec<String>,
     /// Memory that the server may use for models, training, sampling and requests. What does not fit is
     /// refused. By default three quarters of what the machine or its control group has available, or half of
     /// what is left of a limit on addresses (`ulimit -v`), whichever is least.
@@ -197,6 +202,7 @@ impl Settings {
             admin_key_file: None,
             faults: None,
             public_url: None,
+            cors_origin: Vec::new(),
             memory: None,
             keep_idle_runs: Duration::from_secs(300),
             keep_unnamed: Duration::from_secs(600),
@@ -269,8 +275,23 @@ impl Settings {
                 return Err(InvalidInput::new(name, found, "more than no time"));
             }
         }
+        self.cors_origin
+            .iter()
+            .try_for_each(|origin| check_origin(origin))?;
         self.public_url.as_deref().map_or(Ok(()), check_public_url)
     }
+}
+
+fn check_origin(origin: &str) -> Result<(), InvalidInput> {
+    let rest = origin
+        .strip_prefix("https://")
+        .or_else(|| origin.strip_prefix("http://"));
+    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
+    if rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(is_host)) {
+        return Ok(());
+    }
+    let allowed = "the origin of a page, such as http://localhost:3000, without a path";
+    Err(InvalidInput::new("cors_origin", origin, allowed))
 }
 
 fn check_public_url(url: &str) -> Result<(), InvalidInput> {
@@ -297,6 +318,29 @@ fn default_client() -> ClientConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_origin_is_a_scheme_and_a_host() {
+        let check = |origin: &str| {
+            let mut settings = Settings::new("data");
+            settings.cors_origin = vec![origin.to_owned()];
+            settings.check()
+        };
+        for good in ["http://localhost:3000", "https://chat.example.org"] {
+            assert!(check(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "*",
+            "null",
+            "localhost",
+            "https://",
+            "https://a/",
+            "https://a b",
+        ] {
+            let error = check(bad).unwrap_err().to_string();
+            assert!(error.contains("cors_origin"), "{bad}: {error}");
+        }
+    }
 
     #[test]
     fn a_public_url_is_an_address_and_nothing_behind_it() {

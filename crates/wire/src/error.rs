@@ -59,6 +59,14 @@ impl DecodeError {
         }
     }
 
+    /// Adds the member that is wrong, where it was not known.
+    pub(crate) fn in_member(self, member: Option<String>) -> Self {
+        match (self, member) {
+            (Self::Json(source), Some(member)) => Self::Member { member, source },
+            (other, _) => other,
+        }
+    }
+
     /// Returns the name of the member that is wrong, if one is.
     pub(crate) fn member(&self) -> Option<&str> {
         match self {

@@ -84,9 +84,19 @@ pub(crate) fn decode_without_nulls<T: DeserializeOwned>(
                 member: member.to_owned(),
                 source: second,
             },
+            None if found.member().is_none() => found.in_member(member_at_fault::<T>(&text)),
             _ => found,
         }
     })
+}
+
+/// Finds the member that is wrong by reading a text once more. A value that may have several forms is known to have none
+/// only behind its end, where the place of the error says nothing any more.
+fn member_at_fault<T: DeserializeOwned>(text: &str) -> Option<String> {
+    let mut json = serde_json::Deserializer::from_str(text);
+    let error = serde_path_to_error::deserialize::<_, T>(&mut json).err()?;
+    let member = error.path().to_string();
+    (error.inner().is_data() && member != ".").then_some(member)
 }
 
 /// Members whose nulls are the user's own, or that have numbers by names of their own.

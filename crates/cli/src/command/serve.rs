@@ -1,7 +1,7 @@
 //! `tinkrs serve`: a Tinker server on this machine.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -239,6 +239,10 @@ async fn answer(
     };
     writeln!(std::io::stdout(), "listening on http://{address}")?;
     std::io::stdout().flush()?;
+    if std::io::stderr().is_terminal() {
+        // For whoever looks at it; stderr is otherwise lines of JSON.
+        let _ = write!(std::io::stderr(), "{}", base_urls(&reachable(address)));
+    }
 
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let shutdown = async move {
@@ -260,6 +264,15 @@ async fn answer(
         // What is under way is in the journal; the next server on this folder continues it.
         () = overdue => std::process::exit(0),
     }
+}
+
+/// Returns what to paste into clients.
+fn base_urls(url: &str) -> String {
+    format!(
+        "  Tinker     TINKER_BASE_URL={url}\n  \
+           OpenAI     OPENAI_BASE_URL={url}/v1\n  \
+           Anthropic  ANTHROPIC_BASE_URL={url}\n"
+    )
 }
 
 /// Returns the URL at which processes on this machine reach an address that is listened on.
@@ -331,6 +344,14 @@ mod tests {
         let command = settings::command::<Args>().no_binary_name(true);
         let typed = command.get_matches_from([&[file.as_str()], typed].concat());
         settings::load(&typed)
+    }
+
+    #[test]
+    fn the_base_urls_are_those_that_clients_append_their_paths_to() {
+        let expected = "  Tinker     TINKER_BASE_URL=http://[::1]:8000\n  \
+                        OpenAI     OPENAI_BASE_URL=http://[::1]:8000/v1\n  \
+                        Anthropic  ANTHROPIC_BASE_URL=http://[::1]:8000\n";
+        assert_eq!(base_urls("http://[::1]:8000"), expected);
     }
 
     #[test]

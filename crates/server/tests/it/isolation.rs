@@ -178,6 +178,9 @@ impl Things {
             self.case(&endpoint::OPENAI_COMPLETIONS, json!({
                 "model": format!("{}@latest", self.model), "prompt": [1], "max_tokens": 1,
             })),
+            self.case(&endpoint::OPENAI_RESPONSES, json!({
+                "model": self.sampler_weights, "input": "x",
+            })),
             self.case(&endpoint::OPENAI_CHAT_COMPLETIONS, json!({
                 "model": self.sampler_weights, "messages": [{"role": "user", "content": "x"}],
             })),

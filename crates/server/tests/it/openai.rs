@@ -97,6 +97,13 @@ async fn idle(server: &TestServer) {
     }
 }
 
+/// Returns the numbers of a list as the sampler has them: JSON may have more digits than they do.
+fn bits(numbers: &Value) -> Vec<u32> {
+    let numbers = numbers.as_array().unwrap().iter();
+    let number = |number: &Value| number.as_f64().unwrap_or(f64::NAN) as f32;
+    numbers.map(|value| number(value).to_bits()).collect()
+}
+
 #[tokio::test]
 async fn log_probabilities_are_those_of_the_sdk_to_the_bit() {
     let server = start(base(tiny_llama())).await;
@@ -119,18 +126,17 @@ async fn log_probabilities_are_those_of_the_sdk_to_the_bit() {
         let choice = &whole["choices"][index];
         assert_eq!(choice["token_ids"], sequence["tokens"]);
         assert_eq!(choice["prompt_token_ids"], json!([1, 5, 9]));
-        let scores = choice["logprobs"]["token_logprobs"].as_array().unwrap();
+        let scores = &choice["logprobs"]["token_logprobs"];
         assert_eq!(scores[0], Value::Null);
-        let prompt = sampled["prompt_logprobs"].as_array().unwrap();
-        assert_eq!(scores[1..3], prompt[1..3]);
-        assert_eq!(scores[3..], *sequence["logprobs"].as_array().unwrap());
+        assert_eq!(bits(scores)[1..3], bits(&sampled["prompt_logprobs"])[1..3]);
+        assert_eq!(bits(scores)[3..], bits(&sequence["logprobs"]));
         let parts = streamed
             .iter()
             .flat_map(|event| event["choices"].as_array().unwrap());
         let parts = parts.filter(|choice| choice["index"] == index);
         let parts = parts.flat_map(|choice| choice["logprobs"]["token_logprobs"].as_array());
         let parts: Vec<Value> = parts.flatten().cloned().collect();
-        assert_eq!(parts, *scores);
+        assert_eq!(json!(parts), *scores);
     }
 }
 
@@ -199,7 +205,8 @@ async fn runs_and_checkpoints_are_models_and_latest_moves_between_requests() {
     let run = server.get(&format!("/training_runs/{model}")).await;
     let run = run["name"].as_str().unwrap().to_owned();
     let ask = async |model: &str| {
-        let body = json!({"model": model, "prompt": [1], "max_tokens": 1, "logprobs": 0});
+        let body =
+            json!({"model": model, "prompt": [1], "max_tokens": 1, "logprobs": 0, "seed": 1});
         let answer = server.ok(COMPLETIONS, body).await;
         answer["choices"][0]["logprobs"]["token_logprobs"][0].clone()
     };
@@ -285,6 +292,45 @@ async fn every_way_to_send_a_key_is_taken_and_none_is_refused_in_the_form_of_the
                 .is_empty()
         );
     }
+}
+
+#[tokio::test]
+async fn pages_of_an_origin_that_is_named_may_call_and_no_others() {
+    let data = Arc::new(tempfile::tempdir().unwrap());
+    let named = "http://localhost:3000";
+    let change =
+        |settings: &mut tinkrs_server::Settings| settings.cors_origin = vec![named.to_owned()];
+    let server = TestServer::of(talking(), data, change).await;
+    let ask = async |method, path: &str, origin: &str| {
+        let headers = [
+            ("origin", origin),
+            ("access-control-request-method", "POST"),
+        ];
+        let answer = server.try_send(method, path, &headers, "").await.unwrap();
+        let allowed = answer.headers.get("access-control-allow-origin").cloned();
+        (
+            answer.status.as_u16(),
+            allowed.map(|value| value.to_str().unwrap().to_owned()),
+        )
+    };
+    let yes = || Some(named.to_owned());
+    assert_eq!(ask(Method::OPTIONS, CHAT, named).await, (204, yes()));
+    assert_eq!(ask(Method::GET, "/v1/models", named).await, (200, yes()));
+    assert_eq!(
+        ask(Method::POST, CHAT, named).await,
+        (400, yes()),
+        "the page can read why"
+    );
+    assert_eq!(ask(Method::OPTIONS, CHAT, "http://evil").await.1, None);
+    assert_eq!(
+        ask(Method::GET, "/v1/models", "http://evil").await,
+        (200, None)
+    );
+    assert_eq!(
+        ask(Method::GET, "/api/v1/healthz", named).await.1,
+        None,
+        "not for the Tinker API"
+    );
 }
 
 /// A refusal names the member, in the sentence and as `param`.
@@ -420,6 +466,88 @@ async fn what_cannot_be_honoured_is_refused_by_its_name_and_nothing_is_left_runn
         assert!(answer.json()["error"]["message"].is_string());
     }
     idle(&server).await;
+}
+
+#[tokio::test]
+async fn responses_are_chat_completions_in_other_words() {
+    let server = start(talking()).await;
+    let chat = json!({
+        "model": "tiny", "max_tokens": 9, "temperature": 0, "messages": [
+            {"role": "system", "content": "be"}, {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"},
+        ],
+    });
+    let chat = server.ok(CHAT, chat).await;
+    let mut body = json!({
+        "model": "tiny", "max_output_tokens": 9, "temperature": 0, "instructions": "be", "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "a"}]},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "b"}]},
+            {"role": "user", "content": "c"},
+        ],
+    });
+    let whole = server.ok("/v1/responses", body.clone()).await;
+    let said = &whole["output"][0]["content"][0]["text"];
+    assert_eq!(*said, chat["choices"][0]["message"]["content"]);
+    assert_eq!(
+        whole["usage"]["input_tokens"],
+        chat["usage"]["prompt_tokens"]
+    );
+    assert_eq!(whole["status"], "incomplete", "{whole}");
+    body["stream"] = true.into();
+    let answer = server.post("/v1/responses", body.clone()).await;
+    let text = String::from_utf8(answer.body.to_vec()).unwrap();
+    let events = text.split_terminator("\n\n").map(|event| {
+        let (name, data) = event.split_once('\n').unwrap();
+        let data: Value = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
+        assert_eq!(data["type"], *name.strip_prefix("event: ").unwrap());
+        data
+    });
+    let events: Vec<Value> = events.collect();
+    for (number, event) in events.iter().enumerate() {
+        assert_eq!(event["sequence_number"], number);
+    }
+    let mut names: Vec<_> = events
+        .iter()
+        .map(|event| event["type"].as_str().unwrap())
+        .collect();
+    names.dedup();
+    let expected = [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.incomplete",
+    ];
+    assert_eq!(names, expected);
+    let deltas = events.iter().filter_map(|event| event["delta"].as_str());
+    assert_eq!(*said, deltas.collect::<String>());
+    for (change, member) in [
+        (json!({"previous_response_id": "x"}), "previous_response_id"),
+        (json!({"input": null}), "input"),
+        (
+            json!({"input": [{"type": "image_generation_call"}]}),
+            "input[0].type",
+        ),
+        (
+            json!({"input": [{"type": "function_call_output", "output": "x"}]}),
+            "input[0].call_id",
+        ),
+        (json!({"tools": [{"type": "web_search"}]}), "tools[0].type"),
+        (json!({"truncation": "auto"}), "truncation"),
+        (json!({"background": true}), "background"),
+    ] {
+        let mut body = body.clone();
+        body.as_object_mut()
+            .unwrap()
+            .extend(change.as_object().unwrap().clone());
+        let answer = server.post("/v1/responses", body).await;
+        assert_eq!(answer.status, 400, "{change}");
+        assert_eq!(answer.json()["error"]["param"], member, "{:?}", answer.body);
+    }
 }
 
 #[tokio::test]

@@ -43,6 +43,7 @@ use crate::op::{forward, forward_backward};
 use crate::openai::chat::{ChatCompletion, ChatCompletionChunk, ChatCompletionRequest};
 use crate::openai::completions::{Completion, CompletionRequest};
 use crate::openai::models::{ModelCard, ModelList};
+use crate::openai::responses::ResponsesRequest;
 use crate::query::{
     AuditQuery, ImportQuery, LinkQuery, NonceQuery, PageQuery, ScopeQuery, StorageQuery, UsageQuery,
 };
@@ -440,6 +441,13 @@ endpoints! {
         .takes(body::<ChatCompletionRequest>())
         .returns(json::<ChatCompletion>())
         .streams(JsonType::of::<ChatCompletionChunk>())
+        .clients(Clients::Others);
+
+    /// Draws the next items of a conversation.
+    OPENAI_RESPONSES = post("/v1/responses")
+        .takes(body::<ResponsesRequest>())
+        .returns(json::<Object>())
+        .streams(JsonType::of::<Object>())
         .clients(Clients::Others);
 }
 

@@ -8,6 +8,7 @@ pub mod chat;
 pub mod completions;
 mod error;
 pub mod models;
+pub mod responses;
 mod sampling;
 
 pub use error::{OpenAiError, OpenAiErrorBody};

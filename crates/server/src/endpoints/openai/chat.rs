@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use tinkrs_chat::Json;
 use tinkrs_wire::openai::chat::{
     AnswerMessage, ChatChoice, ChatCompletion, ChatCompletionRequest, ChatRole, FunctionCall,
     ToolCall,
@@ -58,6 +59,20 @@ fn begin(
     request: ChatCompletionRequest,
     body: &[u8],
 ) -> Result<(Asked, Answers), ApiError> {
+    let tools = match &request.tools {
+        Some(_) => conversation::ordered_tools(body),
+        None => Vec::new(),
+    };
+    begin_with(server, owner, request, tools)
+}
+
+/// Begins to draw the answers to a request whose tools are these.
+pub(super) fn begin_with(
+    server: &Server,
+    owner: Owner,
+    request: ChatCompletionRequest,
+    tools: Vec<Json>,
+) -> Result<(Asked, Answers), ApiError> {
     if request.messages.is_none() {
         return Err(missing("messages"));
     }
@@ -91,7 +106,7 @@ fn begin(
     };
     let weights = server.served_model(owner, &request.model)?;
     let question = Question {
-        conversation: conversation::conversation(&request, body)?,
+        conversation: conversation::conversation(&request, tools)?,
         options: conversation::options(&request)?,
         draw: draw(request.sampling(), top)?,
         max_tokens,

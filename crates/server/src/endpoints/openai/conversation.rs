@@ -12,11 +12,11 @@ use crate::error::ApiError;
 const MOST_TOOLS: usize = 128;
 const LONGEST_NAME: usize = 64;
 
-/// Reads a conversation with its tools. `body` is what was sent: tools are written into the prompt with their members in the
-/// order in which they were sent.
+/// Reads a conversation. `ordered_tools` are its tools with their members in the order in which they were sent: they are
+/// written into the prompt like that.
 pub(super) fn conversation(
     request: &ChatCompletionRequest,
-    body: &[u8],
+    ordered_tools: Vec<Json>,
 ) -> Result<Conversation, ApiError> {
     let messages = request.messages.as_deref().unwrap_or_default();
     let messages = messages.iter().enumerate();
@@ -25,13 +25,13 @@ pub(super) fn conversation(
     let tools = request.tools.as_deref().unwrap_or_default();
     check_tools(tools)?;
     if may_call(request.tool_choice.as_ref(), tools)? {
-        conversation.tools = ordered_tools(body);
+        conversation.tools = ordered_tools;
     }
     Ok(conversation)
 }
 
 /// Returns the tools as they were sent.
-fn ordered_tools(body: &[u8]) -> Vec<Json> {
+pub(super) fn ordered_tools(body: &[u8]) -> Vec<Json> {
     let body: Option<Json> = serde_json::from_slice(body).ok();
     match body.as_ref().and_then(|body| body.get("tools")) {
         Some(Json::List(tools)) => tools.clone(),
@@ -186,7 +186,7 @@ fn text(content: &Content, member: &str) -> Result<String, ApiError> {
     };
     let parts = parts.map(|(index, part)| {
         let said = match part.kind.as_str() {
-            "text" | "input_text" | "output_text" => part.text.as_deref(),
+            "text" | "input_text" | "output_text" | "reasoning_text" => part.text.as_deref(),
             "refusal" => part.refusal.as_deref(),
             other => {
                 let expected = "`text`: the models of this server read text only";

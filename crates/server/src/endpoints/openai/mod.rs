@@ -6,6 +6,8 @@ mod completion_stream;
 pub(crate) mod completions;
 mod conversation;
 mod logprobs;
+pub(crate) mod responses;
+mod responses_stream;
 mod sampling;
 
 use axum::extract::State;

@@ -289,6 +289,20 @@ pub(super) async fn valid_requests(server: &TestServer) -> Vec<Valid> {
                 "response_format": {"type": "text"}, "metadata": {"a": "b"}, "store": true,
             }),
         ),
+        Valid::json(
+            &endpoint::OPENAI_RESPONSES,
+            json!({
+                "model": "tiny", "instructions": "be", "max_output_tokens": 3, "temperature": 0.5, "stream": true,
+                "input": [
+                    {"role": "user", "content": [{"type": "input_text", "text": "a"}]},
+                    {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "t"}]},
+                    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "b"}]},
+                    {"role": "user", "content": "c"},
+                ],
+                "reasoning": {"summary": "auto"}, "text": {"format": {"type": "text"}}, "store": false,
+                "truncation": "disabled", "metadata": {"a": "b"}, "tool_choice": "none",
+            }),
+        ),
         Valid::at(
             &endpoint::ASSIGN_SESSION_PROJECT,
             in_session("project"),

@@ -1,0 +1,378 @@
+//! `POST /v1/responses`.
+//!
+//! A request is a chat completion in other words: it is read as one, and its answer is written as items.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use tinkrs_wire::openai::chat::{
+    ChatCompletionRequest, ChatMessage, ChatRole, Content, ContentPart, FunctionCall,
+    FunctionDefinition, JsonSchemaFormat, ResponseFormat, ToolCall, ToolDefinition,
+};
+use tinkrs_wire::openai::responses::{
+    Input, InputItem, ResponsesRequest, ResponsesTool, TextFormatKind,
+};
+
+use super::chat::{self, Asked};
+use super::responses_stream::ResponsesStream;
+use super::sampling::found;
+use super::{missing, now, read};
+use crate::Server;
+use crate::api::Plain;
+use crate::auth::Owner;
+use crate::endpoints::answers::{Answer, AnswerEnd, Answers, random_id};
+use crate::endpoints::server_sent;
+use crate::error::ApiError;
+use crate::extract::Caller;
+use crate::intake::Upload;
+
+/// What is needed to write the answer to a request.
+pub(super) struct Responding {
+    pub(super) id: String,
+    created: i64,
+    asked: Asked,
+    request: ResponsesRequest,
+}
+
+pub(crate) async fn respond(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    body: Upload,
+) -> Result<Response, ApiError> {
+    let begin = {
+        let server = server.clone();
+        move |request, body: &[u8]| begin(&server, owner, request, body)
+    };
+    let (responding, answers) = read(&server, body, begin).await?;
+    if responding.request.stream == Some(true) {
+        let stream = ResponsesStream::new(responding, answers);
+        return Ok(server_sent::respond(stream));
+    }
+    let prompt = answers.prompt.len();
+    let (mut answers, cached) = answers.finish().await?;
+    let answer = answers
+        .pop()
+        .ok_or_else(|| ApiError::unavailable("nothing was drawn"))?;
+    let output = output(&answer);
+    let done = responding.done(&answer, output, prompt, cached);
+    Ok(Plain(done).into_response())
+}
+
+fn begin(
+    server: &Server,
+    owner: Owner,
+    request: ResponsesRequest,
+    body: &[u8],
+) -> Result<(Responding, Answers), ApiError> {
+    let chat = chat_request(&request)?;
+    let tools = if request.tools.is_some() {
+        chat_tools(body)
+    } else {
+        Vec::new()
+    };
+    let (asked, answers) = chat::begin_with(server, owner, chat, tools)?;
+    let responding = Responding {
+        id: random_id("resp_"),
+        created: now(),
+        asked,
+        request,
+    };
+    Ok((responding, answers))
+}
+
+/// Says the same in the form of chat completions.
+fn chat_request(request: &ResponsesRequest) -> Result<ChatCompletionRequest, ApiError> {
+    if let Some(other) = request
+        .truncation
+        .as_deref()
+        .filter(|name| *name != "disabled")
+    {
+        return Err(found("truncation", format!("`{other}`"), "`disabled`"));
+    }
+    let mut include = request.include.iter().flatten();
+    if let Some(other) = include.find(|name| *name != "reasoning.encrypted_content") {
+        let expected = "`reasoning.encrypted_content` or nothing";
+        return Err(found("include", format!("`{other}`"), expected));
+    }
+    let text = request.text.clone().unwrap_or_default();
+    if let Some(other) = text.verbosity.as_deref().filter(|name| *name != "medium") {
+        return Err(found("text.verbosity", format!("`{other}`"), "`medium`"));
+    }
+    let mut messages = Vec::new();
+    if let Some(text) = &request.instructions {
+        messages.push(said(ChatRole::System, Content::Text(text.clone())));
+    }
+    match request.input.as_ref().ok_or_else(|| missing("input"))? {
+        Input::Text(text) => messages.push(said(ChatRole::User, Content::Text(text.clone()))),
+        Input::Items(items) => {
+            for (index, item) in items.iter().enumerate() {
+                add(&mut messages, item, &format!("input[{index}]"))?;
+            }
+        }
+    }
+    let tools = request.tools.iter().flatten().enumerate();
+    let tools = tools.map(|(index, tool)| definition(index, tool));
+    let tools = tools.collect::<Result<Vec<_>, _>>()?;
+    // What is not said here has the default of chat completions.
+    let chat = json!({"model": request.model.as_ref().ok_or_else(|| missing("model"))?});
+    let mut chat: ChatCompletionRequest =
+        serde_json::from_value(chat).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    chat.messages = Some(messages);
+    chat.tools = Some(tools);
+    chat.tool_choice = request.tool_choice.as_ref().map(|choice| choice.to_chat());
+    chat.parallel_tool_calls = request.parallel_tool_calls;
+    chat.max_completion_tokens = request.max_output_tokens;
+    chat.temperature = request.temperature;
+    chat.top_p = request.top_p;
+    chat.reasoning_effort = request.reasoning.clone().unwrap_or_default().effort;
+    chat.response_format = text.format.map(format);
+    Ok(chat)
+}
+
+fn format(format: TextFormatKind) -> ResponseFormat {
+    ResponseFormat {
+        kind: format.r#type.unwrap_or_else(|| "text".to_owned()),
+        json_schema: format.schema.map(|schema| JsonSchemaFormat {
+            name: format.name,
+            description: format.description,
+            schema,
+            strict: format.strict,
+        }),
+    }
+}
+
+fn said(role: ChatRole, content: Content) -> ChatMessage {
+    ChatMessage {
+        role,
+        content: Some(content),
+        reasoning_content: None,
+        refusal: None,
+        name: None,
+        tool_calls: None,
+        tool_call_id: None,
+    }
+}
+
+/// Adds an item to the messages. What the model thought, said and called one after the other is one message.
+fn add(messages: &mut Vec<ChatMessage>, item: &InputItem, member: &str) -> Result<(), ApiError> {
+    let lacks = |name: &str| missing(&format!("{member}.{name}"));
+    let call_id = || item.call_id.clone().ok_or_else(|| lacks("call_id"));
+    match item.r#type.as_deref().unwrap_or("message") {
+        "message" => {
+            let role = item.role.ok_or_else(|| lacks("role"))?;
+            let content = item.content.clone().ok_or_else(|| lacks("content"))?;
+            match open_answer(messages) {
+                Some(answer) if role == ChatRole::Assistant && answer.content.is_none() => {
+                    answer.content = Some(content);
+                }
+                _ => messages.push(said(role, content)),
+            }
+        }
+        "reasoning" => {
+            let thought = match &item.content {
+                Some(Content::Text(text)) => text.clone(),
+                Some(Content::Parts(parts)) => joined(parts),
+                None => joined(item.summary.as_deref().unwrap_or_default()),
+            };
+            let mut answer = said(ChatRole::Assistant, Content::Text(String::new()));
+            answer.content = None;
+            answer.reasoning_content = Some(thought);
+            messages.push(answer);
+        }
+        "function_call" => {
+            let call = ToolCall {
+                index: None,
+                id: call_id()?,
+                kind: "function".to_owned(),
+                function: FunctionCall {
+                    name: item.name.clone().ok_or_else(|| lacks("name"))?,
+                    arguments: item.arguments.clone().ok_or_else(|| lacks("arguments"))?,
+                },
+            };
+            if open_answer(messages).is_none() {
+                let mut answer = said(ChatRole::Assistant, Content::Text(String::new()));
+                answer.content = None;
+                messages.push(answer);
+            }
+            let answer = open_answer(messages).expect("it was just added");
+            answer.tool_calls.get_or_insert_default().push(call);
+        }
+        "function_call_output" => {
+            let output = item.output.clone().ok_or_else(|| lacks("output"))?;
+            let mut result = said(ChatRole::Tool, output);
+            result.tool_call_id = Some(call_id()?);
+            messages.push(result);
+        }
+        other => {
+            let expected = "`message`, `function_call`, `function_call_output` or `reasoning`";
+            return Err(found(
+                &format!("{member}.type"),
+                format!("`{other}`"),
+                expected,
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the last message, if it is the model's.
+fn open_answer(messages: &mut [ChatMessage]) -> Option<&mut ChatMessage> {
+    let last = messages.last_mut()?;
+    (last.role == ChatRole::Assistant).then_some(last)
+}
+
+fn joined(parts: &[ContentPart]) -> String {
+    let texts = parts.iter().filter_map(|part| part.text.as_deref());
+    texts.collect()
+}
+
+fn definition(index: usize, tool: &ResponsesTool) -> Result<ToolDefinition, ApiError> {
+    let name = tool.name.clone();
+    let kind = tool.r#type.clone().unwrap_or_default();
+    if kind != "function" {
+        let expected = "`function`: this server has no tools of its own";
+        return Err(found(
+            &format!("tools[{index}].type"),
+            format!("`{kind}`"),
+            expected,
+        ));
+    }
+    Ok(ToolDefinition {
+        kind,
+        function: FunctionDefinition {
+            name: name.ok_or_else(|| missing(&format!("tools[{index}].name")))?,
+            description: tool.description.clone(),
+            parameters: tool.parameters.clone(),
+            strict: tool.strict,
+        },
+    })
+}
+
+/// Returns the tools as they were sent, in the form that chat formats write.
+fn chat_tools(body: &[u8]) -> Vec<tinkrs_chat::Json> {
+    use tinkrs_chat::Json;
+    let tools = super::conversation::ordered_tools(body);
+    let tools = tools.into_iter().map(|tool| {
+        let members = match tool {
+            Json::Object(members) => members,
+            _ => Vec::new(),
+        };
+        let is_function = |name: &str| ["name", "description", "parameters"].contains(&name);
+        let function = members.into_iter().filter(|(name, _)| is_function(name));
+        Json::object([
+            ("type", Json::from("function")),
+            ("function", Json::Object(function.collect())),
+        ])
+    });
+    tools.collect()
+}
+
+/// Writes an answer as items.
+fn output(answer: &Answer) -> Vec<Value> {
+    let mut items = Vec::new();
+    if let Some(thinking) = &answer.thinking {
+        items.push(reasoning_item(&random_id("rs_"), thinking));
+    }
+    if !answer.content.is_empty() || answer.calls.is_empty() {
+        let status = status(answer);
+        items.push(message_item(&random_id("msg_"), status, &answer.content));
+    }
+    for call in chat::calls(answer, false) {
+        items.push(call_item(&random_id("fc_"), &call, "completed"));
+    }
+    items
+}
+
+pub(super) fn reasoning_item(id: &str, text: &str) -> Value {
+    let content = json!([{"type": "reasoning_text", "text": text}]);
+    json!({"type": "reasoning", "id": id, "summary": [], "content": content})
+}
+
+pub(super) fn text_part(text: &str) -> Value {
+    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
+}
+
+pub(super) fn message_item(id: &str, status: &str, text: &str) -> Value {
+    json!({
+        "type": "message", "id": id, "role": "assistant", "status": status, "content": [text_part(text)],
+    })
+}
+
+pub(super) fn call_item(id: &str, call: &ToolCall, status: &str) -> Value {
+    json!({
+        "type": "function_call", "id": id, "call_id": call.id, "name": call.function.name,
+        "arguments": call.function.arguments, "status": status,
+    })
+}
+
+/// Returns whether an answer is complete.
+pub(super) fn status(answer: &Answer) -> &'static str {
+    match answer.end {
+        AnswerEnd::Length => "incomplete",
+        AnswerEnd::Model | AnswerEnd::Text(_) => "completed",
+    }
+}
+
+impl Responding {
+    /// Writes a response without an answer.
+    pub(super) fn begun(&self) -> Value {
+        let request = &self.request;
+        let text = json!({"format": request.text.clone().unwrap_or_default().format.unwrap_or_else(|| {
+            TextFormatKind { r#type: Some("text".to_owned()), ..TextFormatKind::default() }
+        })});
+        let choice = request
+            .tool_choice
+            .as_ref()
+            .map_or_else(|| json!("auto"), |choice| json!(choice));
+        json!({
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created,
+            "status": "in_progress",
+            "background": false,
+            "error": null,
+            "incomplete_details": null,
+            "instructions": request.instructions,
+            "max_output_tokens": request.max_output_tokens,
+            "metadata": request.metadata.clone().unwrap_or_else(|| json!({})),
+            "model": self.asked.model,
+            "output": [],
+            "parallel_tool_calls": request.parallel_tool_calls.unwrap_or(true),
+            "previous_response_id": null,
+            "reasoning": request.reasoning.clone().unwrap_or_default(),
+            "store": false,
+            "temperature": request.temperature.unwrap_or(1.0),
+            "text": text,
+            "tool_choice": choice,
+            "tools": request.tools.clone().unwrap_or_default(),
+            "top_p": request.top_p.unwrap_or(1.0),
+            "truncation": "disabled",
+            "usage": null,
+        })
+    }
+
+    /// Writes a response with its answer.
+    pub(super) fn done(
+        &self,
+        answer: &Answer,
+        output: Vec<Value>,
+        prompt: usize,
+        cached: u32,
+    ) -> Value {
+        let mut response = self.begun();
+        let (status, drawn) = (status(answer), answer.sequence.tokens.len());
+        response["status"] = status.into();
+        if status == "incomplete" {
+            response["incomplete_details"] = json!({"reason": "max_output_tokens"});
+        }
+        response["output"] = output.into();
+        response["usage"] = json!({
+            "input_tokens": prompt,
+            "input_tokens_details": {"cached_tokens": cached},
+            "output_tokens": drawn,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": prompt + drawn,
+        });
+        response
+    }
+}

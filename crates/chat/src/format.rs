@@ -1,27 +1,49 @@
 //! Chat formats: how models want conversations written, and how they write their answers.
 //!
 //! A format is a value behind the trait [`Format`]. To add one, write a file beside this one with its
-//! type and a [`Known`] entry, and put that entry into [`KNOWN`]: the tests of all formats then run
-//! for it too.
+//! type, and put an entry with its name into [`KNOWN`]: the tests of all formats then run for it too.
+
+mod known;
+mod options;
 
 mod chatml;
+mod deepseek_v3;
+mod deepseek_v4;
+mod function_tags;
+mod glm;
+mod gpt_oss;
+mod kimi;
 mod llama3;
+mod nemotron3;
 mod qwen3;
+mod qwen3_5;
 mod role_colon;
 #[cfg(feature = "templates")]
 mod template;
+mod tml_v0;
+mod turns;
+mod typescript;
 
 pub use chatml::ChatMl;
+pub use deepseek_v3::DeepSeekV3;
+pub use deepseek_v4::DeepSeekV4;
+pub use glm::Glm5;
+pub use gpt_oss::GptOss;
+pub use kimi::{KimiK2, KimiVersion};
+pub use known::{KNOWN, Known, by_name, known_of_model, of_model};
 pub use llama3::Llama3;
+pub use nemotron3::{Nemotron3, NemotronVersion};
+pub use options::{Effort, RenderOptions};
 pub use qwen3::Qwen3;
+pub use qwen3_5::{Qwen35, QwenVersion};
 pub use role_colon::RoleColon;
 #[cfg(feature = "templates")]
 pub use template::ChatTemplate;
+pub use tml_v0::TmlV0;
 
-use crate::response::{THINK, TOOL_CALL};
+use crate::response::{THINK, TOOL_CALL, TOOL_CALL_END};
 use crate::{Conversation, Error, Response, Script, Vocabulary};
 use std::fmt;
-use std::sync::Arc;
 
 /// How a model wants conversations written, and how it writes its answers.
 pub trait Format: fmt::Debug + Send + Sync {
@@ -97,135 +119,24 @@ pub trait Format: fmt::Debug + Send + Sync {
         &[TOOL_CALL, THINK]
     }
 
+    /// Returns what a block of tool calls begins and ends with. While an answer is streamed, what
+    /// follows a beginning is held back until its end.
+    fn call_block(&self) -> (&'static str, &'static str) {
+        (TOOL_CALL, TOOL_CALL_END)
+    }
+
+    /// Returns whether a prompt and the answer to it are the beginning of the next prompt, token by
+    /// token: then all answers of a conversation can be trained in one example.
+    ///
+    /// Formats that drop or rewrite the thinking of earlier answers are not like this.
+    fn extends(&self) -> bool {
+        false
+    }
+
     /// Returns whether an answer that begins like this may be a tool call as a whole, and so must not
     /// be shown before it is complete.
     fn may_be_call(&self, content: &str) -> bool {
         let _ = content;
         false
     }
-}
-
-/// What to write besides the conversation itself.
-///
-/// A format refuses by name what it has no way to write.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct RenderOptions {
-    /// Whether to end with the beginning of an assistant's message: a prompt for an answer.
-    pub open: bool,
-    /// The first words of the answer that the prompt asks for. They are text: no control token can
-    /// come out of them.
-    pub prefill: Option<String>,
-    /// Whether the model may think before it answers. The default is the format's own.
-    pub thinking: Option<bool>,
-    /// How much the model is to think.
-    pub reasoning_effort: Option<Effort>,
-}
-
-impl RenderOptions {
-    /// Asks for a prompt: the conversation and the beginning of an answer.
-    pub fn prompt() -> Self {
-        Self {
-            open: true,
-            ..Self::default()
-        }
-    }
-
-    /// Sets the first words of the answer.
-    #[must_use]
-    pub fn prefill(mut self, text: impl Into<String>) -> Self {
-        self.prefill = Some(text.into());
-        self
-    }
-
-    /// Sets whether the model may think before it answers.
-    #[must_use]
-    pub fn thinking(mut self, thinking: bool) -> Self {
-        self.thinking = Some(thinking);
-        self
-    }
-
-    /// Sets how much the model is to think.
-    #[must_use]
-    pub fn reasoning_effort(mut self, effort: Effort) -> Self {
-        self.reasoning_effort = Some(effort);
-        self
-    }
-
-    /// Refuses a thinking switch and an effort, for formats without them.
-    pub(crate) fn refuse_thinking(&self, format: &'static str) -> Result<(), Error> {
-        if self.thinking.is_some() {
-            let what = "switch for thinking";
-            return Err(Error::Option { format, what });
-        }
-        self.refuse_effort(format)
-    }
-
-    /// Refuses an effort, for formats without it.
-    pub(crate) fn refuse_effort(&self, format: &'static str) -> Result<(), Error> {
-        if self.reasoning_effort.is_some() {
-            let what = "reasoning effort";
-            return Err(Error::Option { format, what });
-        }
-        Ok(())
-    }
-}
-
-/// How much a model is to think before it answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Effort {
-    /// As little as possible.
-    Low,
-    /// As the model does by itself.
-    Medium,
-    /// As much as it takes.
-    High,
-}
-
-impl Effort {
-    /// Returns the name that chat formats write.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-        }
-    }
-}
-
-/// A format that can be asked for by name.
-#[derive(Clone, Copy)]
-pub struct Known {
-    /// The name to ask for it by, in lower case.
-    pub id: &'static str,
-    /// Makes the format with its own settings.
-    pub make: fn() -> Arc<dyn Format>,
-    /// Whether a model of this name, in lower case, uses it, if no entry before it does.
-    fits: fn(&str) -> bool,
-}
-
-impl fmt::Debug for Known {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Known").field(&self.id).finish()
-    }
-}
-
-/// All formats with a name, in the order in which a model's name is tried on them.
-pub const KNOWN: &[Known] = &[
-    role_colon::KNOWN,
-    llama3::KNOWN,
-    qwen3::KNOWN,
-    chatml::KNOWN,
-];
-
-/// Returns the format of a model of a family that we know, from the name that the hosted service has
-/// for it.
-///
-/// Base models get [`RoleColon`]. For a family that is not known there is no good guess: use the
-/// model's own template ([`Renderer::from_path`](crate::Renderer::from_path)).
-pub fn of_model(name: &str) -> Option<Arc<dyn Format>> {
-    let name = name.to_ascii_lowercase();
-    let known = KNOWN.iter().find(|known| (known.fits)(&name));
-    known.map(|known| (known.make)())
 }

@@ -94,6 +94,29 @@ pub(crate) fn to_indented_text(
     Ok(String::from_utf8(bytes).expect("JSON text is UTF-8"))
 }
 
+/// Returns the text that `json.dumps(value, separators=(",", ":"), ensure_ascii=False)` makes.
+pub(crate) fn to_compact_text(value: &Json) -> String {
+    serde_json::to_string(value).expect("a JSON value can be written")
+}
+
+/// Returns the compact text of a value whose objects are sorted by name.
+pub(crate) fn to_sorted_text(value: &Json) -> String {
+    let mut value = value.clone();
+    sort(&mut value);
+    to_compact_text(&value)
+}
+
+fn sort(value: &mut Json) {
+    match value {
+        Json::Object(members) => {
+            members.sort_by(|(one, _), (other, _)| one.cmp(other));
+            members.iter_mut().for_each(|(_, value)| sort(value));
+        }
+        Json::List(items) => items.iter_mut().for_each(sort),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::Text(_) => {}
+    }
+}
+
 /// The spacing of Python's `json.dumps`.
 struct PythonSpacing;
 

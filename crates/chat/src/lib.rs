@@ -61,7 +61,7 @@ pub use mask::{Example, TrainOn};
 pub use message::{Conversation, Message, Role, ToolCall};
 pub use renderer::Renderer;
 pub use response::Response;
-pub use script::{Rendered, Script};
+pub use script::{Content, Rendered, Script};
 pub use stream::{AnswerStream, Delta};
 pub use text_stream::TextStream;
 pub use tokenizer::{TokenBytes, Tokenizer};

@@ -94,8 +94,14 @@ pub struct Message {
     /// The name of the tool or the speaker, for formats that write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// How much the message counts in training, where its mask lets it count. Default 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// How much the message counts in training, where its mask lets it count. Default 1. Files may
+    /// also say `trainable`: `true` is 1, `false` is 0.
+    #[serde(
+        default,
+        alias = "trainable",
+        deserialize_with = "read_weight",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub weight: Option<f32>,
 }
 
@@ -283,6 +289,23 @@ fn read_content<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D:
             "`content` is neither text nor a list of parts",
         )),
     }
+}
+
+fn read_weight<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f32>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "a message's weight is a number, `true` or `false`"
+    )]
+    enum Weight {
+        Number(f32),
+        Flag(bool),
+    }
+    let weight = Option::<Weight>::deserialize(deserializer)?;
+    Ok(weight.map(|weight| match weight {
+        Weight::Number(weight) => weight,
+        Weight::Flag(flag) => f32::from(u8::from(flag)),
+    }))
 }
 
 fn null_is_empty<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>

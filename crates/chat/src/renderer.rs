@@ -125,7 +125,26 @@ impl Renderer {
         conversation: &Conversation,
         train_on: TrainOn,
     ) -> Result<Example, Error> {
-        Example::new(self.render(conversation, false)?, conversation, train_on)
+        self.example_with(conversation, train_on, &RenderOptions::default())
+    }
+
+    /// Returns the tokens of a conversation and how much each counts in training, written with
+    /// these options.
+    ///
+    /// # Errors
+    /// As [`example`](Self::example), and if the format has no way to write one of the options.
+    pub fn example_with(
+        &self,
+        conversation: &Conversation,
+        train_on: TrainOn,
+        options: &RenderOptions,
+    ) -> Result<Example, Error> {
+        let mut script = Script::new(&self.vocabulary, &self.stops);
+        if train_on.counts_contents() {
+            script = script.marking_contents();
+        }
+        let rendered = self.write(script, conversation, options)?;
+        Example::new(rendered, conversation, train_on)
     }
 
     /// Returns the tokens of a conversation and who made each; `open` begins an answer.
@@ -151,12 +170,21 @@ impl Renderer {
         conversation: &Conversation,
         options: &RenderOptions,
     ) -> Result<Rendered, Error> {
+        let script = Script::new(&self.vocabulary, &self.stops);
+        self.write(script, conversation, options)
+    }
+
+    fn write(
+        &self,
+        mut script: Script<'_>,
+        conversation: &Conversation,
+        options: &RenderOptions,
+    ) -> Result<Rendered, Error> {
         if conversation.messages.is_empty() {
             return Err(Error::Conversation {
                 problem: "has no messages".to_owned(),
             });
         }
-        let mut script = Script::new(&self.vocabulary, &self.stops);
         self.format.write(&mut script, conversation, options)?;
         if let Some(prefill) = &options.prefill {
             if !options.open {

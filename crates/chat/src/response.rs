@@ -30,22 +30,28 @@ pub struct Response {
 impl Response {
     /// Reads `<think>` and `<tool_call>` blocks, as ChatML models write them.
     pub(crate) fn from_tagged_text(text: &str, finished: bool) -> Self {
+        Self::from_blocks(text, finished, (TOOL_CALL, TOOL_CALL_END), json_call)
+    }
+
+    /// Reads a `<think>` block and blocks of tool calls; `read` reads the inside of one.
+    pub(crate) fn from_blocks(
+        text: &str,
+        finished: bool,
+        (open, close): (&str, &str),
+        read: impl Fn(&str) -> Option<Vec<ToolCall>>,
+    ) -> Self {
         let (thinking, mut rest) = split_thinking(text);
         let mut message = Message::assistant("");
         message.thinking = thinking;
         let mut malformed_calls = 0;
         let mut content = String::new();
-        while let Some((before, inside)) = rest.split_once(TOOL_CALL) {
-            let (block, after) = inside.split_once(TOOL_CALL_END).unwrap_or((inside, ""));
-            match Json::parse(block.trim())
-                .ok()
-                .as_ref()
-                .and_then(|json| tool_call(json, "arguments"))
-            {
-                Some(call) => {
+        while let Some((before, inside)) = rest.split_once(open) {
+            let (block, after) = inside.split_once(close).unwrap_or((inside, ""));
+            match read(block) {
+                Some(calls) => {
                     // The line breaks around a block belong to the block.
-                    content.push_str(before.strip_suffix('\n').unwrap_or(before));
-                    message.tool_calls.push(call);
+                    content.push_str(before.trim_end_matches('\n'));
+                    message.tool_calls.extend(calls);
                 }
                 None => {
                     malformed_calls += 1;
@@ -54,7 +60,9 @@ impl Response {
             }
             rest = after;
         }
-        content.push_str(rest);
+        if message.tool_calls.is_empty() || !rest.trim().is_empty() {
+            content.push_str(rest);
+        }
         message.content = content;
         Self {
             message,
@@ -109,6 +117,12 @@ fn split_thinking(text: &str) -> (Option<String>, &str) {
         (Some(unfinished), None) => (Some(unfinished.trim_matches('\n').to_owned()), ""),
         (None, None) => (None, text),
     }
+}
+
+/// Reads a call in JSON.
+pub(crate) fn json_call(block: &str) -> Option<Vec<ToolCall>> {
+    let json = Json::parse(block.trim()).ok()?;
+    Some(vec![tool_call(&json, "arguments")?])
 }
 
 fn tool_call(json: &Json, arguments: &str) -> Option<ToolCall> {

@@ -5,16 +5,29 @@
 //! while sampling, the prompt's tokens are there before the first token of the answer is, so in
 //! training no token may straddle that border either.
 
-use crate::{Error, Vocabulary};
+use crate::{Error, Role, Vocabulary};
 
 /// A conversation as tokens, with who made each.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Rendered {
     /// The tokens.
     pub tokens: Vec<u32>,
     /// For each token, the message whose answer it is part of; `None` for what the model is
     /// given rather than writes.
     pub answer: Vec<Option<usize>>,
+    /// For each token, what it says if it is given to the model. All `None` unless the script
+    /// [marks contents](Script::marking_contents).
+    pub content: Vec<Option<Content>>,
+}
+
+/// What a message that is given to the model says, as opposed to the tokens that frame it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// Who says it. What declares tools in a message of its own is the tools'.
+    pub role: Role,
+    /// The message; `None` for what the format says by itself.
+    pub message: Option<usize>,
 }
 
 /// A conversation that a [`Format`](crate::Format) is writing.
@@ -23,13 +36,21 @@ pub struct Script<'v> {
     vocabulary: &'v Vocabulary,
     stop_tokens: &'v [u32],
     parts: Vec<Part>,
-    answer: Option<usize>,
+    marks_contents: bool,
+    speaker: Speaker,
 }
 
 #[derive(Debug)]
 struct Part {
     what: What,
+    speaker: Speaker,
+}
+
+/// Who makes the tokens of a part. Text is never encoded across a change of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Speaker {
     answer: Option<usize>,
+    content: Option<Content>,
 }
 
 #[derive(Debug)]
@@ -45,8 +66,18 @@ impl<'v> Script<'v> {
             vocabulary,
             stop_tokens,
             parts: Vec::new(),
-            answer: None,
+            marks_contents: false,
+            speaker: Speaker::default(),
         }
+    }
+
+    /// Marks also what messages say that are given to the model, for masks that count them.
+    ///
+    /// Text is then not encoded across the border between a message and what frames it either.
+    #[must_use]
+    pub fn marking_contents(mut self) -> Self {
+        self.marks_contents = true;
+        self
     }
 
     /// Returns the vocabulary that is written in.
@@ -67,8 +98,8 @@ impl<'v> Script<'v> {
         match self.parts.last_mut() {
             Some(Part {
                 what: What::Text(before),
-                answer,
-            }) if *answer == self.answer => before.push_str(text),
+                speaker,
+            }) if *speaker == self.speaker => before.push_str(text),
             _ => self.push(What::Text(text.to_owned())),
         }
         self
@@ -100,14 +131,32 @@ impl<'v> Script<'v> {
 
     /// Says that what follows is the answer in this message, or is given to the model.
     pub fn answer(&mut self, message: Option<usize>) -> &mut Self {
-        self.answer = message;
+        self.speaker = Speaker {
+            answer: message,
+            content: None,
+        };
         self
+    }
+
+    /// Says that what follows is what a message says that is given to the model: `message` of the
+    /// conversation, or one that the format adds.
+    pub fn content(&mut self, role: Role, message: Option<usize>) -> &mut Self {
+        self.speaker = Speaker {
+            answer: None,
+            content: self.marks_contents.then_some(Content { role, message }),
+        };
+        self
+    }
+
+    /// Says that what follows frames messages: neither an answer nor what a message says.
+    pub fn frame(&mut self) -> &mut Self {
+        self.answer(None)
     }
 
     fn push(&mut self, what: What) {
         self.parts.push(Part {
             what,
-            answer: self.answer,
+            speaker: self.speaker,
         });
     }
 
@@ -143,7 +192,9 @@ impl<'v> Script<'v> {
                     });
                 }
             }
-            rendered.answer.resize(rendered.tokens.len(), part.answer);
+            let count = rendered.tokens.len();
+            rendered.answer.resize(count, part.speaker.answer);
+            rendered.content.resize(count, part.speaker.content);
         }
         Ok(rendered)
     }

@@ -5,8 +5,8 @@
 //! token, and what may still change is held back. The pieces joined are the thinking and the content
 //! that [`Renderer::parse`] finds in the whole.
 
-use crate::response::{THINK_END, TOOL_CALL, TOOL_CALL_END};
-use crate::{Error, Format, Renderer, Response, TextStream};
+use crate::response::THINK_END;
+use crate::{Error, Format, Renderer, Response, TextStream, ToolCall};
 
 /// Turns the tokens of an answer into text, piece by piece. See [`Renderer::stream`].
 #[derive(Clone, Debug)]
@@ -21,15 +21,21 @@ pub struct AnswerStream {
     ended: bool,
     content: Shown,
     thinking: Shown,
+    /// How many tool calls have been returned.
+    calls: usize,
 }
 
 /// What is new in an answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Delta {
     /// Words that are said.
     pub content: String,
     /// Words that are thought before.
     pub thinking: String,
+    /// Tool calls that are complete now. The last call of an answer comes when it is finished: until
+    /// then it may still turn out to be none.
+    pub tool_calls: Vec<ToolCall>,
 }
 
 impl Renderer {
@@ -54,6 +60,7 @@ impl Renderer {
             ended: false,
             content: Shown::default(),
             thinking: Shown::default(),
+            calls: 0,
         }
     }
 }
@@ -73,8 +80,11 @@ impl AnswerStream {
         }
         self.text.push_str(&new);
         let format = self.renderer.format();
-        let message = format.parse(&self.text, false).message;
-        let thinking = message.thinking.unwrap_or_default();
+        let mut message = format.parse(&self.text, false).message;
+        let thinking = message.thinking.take().unwrap_or_default();
+        let complete = message.tool_calls.len().saturating_sub(1);
+        let tool_calls = message.tool_calls[self.calls.min(complete)..complete].to_vec();
+        self.calls += tool_calls.len();
         let certain_thinking = if message.content.is_empty() {
             certain(&thinking, &[THINK_END])
         } else {
@@ -85,6 +95,7 @@ impl AnswerStream {
             content: self
                 .content
                 .show(&message.content[..certain_content(format, &message.content)]),
+            tool_calls,
         })
     }
 
@@ -103,6 +114,12 @@ impl AnswerStream {
         let rest = Delta {
             thinking: self.thinking.show(thinking),
             content: self.content.show(&response.message.content),
+            tool_calls: response
+                .message
+                .tool_calls
+                .get(self.calls..)
+                .unwrap_or_default()
+                .to_vec(),
         };
         Ok((rest, response))
     }
@@ -127,8 +144,9 @@ fn certain_content(format: &dyn Format, text: &str) -> usize {
     if format.may_be_call(text) {
         return 0;
     }
-    let open = text.rfind(TOOL_CALL);
-    let open = open.filter(|start| !text[*start..].contains(TOOL_CALL_END));
+    let (call, end) = format.call_block();
+    let open = text.rfind(call);
+    let open = open.filter(|start| !text[*start..].contains(end));
     certain(&text[..open.unwrap_or(text.len())], format.marks())
 }
 

@@ -1,13 +1,16 @@
 //! What unit tests share.
 
 use crate::{Format, Renderer, Tokenizer, Vocabulary};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// A small byte-level tokenizer with the control tokens of every format; see
 /// `tests/reference/golden.py`.
 pub(crate) fn tokenizer() -> Arc<Tokenizer> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tokenizer.json");
-    Arc::new(Tokenizer::from_path(path).unwrap())
+    static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tokenizer.json");
+        Arc::new(Tokenizer::from_path(path).unwrap())
+    });
+    Arc::clone(&TOKENIZER)
 }
 
 pub(crate) fn vocabulary() -> Vocabulary {

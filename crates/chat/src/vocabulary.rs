@@ -48,8 +48,8 @@ pub struct Vocabulary {
 impl Vocabulary {
     /// Looks through a tokenizer for its control tokens.
     ///
-    /// These are its special tokens, and those added tokens that look like tags: `<think>` and
-    /// `<tool_call>` often do not count as special. Added tokens of other shapes, such as runs of
+    /// These are its special tokens, and those added tokens that look like tags: `<think>`,
+    /// `<tool_call>` and DeepSeek's `｜DSML｜` often do not count as special. Added tokens of other shapes, such as runs of
     /// spaces, are text.
     pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
         let plain = PlainText::new(tokenizer.inner());
@@ -222,7 +222,7 @@ impl Vocabulary {
 
 fn looks_like_a_tag(spelling: &str) -> bool {
     let enclosed = |open, close| spelling.starts_with(open) && spelling.ends_with(close);
-    spelling.len() > 2 && (enclosed('<', '>') || enclosed('[', ']'))
+    spelling.len() > 2 && (enclosed('<', '>') || enclosed('[', ']') || enclosed('｜', '｜'))
 }
 
 #[cfg(test)]

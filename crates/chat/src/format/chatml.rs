@@ -10,9 +10,10 @@
 //! results into `<tool_response>` blocks of a user's message. Qwen3 writes the same and adds
 //! rules about thinking; see [`Qwen3`](super::Qwen3).
 
-use super::{Format, Known, RenderOptions};
+use super::turns::{is_role, split_system};
+use super::{Format, RenderOptions};
+use crate::response::{THINK, THINK_END, TOOL_CALL, TOOL_CALL_END};
 use crate::{Conversation, Error, Message, Response, Role, Script};
-use std::sync::Arc;
 
 pub(super) const START: &str = "<|im_start|>";
 pub(super) const END: &str = "<|im_end|>";
@@ -20,17 +21,6 @@ pub(super) const END: &str = "<|im_end|>";
 /// `<|im_start|>user …`, with tools as Hermes models write them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChatMl;
-
-pub(super) const KNOWN: Known = Known {
-    id: "chatml",
-    make: || Arc::new(ChatMl),
-    // Those of Qwen3 that are only instructed have no thinking in their template.
-    fits: |model| {
-        ["qwen2", "qwen3-", "smollm2", "minimind2"]
-            .iter()
-            .any(|family| model.contains(family))
-    },
-};
 
 impl Format for ChatMl {
     fn name(&self) -> &'static str {
@@ -69,9 +59,13 @@ impl Format for ChatMl {
     fn parse(&self, text: &str, finished: bool) -> Response {
         Response::from_tagged_text(text, finished)
     }
+
+    fn extends(&self) -> bool {
+        true
+    }
 }
 
-/// Writes the parts that all ChatML formats share; `answer` writes what the assistant thinks and
+/// Writes the parts that ChatML and Qwen3 share; `answer` writes what the assistant thinks and
 /// says, and marks where its answer begins.
 pub(super) fn write_with(
     script: &mut Script<'_>,
@@ -79,57 +73,72 @@ pub(super) fn write_with(
     answer: impl Fn(&mut Script<'_>, usize),
 ) {
     let Conversation { messages, tools } = conversation;
-    let first_is_system = messages
-        .first()
-        .is_some_and(|first| first.role == Role::System);
+    let (system, _) = split_system(messages);
     if !tools.is_empty() {
         script.tag(START).text("system\n");
-        if first_is_system {
-            script.text(&messages[0].content).text("\n\n");
+        script.content(Role::System, system.map(|_| 0));
+        if let Some(system) = system {
+            script.text(&system.content).text("\n\n");
         }
         script.trusted(TOOLS_BEFORE);
         for tool in tools {
             script.text("\n").text(&tool.to_string());
         }
-        script.trusted(TOOLS_AFTER).tag(END).text("\n");
+        script.trusted(TOOLS_AFTER).tag(END).frame().text("\n");
     }
     for (index, message) in messages.iter().enumerate() {
         match message.role {
             Role::System if index == 0 && !tools.is_empty() => {}
-            Role::System | Role::User => {
-                script.tag(START).text(message.role.name()).text("\n");
-                script.text(&message.content).tag(END).text("\n");
-            }
+            Role::System | Role::User => said(script, messages, index, &message.content),
             Role::Assistant => {
                 script.tag(START).text("assistant\n");
                 answer(script, index);
                 calls(script, message);
-                script.tag(END).answer(None).text("\n");
+                script.tag(END).frame().text("\n");
             }
-            Role::Tool => {
-                let is_tool = |index: Option<usize>| {
-                    let message = index.and_then(|index| messages.get(index));
-                    message.is_some_and(|message| message.role == Role::Tool)
-                };
-                if !is_tool(index.checked_sub(1)) {
-                    script.tag(START).text("user");
-                }
-                script.text("\n").tag("<tool_response>").text("\n");
-                script.text(&message.content);
-                script.text("\n").tag("</tool_response>");
-                if !is_tool(Some(index + 1)) {
-                    script.tag(END).text("\n");
-                }
-            }
+            Role::Tool => tool_result(script, messages, index, "\n", ""),
         }
+    }
+}
+
+/// Writes the message of a system or a user.
+pub(super) fn said(script: &mut Script<'_>, messages: &[Message], index: usize, text: &str) {
+    let role = messages[index].role;
+    script.tag(START).text(role.name()).text("\n");
+    script.content(role, Some(index)).text(text).tag(END);
+    script.frame().text("\n");
+}
+
+/// Writes a tool's result; neighbouring ones share a user's message. `before` is written between
+/// them, `behind` behind each.
+pub(super) fn tool_result(
+    script: &mut Script<'_>,
+    messages: &[Message],
+    index: usize,
+    before: &str,
+    behind: &str,
+) {
+    if is_role(messages, index.checked_sub(1), Role::Tool) {
+        script.text(before);
+    } else {
+        script.tag(START).text("user\n");
+    }
+    script.content(Role::Tool, Some(index));
+    script.tag("<tool_response>").text("\n");
+    script.text(&messages[index].content);
+    script.text("\n").tag("</tool_response>").text(behind);
+    if is_role(messages, Some(index + 1), Role::Tool) {
+        script.frame();
+    } else {
+        script.tag(END).frame().text("\n");
     }
 }
 
 /// Writes a block of thinking and the blank line behind it.
 pub(super) fn think(script: &mut Script<'_>, thinking: &str) {
-    script.tag("<think>").text("\n");
+    script.tag(THINK).text("\n");
     script.text(thinking.trim_matches('\n'));
-    script.text("\n").tag("</think>").text("\n\n");
+    script.text("\n").tag(THINK_END).text("\n\n");
 }
 
 fn calls(script: &mut Script<'_>, message: &Message) {
@@ -141,12 +150,8 @@ fn calls(script: &mut Script<'_>, message: &Message) {
             "{{\"name\": \"{}\", \"arguments\": {}}}",
             call.name, call.arguments
         );
-        script
-            .tag("<tool_call>")
-            .text("\n")
-            .text(&json)
-            .text("\n")
-            .tag("</tool_call>");
+        script.tag(TOOL_CALL).text("\n").text(&json).text("\n");
+        script.tag(TOOL_CALL_END);
     }
 }
 

@@ -11,11 +11,10 @@
 //! message, and results come from the role `ipython`. Unlike the template of Llama 3.1, this
 //! adds no system message with dates: what a run trains on must not depend on the day.
 
-use super::{Format, Known, RenderOptions};
+use super::{Format, RenderOptions};
 use crate::json::{self, Json};
 use crate::response::{PYTHON_TAG, THINK};
 use crate::{Conversation, Error, Response, Role, Script};
-use std::sync::Arc;
 
 const BEGIN: &str = "<|begin_of_text|>";
 const END: &str = "<|eot_id|>";
@@ -25,12 +24,6 @@ const HEADER_END: &str = "<|end_header_id|>";
 /// `<|start_header_id|>user<|end_header_id|> …`
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Llama3;
-
-pub(super) const KNOWN: Known = Known {
-    id: "llama3",
-    make: || Arc::new(Llama3),
-    fits: |model| model.contains("llama-3"),
-};
 
 impl Format for Llama3 {
     fn name(&self) -> &'static str {
@@ -59,6 +52,10 @@ impl Format for Llama3 {
         Response::from_json_or_text(text, finished)
     }
 
+    fn extends(&self) -> bool {
+        true
+    }
+
     fn marks(&self) -> &'static [&'static str] {
         &[PYTHON_TAG, THINK]
     }
@@ -81,20 +78,23 @@ fn write(script: &mut Script<'_>, conversation: &Conversation, open: bool) -> Re
     script.tag(BEGIN);
     if !tools.is_empty() && messages[0].role != Role::System {
         header(script, "system");
-        script.text(TOOLS_SYSTEM.trim_end()).tag(END);
+        script.content(Role::System, None);
+        script.text(TOOLS_SYSTEM.trim_end()).tag(END).frame();
     }
     for (index, message) in messages.iter().enumerate() {
         let content = message.content.trim();
         match message.role {
             Role::System => {
                 header(script, "system");
+                script.content(message.role, Some(index));
                 if index == 0 && !tools.is_empty() {
                     script.text(TOOLS_SYSTEM);
                 }
-                script.text(content).tag(END);
+                script.text(content).tag(END).frame();
             }
             Role::User => {
                 header(script, "user");
+                script.content(message.role, Some(index));
                 if Some(index) == first_user && !tools.is_empty() {
                     script.text(TOOLS_USER);
                     for tool in tools {
@@ -103,7 +103,7 @@ fn write(script: &mut Script<'_>, conversation: &Conversation, open: bool) -> Re
                         script.text(&text).text("\n\n");
                     }
                 }
-                script.text(content).tag(END);
+                script.text(content).tag(END).frame();
             }
             Role::Assistant => {
                 header(script, "assistant");
@@ -128,9 +128,10 @@ fn write(script: &mut Script<'_>, conversation: &Conversation, open: bool) -> Re
             }
             Role::Tool => {
                 header(script, "ipython");
+                script.content(message.role, Some(index));
                 // The model's own template quotes results, being texts, as JSON.
                 let quoted = Json::Text(message.content.clone()).to_string();
-                script.text(&quoted).tag(END);
+                script.text(&quoted).tag(END).frame();
             }
         }
     }

@@ -5,9 +5,9 @@
 //! block is part of the prompt, so the model goes straight to its answer.
 
 use super::chatml::{self, START};
-use super::{Format, Known, RenderOptions};
+use super::turns::split_thinking;
+use super::{Format, RenderOptions};
 use crate::{Conversation, Error, Message, Response, Role, Script};
-use std::sync::Arc;
 
 /// ChatML with thinking.
 #[derive(Clone, Copy, Debug)]
@@ -15,12 +15,6 @@ pub struct Qwen3 {
     /// Whether the model may think before it answers.
     pub thinking: bool,
 }
-
-pub(super) const KNOWN: Known = Known {
-    id: "qwen3",
-    make: || Arc::new(Qwen3 { thinking: true }),
-    fits: |model| model.contains("qwen3-") && !model.contains("instruct"),
-};
 
 impl Format for Qwen3 {
     fn name(&self) -> &'static str {
@@ -42,6 +36,7 @@ impl Format for Qwen3 {
         options: &RenderOptions,
     ) -> Result<(), Error> {
         options.refuse_effort(self.name())?;
+        options.refuse_preserve(self.name())?;
         let thinking = options.thinking.unwrap_or(self.thinking);
         write(script, conversation, options.open, thinking);
         Ok(())
@@ -54,9 +49,9 @@ impl Format for Qwen3 {
 
 fn write(script: &mut Script<'_>, conversation: &Conversation, open: bool, thinking: bool) {
     let messages = &conversation.messages;
-    let last_question = last_question(messages);
+    let last_question = last_question(messages).unwrap_or(messages.len().saturating_sub(1));
     chatml::write_with(script, conversation, |script, index| {
-        let (thought, said) = split(&messages[index]);
+        let (thought, said) = split_thinking(&messages[index]);
         let last = index + 1 == messages.len();
         if index > last_question && (last || !thought.is_empty()) {
             if thinking || !thought.is_empty() {
@@ -80,35 +75,12 @@ fn write(script: &mut Script<'_>, conversation: &Conversation, open: bool, think
 
 /// Returns where the last message is that asks something: a user's, unless it only spells out a
 /// tool's result.
-fn last_question(messages: &[Message]) -> usize {
+pub(super) fn last_question(messages: &[Message]) -> Option<usize> {
     let asks = |message: &Message| {
         let content = &message.content;
         let result =
             content.starts_with("<tool_response>") && content.ends_with("</tool_response>");
         message.role == Role::User && !result
     };
-    let last = messages.iter().rposition(asks);
-    last.unwrap_or(messages.len().saturating_sub(1))
-}
-
-/// Returns what an answer thinks and what it says, also where both are in its content.
-fn split(message: &Message) -> (&str, &str) {
-    let content = message.content.as_str();
-    match (&message.thinking, content.rsplit_once("</think>")) {
-        (Some(thinking), _) => (thinking, content),
-        (None, None) => ("", content),
-        (None, Some((_, said))) => {
-            let before = content
-                .split_once("</think>")
-                .map_or("", |(before, _)| before);
-            let before = before.trim_end_matches('\n');
-            let thought = before
-                .rsplit_once("<think>")
-                .map_or(before, |(_, thought)| thought);
-            (
-                thought.trim_start_matches('\n'),
-                said.trim_start_matches('\n'),
-            )
-        }
-    }
+    messages.iter().rposition(asks)
 }

@@ -12,9 +12,8 @@
 //! the model writes the next `User:`, which is therefore part of what it learns. A message that
 //! spells such a name at the start of a paragraph would forge a message, and is refused.
 
-use super::{Format, Known, RenderOptions};
+use super::{Format, RenderOptions};
 use crate::{Conversation, Error, Response, Role, Script, Vocabulary};
-use std::sync::Arc;
 
 /// What the model writes when it has said its part.
 const STOP: &str = "\n\nUser:";
@@ -22,15 +21,6 @@ const STOP: &str = "\n\nUser:";
 /// `User: …`, for base models. It has no control tokens, tools or thinking.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RoleColon;
-
-pub(super) const KNOWN: Known = Known {
-    id: "role_colon",
-    make: || Arc::new(RoleColon),
-    fits: |model| {
-        let is_llama_base = model.contains("llama-3") && !model.contains("instruct");
-        model.contains("base") || is_llama_base
-    },
-};
 
 impl Format for RoleColon {
     fn name(&self) -> &'static str {
@@ -65,6 +55,10 @@ impl Format for RoleColon {
 
     fn begun(&self, _: &str) -> &'static str {
         ""
+    }
+
+    fn extends(&self) -> bool {
+        true
     }
 
     fn marks(&self) -> &'static [&'static str] {
@@ -110,7 +104,8 @@ fn write(script: &mut Script<'_>, conversation: &Conversation, open: bool) -> Re
                 .text(if next_is_user { STOP } else { "\n\n" })
                 .answer(None);
         } else {
-            script.text(" ").text(text).text("\n\n");
+            script.content(message.role, Some(index));
+            script.text(" ").text(text).text("\n\n").frame();
         }
     }
     if open {

@@ -35,6 +35,19 @@ Given the following functions please respond with a JSON object that best answer
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|begin_of_text|>", "<|start_header_id|>",
            "<|end_header_id|>", "<|eot_id|>"]
+# Those of formats that came later stand behind all others, so that the ids of the others stay.
+LATER = ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>",
+         "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<｜System｜>",
+         "<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_middle|>",
+         "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
+         "<|tool_call_argument_begin|>", "<|tool_call_end|>",
+         "[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>",
+         "<|message_system|>", "<|message_user|>", "<|message_model|>", "<|message_tool|>",
+         "<|content_text|>", "<|content_thinking|>", "<|content_xml|>", "<|content_invoke_tool_json|>",
+         "<|content_invoke_tool_text|>", "<|end_message|>", "<|content_model_end_sampling|>"]
+LATER_TAGS = ["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>",
+              "<｜tool▁sep｜>", "<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>", "｜DSML｜",
+              "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"]
 TAGS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
 
 
@@ -51,6 +64,16 @@ def train_tokenizer(path):
                                   show_progress=False, special_tokens=SPECIAL)
     tokenizer.train_from_iterator([WORDS] * 3 + ["\n\n", "\n\n"] * 9, trainer)
     tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
+    add_later_tokens(tokenizer)
+    save(tokenizer, path)
+
+
+def add_later_tokens(tokenizer):
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in LATER])
+    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in LATER_TAGS])
+
+
+def save(tokenizer, path):
     # The order of merges is what counts; without white space the file is small.
     path.write_text(json.dumps(json.loads(tokenizer.to_str()), separators=(",", ":"), ensure_ascii=False) + "\n")
 

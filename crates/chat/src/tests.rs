@@ -486,6 +486,9 @@ fn answers_with_thinking_and_calls_survive_the_way_to_tokens_and_back() {
             if end.trim_end().ends_with("</think>") && answer.thinking.is_some() {
                 continue; // thinking is turned off
             }
+            if name.starts_with("Nemotron") && end.ends_with('\n') && answer.thinking.is_none() {
+                continue; // with thinking on, its answers without any do not fit the prompt
+            }
             let mut tokens = answer_tokens(&renderer, &chat);
             if name == "gpt-oss" && answer.tool_calls.len() > 1 {
                 // The model stops at each call: only the first is one answer.

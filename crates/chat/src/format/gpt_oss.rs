@@ -201,7 +201,8 @@ fn parse(text: &str, finished: bool) -> Response {
             Some((header, body)) => (header, body),
             // A header that goes on, unless the prompt has written it and these are its words.
             None if part.contains(CHANNEL) || part.starts_with(START) => continue,
-            None if part.starts_with(" to=") || START.starts_with(part) => continue,
+            None if part.starts_with(" to=") || " to=".starts_with(part) => continue,
+            None if START.starts_with(part) => continue,
             None => ("", part),
         };
         let body = &body[..body.len() - closed.unwrap_or(0)];

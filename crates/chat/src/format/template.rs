@@ -86,6 +86,30 @@ impl ChatTemplate {
         Ok(template)
     }
 
+    /// Reads a template from a file of its own. The begin and end tokens are those that the
+    /// `tokenizer_config.json` beside the tokenizer names, if there is one.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is no template.
+    pub fn from_file(file: impl AsRef<Path>, tokenizer: impl AsRef<Path>) -> Result<Self, Error> {
+        let file = file.as_ref();
+        let source = std::fs::read_to_string(file).map_err(Error::file(file))?;
+        let mut template = Self::new(source)?;
+        let tokenizer = tokenizer.as_ref();
+        let folder = if tokenizer.is_dir() {
+            Some(tokenizer)
+        } else {
+            tokenizer.parent()
+        };
+        let config = folder.map(|folder| folder.join("tokenizer_config.json"));
+        let config = config.and_then(|path| std::fs::read_to_string(path).ok());
+        if let Some(config) = config.and_then(|text| Json::parse(&text).ok()) {
+            template.begin = token(config.get("bos_token"));
+            template.end = token(config.get("eos_token"));
+        }
+        Ok(template)
+    }
+
     fn from_gguf(path: &Path) -> Result<Self, Error> {
         let file = Embedded::open(path)?;
         let mut template = Self::new(Self::source_of(path)?)?;

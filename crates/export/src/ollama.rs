@@ -73,8 +73,8 @@ struct Around {
     /// In front of everything, where there is no system message.
     without_system: String,
     system: (String, String),
-    /// In front of a user's text. What comes behind it belongs to what follows.
-    user: String,
+    /// What comes behind a user's text belongs to what follows, unless it is what ends the assistant's, too.
+    user: (String, String),
     assistant: (String, String),
     /// Where the assistant is to speak.
     open: String,
@@ -127,12 +127,14 @@ impl Around {
         // What is in front of a user's text wherever one comes is the user's own.
         let own = common_end(common_end(front, system_to_user), answer_to_user);
         let without = |text: &str| text.strip_suffix(own).map(str::to_owned);
+        let answer_back = without(answer_to_user)?;
+        let end = common_start(common_start(open, answer_front), &answer_back);
         Some(Self {
             without_system: without(front)?,
             system: (system_front.to_owned(), without(system_to_user)?),
-            user: own.to_owned(),
-            assistant: (answer_front.to_owned(), without(answer_to_user)?),
-            open: open.to_owned(),
+            user: (own.to_owned(), end.to_owned()),
+            open: open.strip_prefix(end)?.to_owned(),
+            assistant: (answer_front.strip_prefix(end)?.to_owned(), answer_back),
         })
     }
 
@@ -147,7 +149,7 @@ impl Around {
             let (front, back) = match message.role {
                 Role::System => (&self.system.0, self.system.1.as_str()),
                 Role::Assistant => (&self.assistant.0, self.assistant.1.as_str()),
-                _ => (&self.user, ""),
+                _ => (&self.user.0, self.user.1.as_str()),
             };
             text.push_str(&format!("{front}{}{back}", message.content));
         }
@@ -156,12 +158,13 @@ impl Around {
 
     /// Writes the same as a template of Go, unless the texts would be read as a part of it.
     fn in_go(&self) -> Option<String> {
-        let (system, answer) = (&self.system, &self.assistant);
+        let (system, user, answer) = (&self.system, &self.user, &self.assistant);
         let texts = [
             &self.without_system,
             &system.0,
             &system.1,
-            &self.user,
+            &user.0,
+            &user.1,
             &answer.0,
             &answer.1,
         ];
@@ -183,7 +186,7 @@ impl Around {
         go.push_str("{{ range .Messages }}");
         let roles = [
             ("if", "system", &system.0, system.1.as_str()),
-            ("else if", "user", &self.user, ""),
+            ("else if", "user", &user.0, user.1.as_str()),
             ("else if", "assistant", &answer.0, answer.1.as_str()),
         ];
         for (word, role, front, back) in roles {
@@ -194,6 +197,16 @@ impl Around {
         go.push_str("{{ end }}{{ end }}");
         Some(go + &self.open)
     }
+}
+
+/// Returns the longest text that both begin with.
+fn common_start<'a>(left: &'a str, right: &str) -> &'a str {
+    let same = left.chars().zip(right.chars());
+    let length: usize = same
+        .take_while(|(left, right)| left == right)
+        .map(|(character, _)| character.len_utf8())
+        .sum();
+    &left[..length]
 }
 
 /// Returns the longest text that both end with.
@@ -220,9 +233,9 @@ mod tests {
         assert_eq!(
             go,
             "{{ range .Messages }}{{ if eq .Role \"system\" }}<|im_start|>system\n{{ .Content }}<|im_end|>\n\
-             {{ else if eq .Role \"user\" }}<|im_start|>user\n{{ .Content }}\
-             {{ else if eq .Role \"assistant\" }}<|im_end|>\n<|im_start|>assistant\n{{ .Content }}<|im_end|>\n\
-             {{ end }}{{ end }}<|im_end|>\n<|im_start|>assistant\n"
+             {{ else if eq .Role \"user\" }}<|im_start|>user\n{{ .Content }}<|im_end|>\n\
+             {{ else if eq .Role \"assistant\" }}<|im_start|>assistant\n{{ .Content }}<|im_end|>\n\
+             {{ end }}{{ end }}<|im_start|>assistant\n"
         );
         let with_default = format!(
             "{{% if messages[0]['role'] != 'system' %}}{{{{ '<|im_start|>system\nBe kind.<|im_end|>\n' }}}}{{% endif %}}{CHATML}"

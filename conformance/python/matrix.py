@@ -7,6 +7,8 @@ import sys
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
+# Where the part begins that `conformance/endpoints/run` writes.
+OTHER_CLIENTS = "\n## Clients of other APIs\n"
 MARKS = {"passed": "✓", "skipped": "–", "failed": "✗"}
 
 
@@ -56,8 +58,9 @@ def main():
         for name in names:
             marks = [MARKS.get(found.get((group, name)), "") for found in results.values()]
             lines.append(f"| {name} | " + " | ".join(marks) + " |")
+    _, mark, rest = output.read_text().partition(OTHER_CLIENTS) if output.exists() else ("", "", "")
     output.parent.mkdir(exist_ok=True)
-    output.write_text("\n".join(lines) + "\n")
+    output.write_text("\n".join(lines) + "\n" + mark + rest)
 
 
 if __name__ == "__main__":

@@ -213,7 +213,7 @@ pub use tinkrs_types::service::{
 pub use tinkrs_types::session::FinishReason;
 pub use tinkrs_types::{
     AdamParams, CheckpointKind, CheckpointRef, Datum, ForwardBackwardOutput, InvalidInput,
-    LoraConfig, LossFn, LossId, ModelId, ModelInput, ProjectId, RequestId, SampleOutput,
-    SamplingParams, SamplingSessionId, SequenceId, SessionId, TensorData, Timestamp, TinkerPath,
-    UserMetadata,
+    LoraConfig, LossFn, LossId, ModelId, ModelInput, NAME_LABEL, ProjectId, RESUME_LABEL,
+    RequestId, SampleOutput, SamplingParams, SamplingSessionId, SequenceId, SessionId, TensorData,
+    Timestamp, TinkerPath, UserMetadata,
 };

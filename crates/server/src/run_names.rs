@@ -2,11 +2,14 @@
 //!
 //! A name is unique among the runs of its owner, and names of other owners do not exist. A client gives one with
 //! the label `name`; a run without it gets one that is made of its id. No client fails because of a name: one that
-//! is taken gets a number, except that a run that goes on from a checkpoint of the run of that name takes it
-//! over, and the earlier run gets the number.
+//! is taken gets a number, except that a run that continues the run of that name takes it over, and the earlier
+//! run gets the number, whether it is still open or not. A run continues another one if it starts from a
+//! checkpoint of that run, or if both have the same label `resume_id`: then they are attempts of one training, and
+//! the name also stands for what the earlier ones have saved.
 
 use tinkrs_types::{
-    CheckpointKind, CheckpointRef, ModelId, NAME_LABEL, RunName, TinkerPath, UserMetadata,
+    CheckpointKind, CheckpointRef, ModelId, NAME_LABEL, RESUME_LABEL, RunName, TinkerPath,
+    UserMetadata,
 };
 
 use crate::Server;
@@ -58,20 +61,31 @@ impl Registry {
     ) -> Result<Naming, ApiError> {
         let given = labels.and_then(|labels| RunName::from_label(labels.get(NAME_LABEL)?));
         let name = given.unwrap_or_else(|| RunName::made_up(id));
-        let renamed = match self.holder_of(owner, &name)? {
-            None => None,
-            Some(holder) if from == Some(&holder) => {
-                let mut record = self.run(owner, &holder)?.record.clone();
-                set_name(&mut record, self.free_name(owner, &name)?);
-                Some(record)
-            }
-            Some(_) => {
-                let name = self.free_name(owner, &name)?;
-                let renamed = None;
-                return Ok(Naming { name, renamed });
-            }
+        let Some(holder) = self.holder_of(owner, &name)? else {
+            let renamed = None;
+            return Ok(Naming { name, renamed });
         };
-        Ok(Naming { name, renamed })
+        let free = self.free_name(owner, &name)?;
+        let mut record = self.run(owner, &holder)?.record.clone();
+        let is_attempt = resume_id(labels).is_some_and(|id| record.resume_id() == Some(id));
+        if from == Some(&holder) || is_attempt {
+            set_name(&mut record, free);
+            let renamed = Some(record);
+            return Ok(Naming { name, renamed });
+        }
+        Ok(Naming {
+            name: free,
+            renamed: None,
+        })
+    }
+
+    /// Lists the attempts of the training that a run is one of. One that is not stored yet is left out: it has saved
+    /// nothing.
+    fn attempts(&self, run: &RunRecord) -> Result<Vec<ModelId>, ApiError> {
+        match run.resume_id() {
+            Some(resume_id) => Ok(self.store().runs_resuming(run.owner, resume_id)?),
+            None => Ok(vec![run.id.clone()]),
+        }
     }
 
     /// Finds a run by its id or its name. What is neither stays as it is: there is no such run.
@@ -88,6 +102,16 @@ impl Registry {
         let mut unnamed = unnamed.into_iter();
         let made_up = unnamed.find(|run| RunName::made_up(run) == name);
         Ok(made_up.unwrap_or(id))
+    }
+}
+
+fn resume_id(labels: Option<&UserMetadata>) -> Option<&str> {
+    labels?.get(RESUME_LABEL).map(String::as_str)
+}
+
+impl RunRecord {
+    fn resume_id(&self) -> Option<&str> {
+        resume_id(self.user_metadata.as_ref())
     }
 }
 
@@ -112,13 +136,17 @@ impl Server {
     ) -> Result<TinkerPath, ApiError> {
         let reference: CheckpointRef = text.parse()?;
         let run = registry.run_id(owner, reference.run())?;
-        if reference.path().is_none() && registry.find_stored_run(owner, &run)?.is_none() {
-            return Err(ApiError::not_found(format!(
-                "there is no run `{}`",
-                reference.run()
-            )));
+        if reference.path().is_some() {
+            return Ok(reference.select(&run, &[], kinds)?);
         }
-        let checkpoints = self.shared().checkpoints.list(owner, Some(&run));
+        let missing = || ApiError::not_found(format!("there is no run `{}`", reference.run()));
+        let record = registry.find_stored_run(owner, &run)?.ok_or_else(missing)?;
+        let saved = |attempt| self.shared().checkpoints.list(owner, Some(attempt));
+        if let Ok(path) = reference.select(&run, &saved(&run), kinds) {
+            return Ok(path);
+        }
+        let attempts = registry.attempts(&record)?;
+        let checkpoints: Vec<_> = attempts.iter().flat_map(saved).collect();
         Ok(reference.select(&run, &checkpoints, kinds)?)
     }
 }

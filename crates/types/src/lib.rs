@@ -51,7 +51,7 @@ pub use error::InvalidInput;
 pub use id::{LossId, ModelId, ProjectId, RequestId, SamplingSessionId, SequenceId, SessionId};
 pub use input::ModelInput;
 pub use path::{CheckpointKind, TinkerPath};
-pub use run_name::{NAME_LABEL, RunName};
+pub use run_name::{NAME_LABEL, RESUME_LABEL, RunName};
 pub use sampling::{SampleOutput, SamplingParams};
 pub use tensor::TensorData;
 pub use training::{AdamParams, Datum, ForwardBackwardOutput, LoraConfig, LossFn};

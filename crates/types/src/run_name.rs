@@ -12,6 +12,10 @@ const MAX_LENGTH: usize = 64;
 /// The label of a run whose value is its name.
 pub const NAME_LABEL: &str = "name";
 
+/// The label of a run that is the same for all attempts of one training: the one that began it, and those that
+/// resumed it after it was stopped.
+pub const RESUME_LABEL: &str = "resume_id";
+
 const FIRST: [&str; 32] = [
     "amber", "brave", "brisk", "calm", "clear", "cosy", "crisp", "deft", "eager", "fair", "fleet",
     "fond", "gentle", "glad", "grand", "handy", "keen", "kind", "lively", "lucid", "mellow",

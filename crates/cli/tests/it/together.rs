@@ -381,7 +381,7 @@ fn a_run_is_known_by_its_name_and_what_is_printed_works_as_pasted() {
     let by_name = here.ok(&[&same[..], &["bees@latest"]].concat());
     assert_eq!(by_name, here.ok(&[&same[..], &[path]].concat()));
 
-    // Another run cannot have the name. One that is resumed is a new run on the server, and says what it is called.
+    // Another run cannot have the name. One that is resumed is a new run on the server, and keeps it.
     let other = with(&train, "run", "other");
     let refused = here.command(&other).output().unwrap();
     let stderr = String::from_utf8_lossy(&refused.stderr);
@@ -391,7 +391,14 @@ fn a_run_is_known_by_its_name_and_what_is_printed_works_as_pasted() {
     );
     assert!(stderr.contains(&taken), "{stderr}");
     let longer = with(&train, "1", "2");
-    assert!(here.ok(&longer).contains("name: bees-2\n"));
+    assert!(here.ok(&longer).contains("name: bees\n"));
+    let again = here.json(&["run", "info", "bees"]);
+    assert_ne!(again["training_run_id"], run["training_run_id"]);
+    assert_eq!(again["resume_id"], run["resume_id"]);
+    let info = here.json(&["checkpoint", "info", "bees@2"]);
+    assert_eq!(info["checkpoint_id"], "weights/step-000002");
+    let earlier = here.json(&["run", "info", "bees-2"]);
+    assert_eq!(earlier["training_run_id"], run["training_run_id"]);
     let stderr = here.refused(&[&same[..], &["bees@2"]].concat());
     assert!(
         stderr.contains("as a sampler checkpoint") && stderr.contains("sampler_weights/final"),

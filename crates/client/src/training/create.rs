@@ -18,7 +18,9 @@ use std::sync::Arc;
 use tinkrs_types::protocol::{Promise, RequestType};
 use tinkrs_types::rest::WeightsInfo;
 use tinkrs_types::training::OptimizerConfig;
-use tinkrs_types::{CheckpointKind, LoraConfig, ModelId, TinkerPath, UserMetadata};
+use tinkrs_types::{
+    CheckpointKind, LoraConfig, ModelId, NAME_LABEL, RESUME_LABEL, TinkerPath, UserMetadata,
+};
 use tinkrs_wire::endpoint;
 use tinkrs_wire::op::create_model::{CreateModelRequest, CreateModelResult};
 use tinkrs_wire::op::load_weights::LoadWeightsRequest;
@@ -36,7 +38,7 @@ pub struct CreateLoraTrainingClient {
     base_model: String,
     lora: LoraConfig,
     optimizer: OptimizerConfig,
-    user_metadata: Option<UserMetadata>,
+    labels: Labels,
 }
 
 /// A model to go on from a checkpoint with. Await it to create it.
@@ -47,9 +49,31 @@ pub struct CreateTrainingClientFromState {
     path: TinkerPath,
     with_optimizer: bool,
     optimizer: Option<OptimizerConfig>,
-    user_metadata: Option<UserMetadata>,
+    labels: Labels,
     base_model: Option<String>,
     weights_access_token: Option<Secret>,
+}
+
+/// The labels of a run.
+#[derive(Clone, Debug, Default)]
+struct Labels {
+    metadata: Option<UserMetadata>,
+    name: Option<String>,
+    resume_id: Option<String>,
+}
+
+impl Labels {
+    fn into_json(self) -> Option<Map<String, Value>> {
+        let mut metadata = self.metadata;
+        for (label, value) in [(NAME_LABEL, self.name), (RESUME_LABEL, self.resume_id)] {
+            if let Some(value) = value {
+                let metadata = metadata.get_or_insert_default();
+                metadata.insert(label.to_owned(), value);
+            }
+        }
+        let members = metadata?.into_iter();
+        Some(members.map(|(name, value)| (name, value.into())).collect())
+    }
 }
 
 impl ServiceClient {
@@ -63,7 +87,7 @@ impl ServiceClient {
             base_model: base_model.into(),
             lora: LoraConfig::default(),
             optimizer: OptimizerConfig::AdamW,
-            user_metadata: None,
+            labels: Labels::default(),
         }
     }
 
@@ -77,7 +101,7 @@ impl ServiceClient {
             path,
             with_optimizer: false,
             optimizer: None,
-            user_metadata: None,
+            labels: Labels::default(),
             base_model: None,
             weights_access_token: None,
         }
@@ -134,7 +158,21 @@ impl CreateLoraTrainingClient {
 
     /// Labels the run.
     pub fn user_metadata(mut self, metadata: UserMetadata) -> Self {
-        self.user_metadata = Some(metadata);
+        self.labels.metadata = Some(metadata);
+        self
+    }
+
+    /// Names the run, with the label `name`. `tinkrs serve` finds the run and its checkpoints by it: `my-run`,
+    /// `my-run@120`, `my-run@latest`. If another run of the same owner has the name, this one gets a number behind it.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.labels.name = Some(name.into());
+        self
+    }
+
+    /// Says which training this is an attempt of, with the label `resume_id`: any text that is the same for a run
+    /// and for those that resume it. On `tinkrs serve` the newest attempt has the name.
+    pub fn resume_id(mut self, id: impl Into<String>) -> Self {
+        self.labels.resume_id = Some(id.into());
         self
     }
 
@@ -145,7 +183,7 @@ impl CreateLoraTrainingClient {
             session_id: session.id.clone(),
             model_seq_id: session.next_model(),
             base_model: self.base_model,
-            user_metadata: self.user_metadata.map(json_metadata),
+            user_metadata: self.labels.into_json(),
             lora_config: Some(self.lora),
             optimizer_config: self.optimizer,
         };
@@ -171,7 +209,21 @@ impl CreateTrainingClientFromState {
 
     /// Labels the run.
     pub fn user_metadata(mut self, metadata: UserMetadata) -> Self {
-        self.user_metadata = Some(metadata);
+        self.labels.metadata = Some(metadata);
+        self
+    }
+
+    /// Names the run, with the label `name`. `tinkrs serve` finds the run and its checkpoints by it: `my-run`,
+    /// `my-run@120`, `my-run@latest`. If another run of the same owner has the name, this one gets a number behind it.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.labels.name = Some(name.into());
+        self
+    }
+
+    /// Says which training this is an attempt of, with the label `resume_id`: any text that is the same for a run
+    /// and for those that resume it. On `tinkrs serve` the newest attempt has the name.
+    pub fn resume_id(mut self, id: impl Into<String>) -> Self {
+        self.labels.resume_id = Some(id.into());
         self
     }
 
@@ -215,7 +267,7 @@ impl CreateTrainingClientFromState {
             session_id: session.id.clone(),
             model_seq_id: session.next_model(),
             base_model: self.base_model.unwrap_or(info.base_model),
-            user_metadata: self.user_metadata.map(json_metadata),
+            user_metadata: self.labels.into_json(),
             lora_config: Some(lora),
             optimizer_config: optimizer.unwrap_or_default(),
         };
@@ -258,7 +310,7 @@ impl CreateTrainingClientFromState {
             session_id: Some(session.id.clone()),
             model_seq_id: Some(number),
             base_model: self.base_model,
-            user_metadata: self.user_metadata.map(json_metadata),
+            user_metadata: self.labels.into_json(),
             path: self.path.to_string(),
             optimizer: self.with_optimizer,
             optimizer_config: if self.with_optimizer {
@@ -324,16 +376,22 @@ async fn fetch<T: DeserializeOwned>(
     poll::wait_json(&session.connection, &target).await
 }
 
-fn json_metadata(metadata: UserMetadata) -> Map<String, Value> {
-    metadata
-        .into_iter()
-        .map(|(name, value)| (name, value.into()))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_a_label_beside_the_others() {
+        let labels = |name: Option<&str>| Labels {
+            metadata: Some(UserMetadata::from([("owner".to_owned(), "ada".to_owned())])),
+            name: name.map(str::to_owned),
+            resume_id: None,
+        };
+        let json = |labels: Labels| Value::from(labels.into_json().unwrap()).to_string();
+        assert_eq!(json(labels(None)), r#"{"owner":"ada"}"#);
+        assert_eq!(json(labels(Some("a"))), r#"{"name":"a","owner":"ada"}"#);
+        assert_eq!(Labels::default().into_json(), None);
+    }
 
     #[test]
     fn another_account_s_credential_is_not_shown() {

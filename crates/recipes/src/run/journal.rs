@@ -28,6 +28,9 @@ pub enum Entry {
     Started {
         /// Must be the same when the run resumes.
         plan: Plan,
+        /// Tells the server which of its runs are attempts of this one. Journals of earlier versions have none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        resume_id: Option<String>,
     },
     /// A step was applied to the weights.
     Step {
@@ -284,7 +287,15 @@ impl Journal {
     /// Returns the plan of the run, if it began.
     pub fn plan(&self) -> Option<&Plan> {
         self.entries.iter().find_map(|entry| match entry {
-            Entry::Started { plan } => Some(plan),
+            Entry::Started { plan, .. } => Some(plan),
+            _ => None,
+        })
+    }
+
+    /// Returns what tells the server that a run is an attempt of this one, if it began.
+    pub fn resume_id(&self) -> Option<&str> {
+        self.entries.iter().find_map(|entry| match entry {
+            Entry::Started { resume_id, .. } => resume_id.as_deref(),
             _ => None,
         })
     }
@@ -414,7 +425,10 @@ mod tests {
         let plan = Plan::new(4, 2, 1);
         let mut journal = Journal::open(&path).unwrap();
         journal
-            .write(Entry::Started { plan: plan.clone() })
+            .write(Entry::Started {
+                plan: plan.clone(),
+                resume_id: None,
+            })
             .unwrap();
         journal.write(step(0)).unwrap();
         drop(journal);

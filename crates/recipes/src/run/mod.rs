@@ -41,7 +41,10 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tinkrs::training::{LossSource, SummedLoss};
-use tinkrs::{ForwardBackwardOutput, ServiceClient, TinkerPath, TrainingClient, UserMetadata};
+use tinkrs::{
+    ForwardBackwardOutput, NAME_LABEL, RESUME_LABEL, ServiceClient, TinkerPath, TrainingClient,
+    UserMetadata,
+};
 
 /// Refuses a setting that counts something and is 0.
 pub(crate) fn at_least_one(setting: &'static str, count: usize) -> Result<(), Error> {
@@ -114,7 +117,8 @@ impl Run {
             if let Some(start) = &adapter.from {
                 start.check(service, adapter).await?;
             }
-            journal.write(Entry::Started { plan })?;
+            let resume_id = Some(format!("{:032x}", fastrand::u128(..)));
+            journal.write(Entry::Started { plan, resume_id })?;
         }
         let path = folder.join("config.json");
         let text = serde_json::to_string_pretty(config).map_err(std::io::Error::from);
@@ -125,8 +129,16 @@ impl Run {
         let checkpoint = journal
             .last_checkpoint()
             .map(|(steps, path)| (steps, path.clone()));
-        let name = adapter.name.clone().map(|name| ("name".to_owned(), name));
-        let labels: UserMetadata = name.into_iter().collect();
+        // The server sees a new run each time. With the same id it knows that the name stays with it.
+        let resume_id = journal.resume_id().map(str::to_owned);
+        let labels = [
+            (NAME_LABEL, adapter.name.clone()),
+            (RESUME_LABEL, resume_id),
+        ];
+        let labels: UserMetadata = labels
+            .into_iter()
+            .filter_map(|(label, value)| Some((label.to_owned(), value?)))
+            .collect();
         let (steps_done, training) = match (checkpoint, &adapter.from) {
             (Some((steps, path)), _) => {
                 let resume = service.create_training_client_from_state_with_optimizer(path);

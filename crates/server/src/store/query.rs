@@ -88,6 +88,16 @@ impl Store {
         Ok(ids.into_iter().map(ModelId::new).collect())
     }
 
+    /// Lists an owner's runs with this label `resume_id`.
+    pub(crate) fn runs_resuming(
+        &self,
+        owner: Owner,
+        resume_id: &str,
+    ) -> rusqlite::Result<Vec<ModelId>> {
+        let ids = runs::resuming(&lock(&self.reader), &owner.to_string(), resume_id)?;
+        Ok(ids.into_iter().map(ModelId::new).collect())
+    }
+
     /// Lists the runs and the sampling sessions of a session: their ids begin with the session's.
     pub(crate) fn members_of(
         &self,

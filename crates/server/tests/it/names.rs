@@ -153,3 +153,59 @@ async fn a_run_that_goes_on_from_a_checkpoint_keeps_the_name() {
     assert_ne!(run(&me, "mine").await["training_run_id"], first.as_str());
     assert_eq!(run(&me, "mine-2").await["training_run_id"], first.as_str());
 }
+
+/// Creates a run as a client does that resumes: with `create_model`, and the name and id of the training.
+async fn attempt(owner: &Owner<'_>, name: &str, resume_id: &str) -> String {
+    let session = json!({"tags": [], "user_metadata": {}, "sdk_version": "t", "project_id": null});
+    let session = owner.ok("/create_session", session).await;
+    let body = json!({
+        "session_id": session["session_id"], "model_seq_id": 0, "base_model": "tiny",
+        "lora_config": {"rank": 4, "seed": 1},
+        "user_metadata": {"name": name, "resume_id": resume_id},
+    });
+    let created = owner.result("/create_model", body).await;
+    created["model_id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn the_newest_attempt_of_a_training_has_its_name_and_what_the_earlier_ones_saved() {
+    let server = TestServer::start().await;
+    let (me, other) = (server.me(), server.owner("tml-other"));
+    let first = attempt(&me, "mine", "t1").await;
+    let state = server.save("/save_weights", &first, 1, "step-000010").await;
+    // One that is killed before it saves anything is an attempt, too.
+    let second = attempt(&me, "mine", "t1").await;
+    let third = attempt(&me, "mine", "t1").await;
+    // Another training, of the same owner or of another one, takes nothing.
+    let stranger = attempt(&me, "mine", "t2").await;
+    let theirs = attempt(&other, "mine", "t1").await;
+    let server = server.restart(|_| ()).await;
+    let (me, other) = (server.me(), server.owner("tml-other"));
+    for (id, name) in [
+        (&first, "mine-2"),
+        (&second, "mine-3"),
+        (&third, "mine"),
+        (&stranger, "mine-4"),
+    ] {
+        assert_eq!(run(&me, id).await["name"], name);
+        assert_eq!(run(&me, name).await["training_run_id"], id.as_str());
+    }
+    assert_eq!(
+        run(&other, "mine").await["training_run_id"],
+        theirs.as_str()
+    );
+
+    let load = |seq_id: i64, path: &str| {
+        let body = json!({"model_id": third, "seq_id": seq_id, "path": path, "optimizer": true});
+        me.result("/load_weights", body)
+    };
+    assert_eq!(load(1, "mine@10").await["path"], state.as_str());
+    let body = json!({"tinker_path": "mine@10"});
+    let nothing = other.call(Method::POST, "/weights_info", &body).await;
+    assert!(
+        nothing.detail().contains("nothing was saved"),
+        "{nothing:?}"
+    );
+    let newer = server.save("/save_weights", &third, 2, "step-000010").await;
+    assert_eq!(load(3, "mine@10").await["path"], newer.as_str());
+}

@@ -48,6 +48,12 @@ impl TrainingRun {
         name.or_else(|| label().map(String::as_str))
     }
 
+    /// Returns what the run has in common with the other attempts of its training, if its client said so.
+    pub fn resume_id(&self) -> Option<&str> {
+        let label = self.user_metadata.as_ref()?.get(crate::RESUME_LABEL);
+        label.map(String::as_str)
+    }
+
     /// Makes a run that trains an adapter and has saved nothing yet.
     pub fn new(
         training_run_id: ModelId,

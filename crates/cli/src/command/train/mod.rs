@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use serde_json::json;
+use tinkrs::rest::TrainingRun;
 use tinkrs::{SampleFrom, SamplingClient, SamplingParams, ServiceClient};
 use tinkrs_chat::{Conversation, Message, Renderer};
 use tinkrs_recipes::evaluate::sample_records;
@@ -308,24 +309,33 @@ impl Training<'_> {
     }
 }
 
-/// Refuses the name of another run, before anything begins. A run that is resumed has its name already.
+/// Refuses the name of another run, before anything begins. A run that is resumed keeps its name.
 async fn check_name(backend: &Backend, name: Option<&str>, folder: &Path) -> anyhow::Result<()> {
     let Some(name) = name else { return Ok(()) };
     name.parse::<RunName>()?;
-    if folder.join("journal.jsonl").exists() {
-        return Ok(());
-    }
     let rest = backend.service.create_rest_client();
-    let found = rest.resolve_run(name).await;
+    let found = rest.find_run(name).await;
     let found = found.map_err(|error| hint::explain(error, "could not list runs".to_owned()))?;
-    if found.as_str() == name {
+    let Some(found) = found else { return Ok(()) };
+    let journal = journal(folder)?;
+    if journal.is_some_and(|journal| is_attempt(&found, &journal)) {
         return Ok(());
     }
+    let id = &found.training_run_id;
     Err(
-        anyhow!("`{name}` is the name of another run already: {found}").context(Hint(
+        anyhow!("`{name}` is the name of another run already: {id}").context(Hint(
             "choose another `--name`; `tinkrs run list` shows those that are taken",
         )),
     )
+}
+
+/// Whether a run of the server is an attempt of the one in a folder.
+fn is_attempt(run: &TrainingRun, journal: &Journal) -> bool {
+    match journal.resume_id() {
+        Some(id) => run.resume_id() == Some(id),
+        // An earlier version began it, and did not say so to the server.
+        None => journal.plan().is_some(),
+    }
 }
 
 /// Says what to do about a run that failed.

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params};
-use tinkrs_types::ModelId;
+use tinkrs_types::{ModelId, RESUME_LABEL};
 
 use super::{from_json, list, time, to_json};
 use crate::registry::records::RunRecord;
@@ -99,6 +99,18 @@ pub(in crate::store) fn named(
 pub(in crate::store) fn unnamed(on: &Connection, owner: &str) -> rusqlite::Result<Vec<String>> {
     let sql = "SELECT id FROM runs WHERE record ->> '$.owner' = ? AND record ->> '$.name' IS NULL";
     list(on, sql, [owner], |row| row.get("id"))
+}
+
+/// Returns the ids of an owner's runs with this label `resume_id`.
+pub(in crate::store) fn resuming(
+    on: &Connection,
+    owner: &str,
+    resume_id: &str,
+) -> rusqlite::Result<Vec<String>> {
+    let sql = format!(
+        "SELECT id FROM runs WHERE record ->> '$.owner' = ? AND record ->> '$.user_metadata.{RESUME_LABEL}' = ?"
+    );
+    list(on, &sql, [owner, resume_id], |row| row.get("id"))
 }
 
 pub(in crate::store) fn ids_in_session(

@@ -1,6 +1,6 @@
 //! Where a command runs: on this machine, or on another server.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Once};
 
 use anyhow::Context;
@@ -12,15 +12,14 @@ use tinkrs::{
 };
 use tinkrs_chat::Renderer;
 use tinkrs_server::SessionWatch;
-use tinkrs_server::data::Privacy;
 
 use crate::context;
+use crate::data_folder;
 use crate::ending::{self, Ending};
 use crate::hint;
 use crate::local::LocalServer;
 use crate::local_model::{self, NamedModel, Wanted};
-use crate::output::{self, Hint};
-use crate::private;
+use crate::output;
 use crate::server_args::{Choice, Environment, ServerArgs, Target, quoted};
 
 /// Which server and which model to use
@@ -39,29 +38,29 @@ pub(crate) struct BackendArgs {
 impl BackendArgs {
     /// Returns what to type next for a run that has ended: commands that work as they are.
     pub(crate) fn next_commands(&self, is_local: bool, run: &str) -> Vec<String> {
-        let model = self.model.as_deref().filter(|model| model.contains('='));
-        let base = model.and_then(|model| model.split_once('='));
-        let base = base.map_or(String::new(), |(_, path)| {
-            format!(" --base {}", quoted(path))
-        });
-        let model = model.map_or(String::new(), |model| format!(" --model {}", quoted(model)));
         if !is_local {
             let server = self.server.typed_for_url();
             return vec![format!("tinkrs chat --checkpoint {run}{server}")];
         }
         let server = self.server.typed_for_local(&Environment::read());
         let data = self.server.typed_for_local(&Environment::default());
+        // Others find the model by what they are given; a server has to be told what to serve.
         let served = match &self.model {
-            Some(name) if model.is_empty() && name != tinkrs_nano::NAME => {
-                format!(" --model {}", quoted(name))
-            }
-            _ => model.clone(),
+            Some(model) if model != tinkrs_nano::NAME => format!(" --model {}", quoted(model)),
+            _ => String::new(),
         };
         vec![
-            format!("tinkrs chat --checkpoint {run}{model}{server}"),
+            format!("tinkrs chat --checkpoint {run}{server}"),
             format!("tinkrs serve{served}{data}"),
-            format!("tinkrs export {run} --format merged --to {run}-merged{base}{server}"),
+            format!("tinkrs export {run} --format merged --to {run}-merged{server}"),
         ]
+    }
+
+    /// Returns which data folder is meant, if this machine is.
+    pub(crate) fn on_this_machine(&self) -> anyhow::Result<Option<&ServerArgs>> {
+        let names_local_model = local_model::find(self.model())?.is_some();
+        let choice = self.server.choose(names_local_model, &Environment::read());
+        Ok((choice == Choice::Local).then_some(&self.server))
     }
 
     fn model(&self) -> &str {
@@ -153,16 +152,17 @@ impl Place {
     ) -> anyhow::Result<Self> {
         let folder = args.data_dir();
         let (local, files) = if folder.is_dir() || need != Need::NoModel {
-            keep_private(folder)?;
-            let model = match need {
+            let wanted = match need {
                 Need::NoModel => None,
-                Need::Model(name) => Some(name.to_owned()),
+                Need::Model(name) => Some(data_folder::find(name)?),
                 Need::BaseOf(checkpoint) => {
                     let kinds = [CheckpointKind::Training];
-                    Some(local_base(ctx, args, checkpoint, &kinds).await?)
+                    let base = data_folder::base_of(ctx, args, checkpoint, &kinds).await?;
+                    Some(data_folder::find_base(folder, &base)?)
                 }
             };
-            let model = model.map(|name| here(&name)?.place(folder)).transpose()?;
+            let _prepared = data_folder::prepare(folder)?;
+            let model = wanted.map(|wanted| wanted.place(folder)).transpose()?;
             let local = open_local(ctx, args, model.as_slice()).await?;
             output::note(format_args!(
                 "local: {}{}",
@@ -202,58 +202,11 @@ async fn open_local(
     models: &[NamedModel],
 ) -> anyhow::Result<LocalServer> {
     let local = LocalServer::open(args.data_dir(), models, ctx.command()).await?;
-    if matches!(local, LocalServer::Joined { .. }) {
-        ctx.fail_when(local.lost());
+    match &local {
+        LocalServer::Joined { .. } => ctx.fail_when(local.lost()),
+        LocalServer::Held { .. } => data_folder::remember(args.data_dir(), models)?,
     }
     Ok(local)
-}
-
-/// Makes a data folder that only its owner can enter, and says so if others can.
-fn keep_private(data: &Path) -> anyhow::Result<()> {
-    if private::prepare(data)? == Privacy::OpenToOthers {
-        let data = data.display();
-        output::note(format_args!(
-            "other users of this machine can enter {data}; `chmod 700 {data}` keeps them out"
-        ));
-    }
-    Ok(())
-}
-
-/// Asks a folder of this machine which model a checkpoint was trained on. That is known before any is loaded.
-async fn local_base(
-    ctx: &context::Context,
-    args: &ServerArgs,
-    checkpoint: &CheckpointRef,
-    kinds: &[CheckpointKind],
-) -> anyhow::Result<String> {
-    keep_private(args.data_dir())?;
-    let local = LocalServer::open(args.data_dir(), &[], ctx.command()).await?;
-    let base = base_of(&ctx.on(local.target()), checkpoint, kinds).await;
-    local.stop().await?;
-    base
-}
-
-/// Asks the server which model a checkpoint was trained on.
-async fn base_of(
-    ctx: &context::Context,
-    checkpoint: &CheckpointRef,
-    kinds: &[CheckpointKind],
-) -> anyhow::Result<String> {
-    let rest = ctx.rest();
-    let path = rest.resolve_checkpoint(checkpoint, kinds);
-    let path = ctx.ask("find the checkpoint", path).await?;
-    let info = rest.get_weights_info_by_tinker_path(&path);
-    let info = ctx.ask("find the model of the checkpoint", info).await?;
-    Ok(info.base_model)
-}
-
-/// Finds a model of this machine.
-fn here(name: &str) -> anyhow::Result<Wanted> {
-    local_model::find(name)?.ok_or_else(|| {
-        anyhow::anyhow!("`{name}` is not a model on this machine").context(Hint(
-            "name its folder: `--model NAME=PATH`; `tinkrs models list` shows the names that are known",
-        ))
-    })
 }
 
 /// Says that the hosted service is used, and how to have this machine instead.
@@ -264,6 +217,32 @@ fn hosted(args: &ServerArgs, how: &str) -> String {
         false => String::new(),
     };
     format!("hosted Tinker, {how}{instead}")
+}
+
+/// Asks the server that was chosen which model a checkpoint was trained on.
+async fn base_of(
+    ctx: &context::Context,
+    args: &ServerArgs,
+    choice: &Choice,
+    checkpoint: &CheckpointRef,
+    kinds: &[CheckpointKind],
+) -> anyhow::Result<String> {
+    match choice {
+        Choice::Local => data_folder::base_of(ctx, args, checkpoint, kinds).await,
+        Choice::Url(url) => {
+            let ctx = ctx.on(Target::Url(url.clone()));
+            data_folder::base_on(&ctx, checkpoint, kinds).await
+        }
+        Choice::Hosted => data_folder::base_on(ctx, checkpoint, kinds).await,
+    }
+}
+
+/// Finds the model that a checkpoint was trained on. Another server has it, whether it is here or not.
+fn base_here(args: &ServerArgs, choice: &Choice, base: &str) -> anyhow::Result<Option<Wanted>> {
+    match choice {
+        Choice::Local => data_folder::find_base(args.data_dir(), base).map(Some),
+        Choice::Url(_) | Choice::Hosted => local_model::find(base),
+    }
 }
 
 /// A server, ready to be used.
@@ -296,19 +275,9 @@ impl Backend {
         };
         let kinds = [CheckpointKind::Sampler];
         let choice = args.server.choose(false, &Environment::read());
-        let model = match &choice {
-            Choice::Local => local_base(ctx, &args.server, checkpoint, &kinds).await?,
-            Choice::Url(url) => {
-                let ctx = ctx.on(Target::Url(url.clone()));
-                base_of(&ctx, checkpoint, &kinds).await?
-            }
-            Choice::Hosted => base_of(ctx, checkpoint, &kinds).await?,
-        };
-        let args = BackendArgs {
-            model: Some(model),
-            server: args.server.pinned(&choice),
-        };
-        Self::open(ctx, &args).await
+        let base = base_of(ctx, &args.server, &choice, checkpoint, &kinds).await?;
+        let wanted = base_here(&args.server, &choice, &base)?;
+        Self::open_chosen(ctx, &args.server, choice, base, wanted, None).await
     }
 
     /// Opens the server as [`open_with`](Self::open_with) does, with the model of a checkpoint to train on. Also
@@ -323,23 +292,16 @@ impl Backend {
         let wanted = args.model.as_deref().map(local_model::find).transpose()?;
         let wanted = wanted.flatten();
         let choice = args.server.choose(wanted.is_some(), &Environment::read());
-        let base = match &choice {
-            Choice::Local => local_base(ctx, &args.server, checkpoint, &kinds).await?,
-            Choice::Url(url) => {
-                let ctx = ctx.on(Target::Url(url.clone()));
-                base_of(&ctx, checkpoint, &kinds).await?
-            }
-            Choice::Hosted => base_of(ctx, checkpoint, &kinds).await?,
-        };
+        let base = base_of(ctx, &args.server, &choice, checkpoint, &kinds).await?;
         let given = wanted.as_ref().map(Wanted::name).or(args.model.as_deref());
         if let Some(given) = given.filter(|given| *given != base) {
             anyhow::bail!("model: {given}, but {checkpoint} was trained on {base}");
         }
-        let args = BackendArgs {
-            model: args.model.clone().or(Some(base)),
-            server: args.server.pinned(&choice),
+        let wanted = match wanted {
+            Some(wanted) => Some(wanted),
+            None => base_here(&args.server, &choice, &base)?,
         };
-        let backend = Self::open_with(ctx, &args, besides).await?;
+        let backend = Self::open_chosen(ctx, &args.server, choice, base, wanted, besides).await?;
         match backend.resolve_as(checkpoint, &kinds).await {
             Ok(path) => Ok((backend, path)),
             Err(error) => backend.end(Err(error)).await,
@@ -384,7 +346,20 @@ impl Backend {
         let wanted = local_model::find(args.model())?;
         let model = wanted.as_ref().map_or(args.model(), Wanted::name);
         let model = model.to_owned();
-        match args.server.choose(wanted.is_some(), &Environment::read()) {
+        let choice = args.server.choose(wanted.is_some(), &Environment::read());
+        Self::open_chosen(ctx, &args.server, choice, model, wanted, besides).await
+    }
+
+    /// Opens a server that was chosen. `wanted` is where the model is, if it is on this machine.
+    async fn open_chosen(
+        ctx: &context::Context,
+        args: &ServerArgs,
+        choice: Choice,
+        model: String,
+        wanted: Option<Wanted>,
+        besides: Option<Wanted>,
+    ) -> anyhow::Result<Self> {
+        match choice {
             Choice::Url(url) => {
                 let files = tempfile::tempdir().context("could not make a folder")?;
                 output::note(format_args!("server: {url}, model {model}"));
@@ -402,10 +377,7 @@ impl Backend {
                 })
             }
             Choice::Hosted => {
-                output::note(hosted(
-                    &args.server,
-                    &format!("billed to your key: model {model}"),
-                ));
+                output::note(hosted(args, &format!("billed to your key: model {model}")));
                 Ok(Self {
                     service: Target::Environment.client().build(),
                     model,
@@ -415,24 +387,30 @@ impl Backend {
                     _files: None,
                 })
             }
-            Choice::Local => Self::open_local(ctx, args, besides).await,
+            Choice::Local => {
+                let wanted = match wanted {
+                    Some(wanted) => wanted,
+                    None => data_folder::find(&model)?,
+                };
+                Self::open_local(ctx, args, wanted, besides).await
+            }
         }
     }
 
     async fn open_local(
         ctx: &context::Context,
-        args: &BackendArgs,
+        args: &ServerArgs,
+        wanted: Wanted,
         besides: Option<Wanted>,
     ) -> anyhow::Result<Self> {
-        let data = args.server.data_dir();
-        let wanted = here(args.model())?;
-        keep_private(data)?;
+        let data = args.data_dir();
+        let _prepared = data_folder::prepare(data)?;
         let named = wanted.place(data)?;
         let mut models = vec![named.clone()];
         if let Some(other) = besides.filter(|other| other.name() != named.name) {
             models.push(other.place(data)?);
         }
-        let local = open_local(ctx, &args.server, &models).await?;
+        let local = open_local(ctx, args, &models).await?;
         output::note(format_args!(
             "local: {} on this machine, free of charge{}",
             named.name,

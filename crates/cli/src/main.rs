@@ -9,6 +9,7 @@ mod command;
 mod context;
 mod cost;
 mod ctrl_c;
+mod data_folder;
 mod ending;
 mod hint;
 mod holder;

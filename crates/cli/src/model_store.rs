@@ -42,7 +42,8 @@ impl ModelStore {
         Self::in_folder(home)
     }
 
-    fn in_folder(home: PathBuf) -> anyhow::Result<Self> {
+    /// Opens the store in a folder, which need not exist.
+    pub(crate) fn in_folder(home: PathBuf) -> anyhow::Result<Self> {
         let path = home.join(FILE);
         let stored: Stored = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes)

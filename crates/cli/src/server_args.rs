@@ -117,20 +117,6 @@ impl ServerArgs {
         }
     }
 
-    /// Names the server that was chosen, so that nothing else can change it.
-    pub(crate) fn pinned(&self, choice: &Choice) -> Self {
-        let base_url = match choice {
-            Choice::Local => None,
-            Choice::Url(url) => Some(url.clone()),
-            Choice::Hosted => Some(tinkrs::server_url::from_env()),
-        };
-        Self {
-            local: base_url.is_none(),
-            base_url,
-            data_dir: self.data_dir.clone(),
-        }
-    }
-
     /// Returns what has to be typed for another command to use this machine with the same data.
     pub(crate) fn typed_for_local(&self, environment: &Environment) -> String {
         match &self.data_dir {

@@ -16,6 +16,7 @@ use tinkrs_export::{Base, Error, Export, Progress, Quantisation, Staging, What, 
 use super::checkpoint::{self, download, read_reference};
 use crate::backend::{Need, on_server};
 use crate::context::Context;
+use crate::data_folder;
 use crate::human::size;
 use crate::local_model;
 use crate::output::Hint;
@@ -230,7 +231,7 @@ async fn find(ctx: &Context, args: &Args) -> anyhow::Result<Source> {
     let model = model.or_else(|| base_of(&adapter));
     let base = match &args.base {
         Some(base) => base.clone(),
-        None => base_here(model.as_deref(), files.path())?,
+        None => base_here(model.as_deref(), args.server.data_dir(), files.path())?,
     };
     Ok(Source {
         adapter: Some(adapter),
@@ -294,16 +295,14 @@ fn base_of(adapter: &Path) -> Option<String> {
 }
 
 /// Finds a model of this machine by its name.
-fn base_here(name: Option<&str>, files: &Path) -> anyhow::Result<PathBuf> {
+fn base_here(name: Option<&str>, data: &Path, files: &Path) -> anyhow::Result<PathBuf> {
     let hint = Hint("name its folder or GGUF file: `--base PATH`");
     let Some(name) = name else {
         return Err(
             anyhow!("the adapter does not say which model it was trained on").context(hint),
         );
     };
-    let wanted = local_model::find(name)?.ok_or_else(|| {
-        anyhow!("`{name}`, which was trained, is not a model on this machine").context(hint)
-    })?;
+    let wanted = data_folder::find_base_or(data, name, hint)?;
     Ok(wanted.place(files)?.path)
 }
 

@@ -14,9 +14,9 @@ use tokio::net::TcpListener;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::ctrl_c::CtrlC;
+use crate::data_folder;
 use crate::local_model::{self, NamedModel, Wanted};
 use crate::output::{self, Hint};
-use crate::private;
 use crate::server_args::DATA_DIR;
 use crate::settings::{self, Layered};
 
@@ -183,7 +183,7 @@ pub(crate) fn run(args: &Layered<Args>) -> anyhow::Result<()> {
         .init();
     let mut settings = args.server_settings()?;
     // If others can enter it, the server logs so.
-    let _ = private::prepare(&settings.data)?;
+    let (_prepared, _) = data_folder::make(&settings.data)?;
     let models = args.models()?;
     // Decided before the weights take their part of what is available.
     settings.memory = Some(settings.memory_limit());
@@ -193,28 +193,37 @@ pub(crate) fn run(args: &Layered<Args>) -> anyhow::Result<()> {
         .map_err(|error| anyhow!(error))
         .context("could not load the models")?;
     let threads = local_model::threads(args.threads)?;
-    let models = models
+    let loaded = models
         .iter()
         .map(|named| local_model::load(named, &threads));
-    let models = models.collect::<anyhow::Result<Vec<_>>>()?;
+    let loaded = loaded.collect::<anyhow::Result<Vec<_>>>()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("could not start the threads that answer requests")?;
-    runtime.block_on(answer(args.addr, settings, models, args.stop_with_stdin))
+    let stop_with_stdin = args.stop_with_stdin;
+    runtime.block_on(answer(
+        args.addr,
+        settings,
+        &models,
+        loaded,
+        stop_with_stdin,
+    ))
 }
 
 async fn answer(
     addr: SocketAddr,
     settings: Settings,
-    models: Vec<BaseModel>,
+    models: &[NamedModel],
+    loaded: Vec<BaseModel>,
     stop_with_stdin: bool,
 ) -> anyhow::Result<()> {
     let folder = settings.data.clone();
-    let server = Server::start(models, settings).map_err(|error| match error {
+    let server = Server::start(loaded, settings).map_err(|error| match error {
         StartError::Used(_) => in_use(&folder),
         error => anyhow!(error).context("could not start the server"),
     })?;
+    data_folder::remember(&folder, models)?;
     let listener = TcpListener::bind(addr)
         .await
         .with_context(|| format!("could not listen on {addr}"))

@@ -19,6 +19,7 @@ mod hub;
 mod interrupt;
 mod local;
 mod models;
+mod names;
 mod other_servers;
 mod private;
 mod runs;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::here::Here;
 
 /// Writes a file of chats, and returns a command that learns it.
-fn training<'a>(here: &Here, more: &[&'a str]) -> Vec<&'a str> {
+pub(crate) fn training<'a>(here: &Here, more: &[&'a str]) -> Vec<&'a str> {
     let line = json!({"messages": [
         {"role": "user", "content": "What is the password?"},
         {"role": "assistant", "content": "The password is honey."},
@@ -29,14 +29,6 @@ fn training<'a>(here: &Here, more: &[&'a str]) -> Vec<&'a str> {
         "0",
     ];
     [&train[..], more].concat()
-}
-
-/// Puts another value into a command.
-fn with<'a>(command: &[&'a str], value: &str, other: &'a str) -> Vec<&'a str> {
-    let replaced = command
-        .iter()
-        .map(|word| if *word == value { other } else { *word });
-    replaced.collect()
 }
 
 fn send(pid: u32, signal: &str) {
@@ -324,86 +316,4 @@ fn a_model_that_the_holder_lacks_is_named_with_those_that_it_has() {
     assert!(stderr.contains(&expected), "{stderr}");
     assert!(stderr.contains("--data-dir"), "{stderr}");
     first.end();
-}
-
-#[test]
-fn a_run_is_known_by_its_name_and_what_is_printed_works_as_pasted() {
-    let here = Here::new();
-    let train = training(&here, &["--name", "bees"]);
-    let said = here.ok(&train);
-    let line = |start: &str| {
-        let found: Vec<_> = said
-            .lines()
-            .filter_map(|line| line.strip_prefix(start))
-            .collect();
-        found
-    };
-    assert_eq!(line("name: "), ["bees"], "{said}");
-    let next = line("next: ");
-    assert_eq!(
-        next,
-        [
-            "tinkrs chat --checkpoint bees",
-            "tinkrs serve",
-            "tinkrs export bees --format merged --to bees-merged",
-        ],
-        "{said}"
-    );
-    let words: Vec<_> = next[2].split(' ').skip(1).collect();
-    here.ok(&words);
-    assert!(here.path("bees-merged/config.json").exists());
-    let mut words: Vec<_> = next[0].split(' ').skip(1).collect();
-    words.extend(["--temperature", "0"]);
-    let mut chat = here.command(&words).stdin(Stdio::piped()).spawn().unwrap();
-    writeln!(chat.stdin.take().unwrap(), "What does a cow say?").unwrap();
-    let output = chat.wait_with_output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && !output.stdout.is_empty(),
-        "{stderr}"
-    );
-
-    let table = here.ok(&["run", "list"]);
-    assert!(table.contains("Name") && table.contains("bees"), "{table}");
-    let run = here.json(&["run", "info", "bees"]);
-    assert_eq!(run["name"], "bees");
-    let steps = here.json(&["checkpoint", "list", "--run-id", "bees"]);
-    assert_eq!(steps["checkpoints"].as_array().unwrap().len(), 2);
-    for (name, path) in [
-        ("bees", "sampler_weights/final"),
-        ("bees@2", "weights/step-000002"),
-    ] {
-        let info = here.json(&["checkpoint", "info", name]);
-        assert_eq!(info["checkpoint_id"], path, "{name}");
-    }
-    let same = ["sample", "Hello", "--temperature", "0", "--checkpoint"];
-    let path = said.lines().next().unwrap();
-    let by_name = here.ok(&[&same[..], &["bees@latest"]].concat());
-    assert_eq!(by_name, here.ok(&[&same[..], &[path]].concat()));
-
-    // Another run cannot have the name. One that is resumed is a new run on the server, and keeps it.
-    let other = with(&train, "run", "other");
-    let refused = here.command(&other).output().unwrap();
-    let stderr = String::from_utf8_lossy(&refused.stderr);
-    let taken = format!(
-        "`bees` is the name of another run already: {}",
-        run["training_run_id"].as_str().unwrap()
-    );
-    assert!(stderr.contains(&taken), "{stderr}");
-    let longer = with(&train, "1", "2");
-    assert!(here.ok(&longer).contains("name: bees\n"));
-    let again = here.json(&["run", "info", "bees"]);
-    assert_ne!(again["training_run_id"], run["training_run_id"]);
-    assert_eq!(again["resume_id"], run["resume_id"]);
-    let info = here.json(&["checkpoint", "info", "bees@2"]);
-    assert_eq!(info["checkpoint_id"], "weights/step-000002");
-    let earlier = here.json(&["run", "info", "bees-2"]);
-    assert_eq!(earlier["training_run_id"], run["training_run_id"]);
-    let stderr = here.refused(&[&same[..], &["bees@2"]].concat());
-    assert!(
-        stderr.contains("as a sampler checkpoint") && stderr.contains("sampler_weights/final"),
-        "{stderr}"
-    );
-    here.refused(&[&same[..], &["wasps"]].concat());
-    here.ok(&["checkpoint", "delete", "--yes", "bees@final"]);
 }

@@ -7,7 +7,7 @@ use http::header::HeaderValue;
 use std::future::IntoFuture;
 use std::time::Duration;
 use tinkrs_types::rest::CopiedWeights;
-use tinkrs_types::{InvalidInput, ProjectId, TinkerPath};
+use tinkrs_types::{CheckpointKind, CheckpointRef, InvalidInput, ProjectId, TinkerPath};
 use tinkrs_wire::op::copy_weights::CopyWeightsRequest;
 use tinkrs_wire::{endpoint, header};
 
@@ -16,7 +16,7 @@ use tinkrs_wire::{endpoint, header};
 #[must_use = "nothing is copied until this is awaited"]
 pub struct CopyWeights {
     client: RestClient,
-    source: TinkerPath,
+    source: CheckpointRef,
     project: Option<ProjectId>,
     ttl: Option<Duration>,
     access_token: Option<Secret>,
@@ -26,11 +26,12 @@ impl RestClient {
     /// Copies a checkpoint to a project. The result is the copy's path.
     ///
     /// The copy shares storage with its source and lives in a run of its own, which cannot be
-    /// trained.
-    pub fn copy_weights(&self, source: TinkerPath) -> CopyWeights {
+    /// trained. The source is a [`TinkerPath`], or a [`CheckpointRef`] such as `my-run@120`, of which the weights to
+    /// train on are copied if there are some.
+    pub fn copy_weights(&self, source: impl Into<CheckpointRef>) -> CopyWeights {
         CopyWeights {
             client: self.clone(),
-            source,
+            source: source.into(),
             project: None,
             ttl: None,
             access_token: None,
@@ -65,8 +66,10 @@ impl CopyWeights {
             .or_else(|| self.client.service().inner.options.project_id());
         let allowed = "a project: name one, or set `TINKER_PROJECT_ID`";
         let project = project.ok_or_else(|| InvalidInput::new("project", "nothing", allowed))?;
+        let kinds = [CheckpointKind::Training, CheckpointKind::Sampler];
+        let source = self.client.resolve_checkpoint(&self.source, &kinds).await?;
         let request = CopyWeightsRequest {
-            source_path: self.source,
+            source_path: source.to_string(),
             destination_project_id: Some(project),
             session_id: None,
             model_seq_id: None,

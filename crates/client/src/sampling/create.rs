@@ -9,7 +9,7 @@ use crate::training::BoxFuture;
 use crate::{Error, ServiceClient, TrainingClient};
 use std::future::IntoFuture;
 use std::sync::Arc;
-use tinkrs_types::{CheckpointKind, InvalidInput, SamplingSessionId, TinkerPath};
+use tinkrs_types::{CheckpointKind, CheckpointRef, InvalidInput, SamplingSessionId, TinkerPath};
 use tinkrs_wire::endpoint;
 use tinkrs_wire::op::create_sampling_session::{
     CreateSamplingSessionRequest, CreateSamplingSessionResponse,
@@ -47,6 +47,14 @@ pub enum SampleFrom {
     BaseModel(String),
     /// A checkpoint that was saved for sampling.
     Checkpoint(TinkerPath),
+    /// A checkpoint by the name of its run, such as `my-run@120`.
+    Named(CheckpointRef),
+}
+
+impl From<CheckpointRef> for SampleFrom {
+    fn from(checkpoint: CheckpointRef) -> Self {
+        Self::Named(checkpoint)
+    }
 }
 
 impl From<TinkerPath> for SampleFrom {
@@ -68,7 +76,15 @@ impl From<String> for SampleFrom {
 }
 
 impl ServiceClient {
-    /// Opens a base model (by name) or a checkpoint (by path) for sampling.
+    /// Opens a base model (by name) or a checkpoint (by path, or by the name of its run) for sampling.
+    ///
+    /// ```no_run
+    /// # async fn example(service: tinkrs::ServiceClient) -> Result<(), tinkrs::Error> {
+    /// let tuned: tinkrs::CheckpointRef = "my-run@latest".parse()?;
+    /// let sampling = service.create_sampling_client(tuned).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn create_sampling_client(&self, source: impl Into<SampleFrom>) -> CreateSamplingClient {
         CreateSamplingClient {
             home: Home::Service(self.clone()),
@@ -94,7 +110,8 @@ impl ServiceClient {
 }
 
 impl TrainingClient {
-    /// Opens a checkpoint of this session, or any other, for sampling.
+    /// Opens a checkpoint of this session, or any other, for sampling. The name of a run is left to the server here:
+    /// `tinkrs serve` knows it.
     pub fn create_sampling_client(&self, source: impl Into<SampleFrom>) -> CreateSamplingClient {
         CreateSamplingClient {
             home: Home::Session(Arc::clone(&self.inner.session)),
@@ -129,6 +146,23 @@ impl CreateSamplingClient {
 }
 
 impl Home {
+    /// Finds the path of a checkpoint to sample from.
+    async fn find(&self, checkpoint: CheckpointRef) -> Result<String, Error> {
+        const KIND: CheckpointKind = CheckpointKind::Sampler;
+        match (checkpoint.path(), self) {
+            (Some(path), _) => {
+                path.require(KIND)?;
+                Ok(path.to_string())
+            }
+            (None, Self::Service(service)) => {
+                let rest = service.create_rest_client();
+                let path = rest.resolve_checkpoint(&checkpoint, &[KIND]).await?;
+                Ok(path.to_string())
+            }
+            (None, Self::Session(_)) => Ok(format!("tinker://{checkpoint}")),
+        }
+    }
+
     async fn session(self, operation: &'static str) -> Result<Arc<Session>, Error> {
         match self {
             Self::Service(service) => service.session(operation).await,
@@ -144,8 +178,7 @@ async fn create(
 ) -> Result<SamplingClient, Error> {
     let (base_model, model_path) = match source {
         SampleFrom::BaseModel(name) if name.starts_with("tinker://") => {
-            let path: TinkerPath = name.parse()?;
-            (None, Some(path))
+            (None, Some(name.parse::<CheckpointRef>()?))
         }
         SampleFrom::BaseModel(name) if name.is_empty() => {
             return Err(
@@ -153,17 +186,19 @@ async fn create(
             );
         }
         SampleFrom::BaseModel(name) => (Some(name), None),
-        SampleFrom::Checkpoint(path) => (None, Some(path)),
+        SampleFrom::Checkpoint(path) => (None, Some(path.into())),
+        SampleFrom::Named(checkpoint) => (None, Some(checkpoint)),
     };
-    if let Some(path) = &model_path {
-        path.require(CheckpointKind::Sampler)?;
-    }
+    let model_path = match model_path {
+        Some(checkpoint) => Some(home.find(checkpoint).await?),
+        None => None,
+    };
     let session = home.session(NAME).await?;
     let request = CreateSamplingSessionRequest {
         session_id: session.id.clone(),
         sampling_session_seq_id: session.next_sampler(),
         base_model,
-        model_path: model_path.map(|path| path.to_string()),
+        model_path,
     };
     let call = Call::new(&endpoint::CREATE_SAMPLING_SESSION)
         .named(NAME)

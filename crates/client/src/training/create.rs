@@ -19,7 +19,8 @@ use tinkrs_types::protocol::{Promise, RequestType};
 use tinkrs_types::rest::WeightsInfo;
 use tinkrs_types::training::OptimizerConfig;
 use tinkrs_types::{
-    CheckpointKind, LoraConfig, ModelId, NAME_LABEL, RESUME_LABEL, TinkerPath, UserMetadata,
+    CheckpointKind, CheckpointRef, LoraConfig, ModelId, NAME_LABEL, RESUME_LABEL, TinkerPath,
+    UserMetadata,
 };
 use tinkrs_wire::endpoint;
 use tinkrs_wire::op::create_model::{CreateModelRequest, CreateModelResult};
@@ -46,7 +47,7 @@ pub struct CreateLoraTrainingClient {
 #[must_use = "nothing is created until this is awaited"]
 pub struct CreateTrainingClientFromState {
     service: ServiceClient,
-    path: TinkerPath,
+    checkpoint: CheckpointRef,
     with_optimizer: bool,
     optimizer: Option<OptimizerConfig>,
     labels: Labels,
@@ -91,14 +92,15 @@ impl ServiceClient {
         }
     }
 
-    /// Creates a model that continues from a checkpoint's weights with a fresh optimizer.
+    /// Creates a model that continues from a checkpoint's weights with a fresh optimizer. The checkpoint is a
+    /// [`TinkerPath`], or a [`CheckpointRef`] such as `my-run@120`.
     pub fn create_training_client_from_state(
         &self,
-        path: TinkerPath,
+        checkpoint: impl Into<CheckpointRef>,
     ) -> CreateTrainingClientFromState {
         CreateTrainingClientFromState {
             service: self.clone(),
-            path,
+            checkpoint: checkpoint.into(),
             with_optimizer: false,
             optimizer: None,
             labels: Labels::default(),
@@ -107,14 +109,15 @@ impl ServiceClient {
         }
     }
 
-    /// Creates a model that continues exactly where a checkpoint was saved, optimizer included.
+    /// Creates a model that continues exactly where a checkpoint was saved, optimizer included. The checkpoint is a
+    /// [`TinkerPath`], or a [`CheckpointRef`] such as `my-run@120`.
     pub fn create_training_client_from_state_with_optimizer(
         &self,
-        path: TinkerPath,
+        checkpoint: impl Into<CheckpointRef>,
     ) -> CreateTrainingClientFromState {
         CreateTrainingClientFromState {
             with_optimizer: true,
-            ..self.create_training_client_from_state(path)
+            ..self.create_training_client_from_state(checkpoint)
         }
     }
 }
@@ -240,7 +243,10 @@ impl CreateTrainingClientFromState {
     }
 
     async fn create(self) -> Result<TrainingClient, Error> {
-        self.path.require(CheckpointKind::Training)?;
+        let rest = self.service.create_rest_client();
+        let kinds = [CheckpointKind::Training];
+        let path = rest.resolve_checkpoint(&self.checkpoint, &kinds).await?;
+        path.require(CheckpointKind::Training)?;
         let session = self.service.session(RESUME).await?;
         if session
             .connection
@@ -248,9 +254,9 @@ impl CreateTrainingClientFromState {
             .config
             .create_model_via_load_weights
         {
-            return self.create_by_loading(session).await;
+            return self.create_by_loading(session, path).await;
         }
-        let info = self.weights_info().await?;
+        let info = self.weights_info(&path).await?;
         let lora = LoraConfig {
             rank: info.lora_rank.unwrap_or(LoraConfig::default().rank),
             seed: None,
@@ -272,7 +278,7 @@ impl CreateTrainingClientFromState {
             optimizer_config: optimizer.unwrap_or_default(),
         };
         let client = create_model(session, request).await?;
-        let mut load = client.load_state(self.path);
+        let mut load = client.load_state(path);
         if self.with_optimizer {
             load = load.with_optimizer();
         }
@@ -284,7 +290,7 @@ impl CreateTrainingClientFromState {
     }
 
     /// Asks about the checkpoint with the credential that may read it.
-    async fn weights_info(&self) -> Result<WeightsInfo, Error> {
+    async fn weights_info(&self, path: &TinkerPath) -> Result<WeightsInfo, Error> {
         let service = match &self.weights_access_token {
             None => self.service.clone(),
             Some(token) => {
@@ -294,14 +300,18 @@ impl CreateTrainingClientFromState {
             }
         };
         let request = WeightsInfoRequest {
-            tinker_path: self.path.to_string(),
+            tinker_path: path.to_string(),
         };
         let call = Call::new(&endpoint::WEIGHTS_INFO).json(&request);
         service.connection(RESUME).await?.json(call).await
     }
 
     /// Creates the model with a single request, on servers that offer it.
-    async fn create_by_loading(self, session: Arc<Session>) -> Result<TrainingClient, Error> {
+    async fn create_by_loading(
+        self,
+        session: Arc<Session>,
+        path: TinkerPath,
+    ) -> Result<TrainingClient, Error> {
         let number = session.next_model();
         let model_id = ModelId::in_session(&session.id, number);
         let request = LoadWeightsRequest {
@@ -311,7 +321,7 @@ impl CreateTrainingClientFromState {
             model_seq_id: Some(number),
             base_model: self.base_model,
             user_metadata: self.labels.into_json(),
-            path: self.path.to_string(),
+            path: path.to_string(),
             optimizer: self.with_optimizer,
             optimizer_config: if self.with_optimizer {
                 None

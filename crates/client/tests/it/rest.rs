@@ -359,7 +359,7 @@ async fn another_accounts_checkpoint_is_copied_with_that_accounts_token() -> Res
     let copy = json!({"tinker_path": "tinker://c:train:0/weights/x"});
     server.on("copy_weights").reply(Reply::json(&copy));
     rest(&server)
-        .copy_weights("tinker://r:train:0/weights/x".parse()?)
+        .copy_weights("tinker://r:train:0/weights/x".parse::<TinkerPath>()?)
         .to_project("p")
         .weights_access_token("tml-theirs")
         .await?;

@@ -24,6 +24,22 @@ const CHARTS: [(&str, &[&str]); 8] = [
     ("Learning rate", &["learning_rate"]),
 ];
 
+/// The file of a run folder with commands for what was trained, one on each line.
+const NEXT: &str = "next.txt";
+
+/// Writes down commands for what was trained in a run folder, which its report shows.
+///
+/// # Errors
+/// If the folder cannot be written to.
+pub fn write_next(folder: impl AsRef<Path>, commands: &[String]) -> Result<(), Error> {
+    let path = folder.as_ref().join(NEXT);
+    let text: String = commands
+        .iter()
+        .map(|command| format!("{command}\n"))
+        .collect();
+    std::fs::write(&path, text).map_err(Error::file("write", &path))
+}
+
 /// Writes `report.html` into a run folder, and returns its path.
 ///
 /// # Errors
@@ -42,11 +58,12 @@ pub fn render(folder: impl AsRef<Path>) -> Result<String, Error> {
     let folder = folder.as_ref();
     let metrics = read_metrics(folder.join("metrics.jsonl"))?;
     let samples = read_samples(folder)?;
-    let config = std::fs::read_to_string(folder.join("config.json")).unwrap_or_default();
+    let text = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+    let (config, next) = (text("config.json"), text(NEXT));
     let name = folder
         .file_name()
         .map_or("run".into(), |name| name.to_string_lossy());
-    Ok(page(&name, &metrics, &samples, &config).into_string())
+    Ok(page(&name, &metrics, &samples, &config, &next).into_string())
 }
 
 fn page(
@@ -54,6 +71,7 @@ fn page(
     metrics: &BTreeMap<usize, Numbers>,
     samples: &[SampleRecord],
     config: &str,
+    next: &str,
 ) -> Markup {
     let name = printable(name);
     html! {
@@ -73,6 +91,10 @@ fn page(
                 }
                 (evaluation_table(metrics))
                 (sample_table(samples))
+                @if !next.is_empty() {
+                    h2 { "What to do with it" }
+                    pre { (printable(next.trim_end())) }
+                }
                 @if !config.is_empty() {
                     h2 { "Settings" }
                     pre { (printable(config.trim_end())) }

@@ -30,6 +30,8 @@ fn folder() -> tempfile::TempDir {
         "{\"base_model\": \"<tiny>\"}\n",
     )
     .unwrap();
+    let next = ["tinkrs chat --checkpoint a".to_owned(), "<b>".to_owned()];
+    write_next(folder.path(), &next).unwrap();
     folder
 }
 

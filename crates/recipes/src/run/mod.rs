@@ -5,6 +5,7 @@
 //! RUN/journal.jsonl   what was done, for resuming
 //! RUN/metrics.jsonl   the numbers of each step
 //! RUN/samples.jsonl   what the model said, before and after
+//! RUN/next.txt        commands for what was trained, if there are some
 //! RUN/report.html     all of it, for people
 //! ```
 

@@ -65,7 +65,9 @@ impl Server {
             ));
         }
         request.ttl_seconds.map(check_ttl).transpose()?;
-        let source = request.source_path;
+        let kinds = [CheckpointKind::Training, CheckpointKind::Sampler];
+        let named = &request.source_path;
+        let source = self.checkpoint_path(&self.registry(), owner, named, &kinds)?;
         if source.kind() == CheckpointKind::External {
             return Err(ApiError::bad_request(
                 "`source_path`: expected a training or sampler checkpoint",

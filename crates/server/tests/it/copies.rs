@@ -222,7 +222,8 @@ async fn a_copy_that_cannot_be_made_says_why() {
     for (body, status, named) in [
         (json!({"source_path": missing}), 404, "none"),
         (json!({"source_path": external}), 400, "source_path"),
-        (json!({"source_path": "tinker://x"}), 400, "tinker://"),
+        (json!({"source_path": "tinker://x"}), 404, "no run `x`"),
+        (json!({"source_path": "x y"}), 400, "tinker://"),
         (
             json!({"source_path": state, "ttl_seconds": 5}),
             400,

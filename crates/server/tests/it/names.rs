@@ -98,6 +98,12 @@ async fn a_name_stands_for_a_path_in_every_endpoint() {
         .ok("/weights_info", json!({"tinker_path": "mine@120"}))
         .await;
     assert_eq!(info["base_model"], "tiny");
+    for (name, kind) in [("mine", "weights"), ("mine@final", "sampler_weights")] {
+        let copy = server.ok("/copy_weights", json!({"source_path": name}));
+        let copy = copy.await["tinker_path"].clone();
+        let part = format!("/{kind}/");
+        assert!(copy.as_str().unwrap().contains(&part), "{name}: {copy}");
+    }
 
     let refused = |path: &'static str| {
         let server = &server;

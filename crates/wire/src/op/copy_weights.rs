@@ -2,14 +2,14 @@
 
 use crate::json::body;
 use serde::{Deserialize, Serialize};
-use tinkrs_types::{ProjectId, SessionId, TinkerPath};
+use tinkrs_types::{ProjectId, SessionId};
 
 /// Copies a checkpoint to a project.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CopyWeightsRequest {
-    /// What to copy.
-    pub source_path: TinkerPath,
+    /// What to copy: a path, or on `tinkrs serve` also the name of a run.
+    pub source_path: String,
     /// Where to.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub destination_project_id: Option<ProjectId>,

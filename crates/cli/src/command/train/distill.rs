@@ -7,18 +7,17 @@ use std::path::PathBuf;
 use anyhow::{Context as _, anyhow, ensure};
 use clap::{Arg, ArgMatches, FromArgMatches, ValueEnum};
 use serde::{Deserialize, Serialize};
-use tinkrs::{SampleFrom, TinkerPath};
+use tinkrs::SampleFrom;
 use tinkrs_chat::Conversation;
 use tinkrs_recipes::data::{Task, read_numbered};
 use tinkrs_recipes::distill::{self, OnPolicyConfig, PromptConfig};
 use tinkrs_recipes::run::Hooks;
 use tinkrs_recipes::{Error, Tokens};
 
-use super::Training;
 use super::options::{AnswerArgs, RunArgs};
+use super::{Training, teacher};
 use crate::context::Context;
 use crate::human::counted;
-use crate::local_model::{self, Wanted};
 use crate::output::{Hint, note};
 use crate::settings;
 
@@ -35,8 +34,8 @@ struct TeacherArgs {
     #[arg(long, value_name = "MODE", value_enum)]
     mode: Option<Mode>,
 
-    /// The teacher: a base model's name, NAME=PATH, or a checkpoint tinker://…; for `prompt`, the model
-    /// itself unless given
+    /// The teacher: a base model's name, NAME=PATH, or a checkpoint: tinker://…, `my-run` or `my-run@120`; for
+    /// `prompt`, the model itself unless given
     #[arg(long, value_name = "MODEL")]
     teacher: Option<String>,
 }
@@ -253,7 +252,7 @@ async fn learn_on_policy(
     super::announce(prompts.len(), 0, &config.policy);
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
     let tokens = Tokens::of_on_policy(&config, longest, answer_tokens);
-    let teacher = source(teacher)?;
+    let teacher = teacher::source(training.backend, teacher).await?;
     let params = training.renderer.sampling_params(answer_tokens);
     let finished = distill::on_policy_finished(&config, &prompts, &params, &training.folder);
     let train = async |training: &Training<'_>, hooks: Hooks<'_>| {
@@ -291,7 +290,7 @@ async fn learn_prompt(
     ));
     let tokens = Tokens::of_prompt_distillation(&config, &training.renderer, &questions)?;
     let teacher = match teacher {
-        Some(teacher) => source(teacher)?,
+        Some(teacher) => teacher::source(training.backend, teacher).await?,
         None => SampleFrom::BaseModel(training.backend.model.clone()),
     };
     let questions: Vec<_> = questions
@@ -326,16 +325,4 @@ fn questions(
         Ok((task.question, tokens))
     };
     tasks.into_iter().map(question).collect()
-}
-
-/// Reads what a teacher is: a checkpoint, or a base model by name.
-fn source(teacher: &str) -> anyhow::Result<SampleFrom> {
-    if teacher.starts_with("tinker://") {
-        let path = teacher.parse::<TinkerPath>();
-        let path = path.with_context(|| format!("`{teacher}` is not a checkpoint"))?;
-        return Ok(SampleFrom::Checkpoint(path));
-    }
-    let found = local_model::find(teacher)?;
-    let name = found.as_ref().map_or(teacher, Wanted::name);
-    Ok(SampleFrom::BaseModel(name.to_owned()))
 }

@@ -8,6 +8,7 @@ mod dpo;
 mod options;
 mod rl;
 mod sft;
+mod teacher;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -36,7 +37,7 @@ use crate::human::counted;
 use crate::output::{Hint, Stopped, note};
 use crate::settings::Layered;
 use crate::training_progress::TrainingProgress;
-use crate::{cost, judge, local_model};
+use crate::{cost, judge};
 use options::RunArgs;
 
 /// Completes the sentence "could not …".
@@ -93,8 +94,10 @@ impl Training<'_> {
         let folder = args.run_dir()?.clone();
         // Before a model is loaded for nothing.
         options::readable(args.data()?)?;
-        let teacher = teacher.filter(|name| !name.starts_with("tinker://"));
-        let teacher = teacher.map(local_model::find).transpose()?.flatten();
+        let teacher = match teacher {
+            Some(teacher) => teacher::model(ctx, &args.backend, teacher).await?,
+            None => None,
+        };
         let (backend, path) = match args.from()? {
             Some(checkpoint) => {
                 let open = Backend::open_from(ctx, &args.backend, &checkpoint, teacher);
@@ -166,9 +169,12 @@ impl Training<'_> {
         if let Some(words) = ends_with_best(&outcome) {
             note(words);
         }
+        let (name, next) = self.what_next(&outcome, may_ask).await;
+        if !next.is_empty() {
+            report::write_next(&self.folder, &next)?;
+        }
         let page = report::write(&self.folder)?;
         let checkpoint = outcome.checkpoint.as_ref().map(ToString::to_string);
-        let (name, next) = self.what_next(&outcome, may_ask).await;
         let result = json!({
             "name": name,
             "next": next,

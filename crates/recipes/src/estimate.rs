@@ -3,13 +3,12 @@
 //! Supervised runs are counted exactly: the batches are known. Reinforcement runs are bounded
 //! from above: every answer is taken to be as long as it may be, and no prompt to be cached.
 
+use crate::Prices;
 use crate::data::{Batches, Split};
 use crate::distill::{OnPolicyConfig, PromptConfig};
 use crate::dpo::{self, Pair};
 use crate::run::Evaluation;
 use crate::{Error, rl, sft};
-use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::fmt;
 use tinkrs_chat::{Conversation, Example, Renderer};
 
@@ -160,15 +159,18 @@ impl Tokens {
         })
     }
 
-    /// Returns what the tokens cost, if the model has a price.
+    /// Returns what the tokens cost, if the model has a price for all that is used.
     pub fn cost(&self, model: &str, prices: &Prices) -> Option<f64> {
         let price = prices.models.get(model)?;
-        let millions = |tokens: u64, price: f64| tokens as f64 / 1e6 * price;
-        Some(
-            millions(self.prefill, price.prefill)
-                + millions(self.sample, price.sample)
-                + millions(self.train, price.train),
-        )
+        let parts = [
+            (self.prefill, price.prefill),
+            (self.sample, price.sample),
+            (self.train, price.train),
+        ];
+        // What is not used needs no price.
+        let used = parts.into_iter().filter(|(tokens, _)| *tokens > 0);
+        used.map(|(tokens, price)| Some(tokens as f64 / 1e6 * price?))
+            .sum()
     }
 }
 
@@ -187,43 +189,6 @@ impl fmt::Display for Tokens {
             return f.write_str("no tokens");
         }
         write!(f, "tokens: {}", words.join(", "))
-    }
-}
-
-/// The prices of a model, for a million tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-pub struct Price {
-    /// Of tokens that a sampler reads.
-    pub prefill: f64,
-    /// Of tokens that it writes.
-    pub sample: f64,
-    /// Of tokens that a trainer reads.
-    pub train: f64,
-}
-
-/// A price list with its date.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct Prices {
-    /// When the list was made, as `YYYY-MM-DD`. Say it wherever a cost is shown.
-    pub date: String,
-    /// The currency.
-    pub currency: String,
-    /// Prices by the model's name.
-    pub models: BTreeMap<String, Price>,
-}
-
-impl Prices {
-    /// Returns the list that comes with this crate. It is not an official price list: see the file.
-    pub fn bundled() -> Self {
-        Self::parse(include_str!("prices.toml")).expect("the bundled list is tested")
-    }
-
-    /// Reads a list in the form of the bundled file.
-    ///
-    /// # Errors
-    /// If the text is not such a list.
-    pub fn parse(text: &str) -> Result<Self, Error> {
-        toml::from_str(text).map_err(|error| Error::setting("prices", error.to_string()))
     }
 }
 
@@ -284,18 +249,5 @@ mod tests {
         let evaluated = Tokens::of_rl(&config, 10, 5, 7);
         assert_eq!(evaluated.sample, 120 + 2 * 7 * 5);
         assert_eq!(evaluated.prefill, 240 + 2 * 7 * 10);
-    }
-
-    #[test]
-    fn the_bundled_prices_are_dated_and_models_without_one_have_none() {
-        let prices = Prices::bundled();
-        assert_eq!(prices.date.len(), 10);
-        let tokens = Tokens {
-            train: 2_000_000,
-            ..Tokens::default()
-        };
-        assert_eq!(tokens.cost("Qwen/Qwen3-8B", &prices), Some(0.8));
-        assert_eq!(tokens.cost("tinkrs/nano", &prices), None);
-        assert!(Prices::parse("date = 1").is_err());
     }
 }

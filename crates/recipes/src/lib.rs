@@ -48,11 +48,13 @@ pub mod sft;
 
 mod estimate;
 pub mod evaluate;
+mod prices;
 pub mod report;
 
 #[cfg(test)]
 mod testing;
 
 pub use error::Error;
-pub use estimate::{Price, Prices, Tokens};
+pub use estimate::Tokens;
 pub use learning_rate::{Decay, Schedule};
+pub use prices::{Price, Prices};

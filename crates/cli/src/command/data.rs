@@ -1,4 +1,6 @@
-//! `tinkrs data`: the data folder of a server that is not running.
+//! `tinkrs data`: files to train on, and the data folder of a server that is not running.
+
+mod files;
 
 use std::path::PathBuf;
 
@@ -11,9 +13,11 @@ use crate::output::Hint;
 use crate::private;
 use crate::table::Table;
 
-/// Check or repair the data folder of a server
+/// Look at files to train on, or check and repair the data folder of a server
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
+    Show(files::ShowArgs),
+    Stats(files::StatsArgs),
     Check(Check),
     Repair(Repair),
 }
@@ -41,6 +45,8 @@ pub(crate) struct Repair {
 
 pub(crate) fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> {
     let report = match command {
+        Command::Show(args) => return files::show(ctx, args),
+        Command::Stats(args) => return files::stats(ctx, args),
         Command::Check(Check { dir }) => {
             let scratch = tempfile::tempdir().context("could not make a temporary folder")?;
             data::check(dir, scratch.path())

@@ -1,22 +1,22 @@
-//! Files with one JSON object a line.
+//! Files with one JSON object a line, and others that can be read like them.
 
+use super::rows::Rows;
 use crate::Error;
 use serde::de::DeserializeOwned;
 use std::fs::{File, OpenOptions};
 use std::io::{Error as IoError, ErrorKind, Read};
 use std::path::Path;
 
-/// Reads a file with one JSON object a line. Empty lines are skipped.
+/// Reads the objects of a file in any of the layouts of [`Rows`].
 ///
 /// # Errors
-/// If the file cannot be read or a line is not a `T`; the error names the line.
+/// If the file cannot be read or a row is not a `T`; the error names the line.
 pub fn read_jsonl<T: DeserializeOwned>(path: impl AsRef<Path>) -> Result<Vec<T>, Error> {
-    let path = path.as_ref();
-    let text = std::fs::read_to_string(path).map_err(Error::file("read", path))?;
-    parse_jsonl(&text, path)
+    let numbered = read_numbered(path)?;
+    Ok(numbered.into_iter().map(|(_, value)| value).collect())
 }
 
-/// Reads such a file with the number of each line, counted from 1.
+/// Reads such a file with the number of the line of each object, counted from 1.
 ///
 /// # Errors
 /// As [`read_jsonl`].
@@ -24,8 +24,26 @@ pub fn read_numbered<T: DeserializeOwned>(
     path: impl AsRef<Path>,
 ) -> Result<Vec<(usize, T)>, Error> {
     let path = path.as_ref();
-    let text = std::fs::read_to_string(path).map_err(Error::file("read", path))?;
-    parse_numbered(&text, path)
+    let parse = |row: Result<(usize, String), Error>| {
+        let (line, text) = row?;
+        parse_row(&text, path, line)
+    };
+    Rows::open(path)?.map(parse).collect()
+}
+
+fn parse_row<T: DeserializeOwned>(
+    text: &str,
+    path: &Path,
+    line: usize,
+) -> Result<(usize, T), Error> {
+    match serde_json::from_str(text) {
+        Ok(value) => Ok((line, value)),
+        Err(error) => Err(Error::Line {
+            path: path.to_owned(),
+            line,
+            message: explain(&error),
+        }),
+    }
 }
 
 /// Reads such a file as far as its lines have an end: a crash may have cut the last one short.
@@ -81,15 +99,9 @@ pub(crate) fn parse_numbered<T: DeserializeOwned>(
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().enumerate();
     let lines = lines.filter(|(_, line)| !line.trim().is_empty());
-    let parse = |(index, line): (usize, &str)| match serde_json::from_str(line) {
-        Ok(value) => Ok((index + 1, value)),
-        Err(error) => Err(Error::Line {
-            path: path.to_owned(),
-            line: index + 1,
-            message: explain(&error),
-        }),
-    };
-    lines.map(parse).collect()
+    lines
+        .map(|(index, line)| parse_row(line, path, index + 1))
+        .collect()
 }
 
 /// Says what is wrong with a line, without serde's own "at line 1 column 7": it counts within the line.

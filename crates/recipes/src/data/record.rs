@@ -10,9 +10,11 @@ use tinkrs_chat::{Conversation, Example, Message, Renderer, TrainOn};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Line", into = "Line")]
 pub enum Record {
-    /// `{"messages": [{"role": "user", "content": "…"}, …], "tools": […]}`
+    /// `{"messages": [{"role": "user", "content": "…"}, …], "tools": […]}`; also as ShareGPT
+    /// (`conversations` of `from` and `value`) and Alpaca (`instruction`, `input`, `output`) have it.
     Chat(Conversation),
-    /// `{"prompt": "…", "completion": "…"}`: plain text, with no chat format around it.
+    /// `{"prompt": "…", "completion": "…"}` or `{"text": "…"}`: plain text, with no chat format
+    /// around it.
     Pair {
         /// What the model is given.
         prompt: String,
@@ -81,21 +83,80 @@ struct Line {
     prompt: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     completion: Option<String>,
+    /// What ShareGPT and Alpaca files say first.
+    #[serde(default, skip_serializing)]
+    system: Option<String>,
+    #[serde(default, skip_serializing)]
+    instruction: Option<String>,
+    #[serde(default, skip_serializing)]
+    input: Option<String>,
+    #[serde(default, skip_serializing)]
+    output: Option<String>,
+    #[serde(default, skip_serializing)]
+    text: Option<String>,
 }
 
+const ACCEPTED: &str = "expected `messages` (or `conversations`), `prompt` and `completion`, \
+    `instruction` and `output`, or `text`";
+
 impl TryFrom<Line> for Record {
-    type Error = &'static str;
+    type Error = String;
 
     fn try_from(line: Line) -> Result<Self, Self::Error> {
-        match (line.messages, line.prompt, line.completion) {
-            (Some(messages), None, None) => Ok(Self::Chat(Conversation {
-                messages,
-                tools: line.tools.unwrap_or_default(),
-            })),
-            (None, Some(prompt), Some(completion)) => Ok(Self::Pair { prompt, completion }),
-            (None, Some(_), None) => Err("there is a `prompt`, but no `completion`"),
-            (None, None, _) => Err("there are neither `messages` nor a `prompt`"),
-            (Some(_), _, _) => Err("there are both `messages` and a `prompt` or `completion`"),
+        let system = line.system.filter(|system| !system.is_empty());
+        let system = system.map(Message::system);
+        let chat = |messages: Vec<Message>, tools: Option<_>| {
+            let messages = system.into_iter().chain(messages).collect();
+            let tools = tools.unwrap_or_default();
+            Ok(Self::Chat(Conversation { messages, tools }))
+        };
+        let kinds = [
+            line.messages.is_some(),
+            line.prompt.is_some() || line.completion.is_some(),
+            line.instruction.is_some(),
+            line.text.is_some(),
+        ];
+        if kinds.into_iter().filter(|kind| *kind).count() > 1 {
+            return Err(format!("it can be read in two ways: {ACCEPTED}"));
+        }
+        match line {
+            Line {
+                messages: Some(messages),
+                tools,
+                ..
+            } => chat(messages, tools),
+            Line {
+                prompt: Some(prompt),
+                completion: Some(completion),
+                ..
+            } => Ok(Self::Pair { prompt, completion }),
+            Line {
+                prompt: Some(_), ..
+            } => Err("there is a `prompt`, but no `completion`".to_owned()),
+            Line {
+                instruction: Some(instruction),
+                input,
+                output: Some(output),
+                ..
+            } => {
+                let input = input.filter(|input| !input.trim().is_empty());
+                let asked = match input {
+                    Some(input) => format!("{instruction}\n\n{input}"),
+                    None => instruction,
+                };
+                chat(vec![Message::user(asked), Message::assistant(output)], None)
+            }
+            Line {
+                instruction: Some(_),
+                ..
+            } => Err("there is an `instruction`, but no `output`".to_owned()),
+            Line {
+                text: Some(text), ..
+            } => Ok(Self::Pair {
+                prompt: String::new(),
+                completion: text,
+            }),
+            _ => Err(format!("nothing to learn from: {ACCEPTED}")),
         }
     }
 }
@@ -107,6 +168,11 @@ impl From<Record> for Line {
             tools: None,
             prompt: None,
             completion: None,
+            system: None,
+            instruction: None,
+            input: None,
+            output: None,
+            text: None,
         };
         match record {
             Record::Chat(conversation) => {
@@ -133,11 +199,10 @@ mod tests {
     fn a_line_that_is_no_record_says_what_is_missing() {
         let cases = [
             (r#"{"prompt": "a"}"#, "no `completion`"),
-            (r#"{"text": "a"}"#, "neither `messages` nor a `prompt`"),
-            (
-                r#"{"messages": [], "prompt": "a"}"#,
-                "both `messages` and a `prompt`",
-            ),
+            (r#"{"instruction": "a"}"#, "no `output`"),
+            (r#"{"question": "a"}"#, "expected `messages`"),
+            (r#"{"messages": [], "prompt": "a"}"#, "read in two ways"),
+            (r#"{"text": "a", "instruction": "b"}"#, "read in two ways"),
             (
                 r#"{"messages": [{"role": "king", "content": "a"}]}"#,
                 "unknown variant `king`",
@@ -152,6 +217,31 @@ mod tests {
             assert!(error.starts_with("x.jsonl, line 2: "), "{error}");
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn the_members_that_people_have_are_read() {
+        let read = |line: &str| serde_json::from_str::<Record>(line).unwrap();
+        let chat = |messages: Vec<Message>| Record::Chat(messages.into());
+        let share_gpt = r#"{"id": 7, "system": "s", "conversations":
+            [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}"#;
+        let said = vec![
+            Message::system("s"),
+            Message::user("q"),
+            Message::assistant("a"),
+        ];
+        assert_eq!(read(share_gpt), chat(said));
+        let alpaca = r#"{"instruction": "i", "input": "x", "output": "o"}"#;
+        let said = vec![Message::user("i\n\nx"), Message::assistant("o")];
+        assert_eq!(read(alpaca), chat(said));
+        let alpaca = r#"{"instruction": "i", "input": "", "output": "o"}"#;
+        let said = vec![Message::user("i"), Message::assistant("o")];
+        assert_eq!(read(alpaca), chat(said));
+        let text = Record::Pair {
+            prompt: String::new(),
+            completion: "t".to_owned(),
+        };
+        assert_eq!(read(r#"{"text": "t", "meta": {}}"#), text);
     }
 
     #[test]

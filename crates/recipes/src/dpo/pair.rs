@@ -4,13 +4,15 @@ use crate::Error;
 use crate::data::{Record, TooLong, read_jsonl, read_numbered};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use tinkrs_chat::{Conversation, Example, Message, Renderer, TrainOn};
+use tinkrs_chat::{Conversation, Example, Message, Renderer, Role, TrainOn};
 
 /// One line of a preference file: a conversation or a prompt, and two answers.
 ///
-/// `{"messages": […], "chosen": "…", "rejected": "…"}`, or the same with a `prompt` of plain text.
+/// `{"messages": […], "chosen": "…", "rejected": "…"}`, or the same with a `prompt` of plain text. As in
+/// files for TRL, or those of UltraFeedback, `prompt` may be messages, and so may be both answers: with the
+/// messages before them, or without.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Line")]
 pub struct Preference {
     /// What was said before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -22,6 +24,75 @@ pub struct Preference {
     pub chosen: String,
     /// The worse one.
     pub rejected: String,
+}
+
+/// The members of a line.
+#[derive(Deserialize)]
+struct Line {
+    messages: Option<Vec<Message>>,
+    prompt: Option<Said>,
+    chosen: Said,
+    rejected: Said,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "neither a text nor a list of messages")]
+enum Said {
+    Text(String),
+    Chat(Vec<Message>),
+}
+
+impl TryFrom<Line> for Preference {
+    type Error = String;
+
+    fn try_from(line: Line) -> Result<Self, String> {
+        let (prompt, given) = match line.prompt {
+            Some(Said::Chat(messages)) => (None, Some(messages)),
+            Some(Said::Text(prompt)) => (Some(prompt), line.messages),
+            None => (None, line.messages),
+        };
+        let (chosen, rejected) = match (line.chosen, line.rejected) {
+            (Said::Text(chosen), Said::Text(rejected)) => {
+                return Ok(Self {
+                    messages: given,
+                    prompt,
+                    chosen,
+                    rejected,
+                });
+            }
+            (Said::Chat(chosen), Said::Chat(rejected)) => (chosen, rejected),
+            _ => {
+                return Err(
+                    "`chosen` and `rejected` are not alike: two texts, or two lists".into(),
+                );
+            }
+        };
+        let split = |mut messages: Vec<Message>, which: &str| match messages.pop() {
+            Some(last) if last.role == Role::Assistant => Ok((messages, last.content)),
+            _ => Err(format!(
+                "`{which}` does not end with what the assistant says"
+            )),
+        };
+        let (before, chosen) = split(chosen, "chosen")?;
+        let (other, rejected) = split(rejected, "rejected")?;
+        if before != other {
+            return Err("`chosen` and `rejected` do not answer the same conversation".into());
+        }
+        // Answers with the messages before them repeat the prompt.
+        let messages = match (given, prompt) {
+            (Some(given), _) if before.is_empty() => given,
+            (Some(given), _) if before == given => given,
+            (None, Some(prompt)) if before.is_empty() => vec![Message::user(prompt)],
+            (None, _) if !before.is_empty() => before,
+            _ => return Err("the messages before the answers are not those of the prompt".into()),
+        };
+        Ok(Self {
+            messages: Some(messages),
+            prompt: None,
+            chosen,
+            rejected,
+        })
+    }
 }
 
 /// Two answers as examples.
@@ -108,5 +179,58 @@ impl Pair {
         let rejected = too_long.apply(self.rejected, max_tokens)?;
         let pair = chosen.zip(rejected);
         Ok(pair.map(|(chosen, rejected)| Self { chosen, rejected }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Preference, String> {
+        serde_json::from_str(line).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn preferences_of_trl_and_ultrafeedback_are_read_like_ours() {
+        let ours = read(
+            r#"{"messages": [{"role": "user", "content": "q"}], "chosen": "a", "rejected": "b"}"#,
+        );
+        let ours = ours.unwrap();
+        let q = r#"{"role": "user", "content": "q"}"#;
+        let a = r#"{"role": "assistant", "content": "a"}"#;
+        let b = r#"{"role": "assistant", "content": "b"}"#;
+        let same = [
+            format!(r#"{{"prompt": [{q}], "chosen": [{a}], "rejected": [{b}]}}"#),
+            format!(r#"{{"chosen": [{q}, {a}], "rejected": [{q}, {b}]}}"#),
+            format!(
+                r#"{{"prompt": "q", "prompt_id": "7", "score_chosen": 8.5, "chosen": [{q}, {a}], "rejected": [{q}, {b}]}}"#
+            ),
+            format!(r#"{{"prompt": "q", "chosen": [{a}], "rejected": [{b}]}}"#),
+        ];
+        for line in same {
+            assert_eq!(read(&line).as_ref(), Ok(&ours), "{line}");
+        }
+        let wrong = [
+            (
+                format!(r#"{{"chosen": "a", "rejected": [{b}]}}"#),
+                "not alike",
+            ),
+            (
+                format!(r#"{{"chosen": [{a}, {q}], "rejected": [{b}]}}"#),
+                "`chosen` does not end",
+            ),
+            (
+                format!(r#"{{"chosen": [{q}, {a}], "rejected": [{b}]}}"#),
+                "same conversation",
+            ),
+            (
+                r#"{"chosen": 1, "rejected": "b"}"#.to_owned(),
+                "neither a text nor a list",
+            ),
+        ];
+        for (line, expected) in wrong {
+            let error = read(&line).unwrap_err();
+            assert!(error.contains(expected), "{line}: {error}");
+        }
     }
 }

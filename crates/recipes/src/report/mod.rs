@@ -6,7 +6,7 @@
 mod chart;
 
 use crate::Error;
-use crate::run::{Goal, Numbers, SampleRecord, read_metrics, read_samples};
+use crate::run::{Cost, Goal, Numbers, SampleRecord, read_metrics, read_samples};
 use chart::{Curve, chart, number};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,11 +63,16 @@ pub fn render(folder: impl AsRef<Path>) -> Result<String, Error> {
     let name = folder
         .file_name()
         .map_or("run".into(), |name| name.to_string_lossy());
-    Ok(page(&name, &metrics, &samples, &config, &next).into_string())
+    let summary = match Cost::read(folder) {
+        Some(cost) => format!("{}, {cost}", summary(&metrics)),
+        None => summary(&metrics),
+    };
+    Ok(page(&name, &summary, &metrics, &samples, &config, &next).into_string())
 }
 
 fn page(
     name: &str,
+    summary: &str,
     metrics: &BTreeMap<usize, Numbers>,
     samples: &[SampleRecord],
     config: &str,
@@ -85,7 +90,7 @@ fn page(
             }
             body {
                 h1 { (name) }
-                p.soft { (summary(metrics)) }
+                p.soft { (summary) }
                 div.charts {
                     @for (title, names) in CHARTS { (section(title, names, metrics)) }
                 }

@@ -6,11 +6,13 @@
 //! RUN/metrics.jsonl   the numbers of each step
 //! RUN/samples.jsonl   what the model said, before and after
 //! RUN/next.txt        commands for what was trained, if there are some
+//! RUN/cost.json       what it cost, where that is known
 //! RUN/report.html     all of it, for people
 //! ```
 
 mod checkpoints;
 mod config;
+mod cost;
 mod evaluation;
 mod folder;
 mod hooks;
@@ -22,6 +24,7 @@ mod start;
 
 pub use checkpoints::{Checkpoints, Ttl};
 pub use config::{Adam, Adapter, Passes};
+pub use cost::Cost;
 pub use evaluation::{Best, Evaluation, Goal};
 pub use folder::make_folder;
 pub use hooks::{EvalReport, Hooks, Interrupt, StepReport};

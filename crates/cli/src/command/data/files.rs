@@ -1,0 +1,228 @@
+//! `tinkrs data show` and `data stats`: what training sees of a file.
+
+use std::collections::HashSet;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use serde::Serialize;
+use tinkrs_chat::{Example, Renderer, TrainOn};
+use tinkrs_recipes::data::{Layout, Record, Rows};
+
+use crate::backend;
+use crate::context::Context;
+use crate::local_model;
+use crate::output::{note, say};
+use crate::table::{Table, printable};
+
+/// A file, and the model that is to learn from it
+#[derive(Debug, clap::Args)]
+struct FileArgs {
+    /// File to look at: JSON lines, a JSON array, CSV, TSV or plain text, also compressed with gzip or zstd
+    file: PathBuf,
+
+    /// Model whose tokens and chat format count
+    #[arg(long, value_name = "MODEL", default_value = tinkrs_nano::NAME)]
+    model: String,
+
+    /// Chat format: a Jinja file, a name such as `qwen3_5_disable_thinking`, or `auto`
+    #[arg(long, value_name = "FILE|NAME|auto")]
+    template: Option<String>,
+
+    /// Which tokens count
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t)]
+    train_on: TrainOn,
+}
+
+/// Show the examples that a model would learn from, with what counts marked
+///
+/// Tokens that count are green on a terminal and stand in ⟦ ⟧ elsewhere; a weight other than 1 stands before
+/// them.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    file: FileArgs,
+
+    /// Examples to show
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    count: usize,
+
+    /// Examples to leave out before
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    skip: usize,
+}
+
+/// Count the examples of a file and their tokens
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatsArgs {
+    #[command(flatten)]
+    file: FileArgs,
+
+    /// Longest example, in tokens: how many are longer is counted
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    max_tokens: usize,
+}
+
+impl FileArgs {
+    fn renderer(&self) -> anyhow::Result<Renderer> {
+        let files = tempfile::tempdir().context("could not make a folder")?;
+        let wanted = local_model::find(&self.model)?;
+        let model = wanted
+            .map(|wanted| wanted.place(files.path()))
+            .transpose()?;
+        let name = model.as_ref().map_or(&self.model, |model| &model.name);
+        let folder = model.as_ref().map(|model| model.path.as_path());
+        backend::renderer(name, folder, self.template.as_deref())
+    }
+
+    /// Returns the examples of the file one by one, each with its line.
+    fn examples(
+        &self,
+        renderer: &Renderer,
+    ) -> anyhow::Result<(
+        Layout,
+        impl Iterator<Item = anyhow::Result<(usize, Example)>>,
+    )> {
+        let rows = Rows::open(&self.file)?;
+        let layout = rows.layout();
+        note(format_args!("{}: {layout}", self.file.display()));
+        let example = |text: &str| -> anyhow::Result<Example> {
+            let record: Record = serde_json::from_str(text)?;
+            Ok(record.example(renderer, self.train_on)?)
+        };
+        let examples = rows.map(move |row| {
+            let (line, text) = row?;
+            let example = example(&text);
+            let example = example.with_context(|| place(&self.file, line))?;
+            Ok((line, example))
+        });
+        Ok((layout, examples))
+    }
+}
+
+fn place(file: &Path, line: usize) -> String {
+    format!("{}, line {line}", file.display())
+}
+
+pub(super) fn show(ctx: &Context, args: &ShowArgs) -> anyhow::Result<()> {
+    #[derive(Serialize)]
+    struct Shown {
+        line: usize,
+        text: String,
+        tokens: Vec<u32>,
+        weights: Vec<f32>,
+    }
+    ensure!(args.count > 0, "count: 0, expected 1 or more");
+    let renderer = args.file.renderer()?;
+    let (_, examples) = args.file.examples(&renderer)?;
+    let mut shown = Vec::new();
+    for example in examples.skip(args.skip).take(args.count) {
+        let (line, example) = example?;
+        if ctx.is_json() {
+            shown.push(Shown {
+                line,
+                text: renderer.vocabulary().decode(&example.tokens)?,
+                tokens: example.tokens,
+                weights: example.weights,
+            });
+            continue;
+        }
+        let (all, counted) = (example.tokens.len(), example.counted());
+        say(format_args!(
+            "line {line}: {all} tokens, {counted} of them count"
+        ))?;
+        let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        say(marked(&renderer, &example, colours)?)?;
+    }
+    if ctx.is_json() {
+        return ctx.show(&shown, || Table::new(["Line"]));
+    }
+    Ok(())
+}
+
+/// Returns the text of an example with what counts marked.
+fn marked(renderer: &Renderer, example: &Example, colours: bool) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let tokens: Vec<_> = example.tokens.iter().zip(&example.weights).collect();
+    for run in tokens.chunk_by(|(_, one), (_, other)| one == other) {
+        let (_, weight) = run[0];
+        let ids: Vec<u32> = run.iter().map(|(token, _)| **token).collect();
+        let said = renderer.vocabulary().decode(&ids)?;
+        // Line breaks stay, what would change the terminal does not.
+        let said: Vec<String> = said.split('\n').map(printable).collect();
+        let said = said.join("\n");
+        let before = match *weight {
+            0.0 | 1.0 => String::new(),
+            weight => format!("{weight}×"),
+        };
+        match (*weight == 0.0, colours) {
+            (true, _) => text.push_str(&said),
+            (false, true) => text.push_str(&format!("\u{1b}[32m{before}{said}\u{1b}[0m")),
+            (false, false) => text.push_str(&format!("⟦{before}{said}⟧")),
+        }
+    }
+    Ok(text)
+}
+
+pub(super) fn stats(ctx: &Context, args: &StatsArgs) -> anyhow::Result<()> {
+    #[derive(Default, Serialize)]
+    struct Stats {
+        layout: String,
+        examples: usize,
+        tokens: usize,
+        tokens_that_count: usize,
+        shortest: usize,
+        median: usize,
+        longest: usize,
+        max_tokens: usize,
+        longer_than_max_tokens: usize,
+        duplicates: usize,
+    }
+    let renderer = args.file.renderer()?;
+    let (layout, examples) = args.file.examples(&renderer)?;
+    let (mut lengths, mut seen) = (Vec::new(), HashSet::new());
+    let mut stats = Stats {
+        layout: layout.to_string(),
+        max_tokens: args.max_tokens,
+        ..Stats::default()
+    };
+    for example in examples {
+        let (_, example) = example?;
+        stats.tokens += example.tokens.len();
+        stats.tokens_that_count += example.counted();
+        stats.longer_than_max_tokens += usize::from(example.tokens.len() > args.max_tokens);
+        stats.duplicates += usize::from(!seen.insert(hash(&example.tokens)));
+        lengths.push(example.tokens.len());
+    }
+    lengths.sort_unstable();
+    stats.examples = lengths.len();
+    stats.shortest = lengths.first().copied().unwrap_or(0);
+    stats.median = lengths.get(lengths.len() / 2).copied().unwrap_or(0);
+    stats.longest = lengths.last().copied().unwrap_or(0);
+    ctx.show(&stats, || {
+        let mut table = Table::properties();
+        table.row(["Layout", &stats.layout]);
+        for (name, count) in [
+            ("Examples", stats.examples),
+            ("Tokens", stats.tokens),
+            ("Tokens that count", stats.tokens_that_count),
+            ("Shortest, in tokens", stats.shortest),
+            ("Median", stats.median),
+            ("Longest", stats.longest),
+            ("Duplicates", stats.duplicates),
+        ] {
+            table.row([name, &count.to_string()]);
+        }
+        let longer = stats.longer_than_max_tokens.to_string();
+        table.row([&format!("Longer than {}", stats.max_tokens), &longer]);
+        table
+    })
+}
+
+/// A 128-bit hash of tokens: examples of a file that share one are taken to be the same.
+fn hash(tokens: &[u32]) -> u128 {
+    let bytes = tokens.iter().flat_map(|token| token.to_le_bytes());
+    bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
+        (hash ^ u128::from(byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b)
+    })
+}

@@ -1,6 +1,6 @@
 //! Where a command runs: on this machine, or on another server.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
 use anyhow::Context;
@@ -10,7 +10,8 @@ use tinkrs::{
     CheckpointKind, CheckpointRef, FinishReason, SamplingClient, ServiceClient, TinkerPath,
     TokenizerSource,
 };
-use tinkrs_chat::Renderer;
+use tinkrs_chat::format::{self, ChatTemplate};
+use tinkrs_chat::{Renderer, Tokenizer};
 use tinkrs_server::SessionWatch;
 
 use crate::context;
@@ -29,6 +30,11 @@ pub(crate) struct BackendArgs {
     /// or GGUF file on this machine. Default: that of the checkpoint, if one is named, else tinkrs/nano
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
+
+    /// Chat format: a Jinja file, a name such as `qwen3_5_disable_thinking`, or `auto`: the template of the
+    /// model's folder, else what its name says
+    #[arg(long, value_name = "FILE|NAME|auto")]
+    template: Option<String>,
 
     #[command(flatten)]
     #[serde(flatten)]
@@ -245,6 +251,48 @@ fn base_here(args: &ServerArgs, choice: &Choice, base: &str) -> anyhow::Result<O
     }
 }
 
+/// Returns the way a model's conversations are written: as `template` says, else as its folder or its name
+/// does. `folder` is where the model is, if it is on this machine.
+pub(crate) fn renderer(
+    model: &str,
+    folder: Option<&Path>,
+    template: Option<&str>,
+) -> anyhow::Result<Renderer> {
+    let own = folder.map(|path| {
+        let source = local_model::tokenizer_source(path);
+        source.unwrap_or_else(|| path.to_owned())
+    });
+    let load = || match &own {
+        Some(path) => Ok(Arc::new(Tokenizer::from_path(path)?)),
+        None => {
+            let source = TokenizerSource::new(model);
+            let tokenizer = source.on_progress(download_note(model)).load();
+            tokenizer.context("could not load the model's tokenizer")
+        }
+    };
+    if let Some(wanted) = template.filter(|wanted| *wanted != "auto") {
+        let tokenizer = load()?;
+        let renderer = match format::by_name(wanted) {
+            Some(format) => Renderer::with_format(tokenizer, format),
+            None => {
+                let template = ChatTemplate::from_file(wanted, tokenizer.path());
+                let template = template.with_context(|| {
+                    format!(
+                        "template: `{wanted}` is neither a Jinja file nor the name of a chat format"
+                    )
+                })?;
+                Renderer::new(tokenizer, template)
+            }
+        };
+        return renderer.with_context(|| format!("template: `{wanted}` does not fit the model"));
+    }
+    let renderer = match &own {
+        Some(path) => Renderer::from_path(path),
+        None => Renderer::of_model(model, load()?),
+    };
+    renderer.with_context(|| format!("could not find the chat format of `{model}`"))
+}
+
 /// A server, ready to be used.
 pub(crate) struct Backend {
     pub(crate) service: ServiceClient,
@@ -253,6 +301,8 @@ pub(crate) struct Backend {
     pub(crate) is_hosted: bool,
     /// Where the tokenizer is.
     tokenizer: Option<PathBuf>,
+    /// Which chat format was asked for.
+    template: Option<String>,
     local: Option<LocalServer>,
     /// What is here only for as long as the command runs.
     _files: Option<tempfile::TempDir>,
@@ -277,7 +327,14 @@ impl Backend {
         let choice = args.server.choose(false, &Environment::read());
         let base = base_of(ctx, &args.server, &choice, checkpoint, &kinds).await?;
         let wanted = base_here(&args.server, &choice, &base)?;
-        Self::open_chosen(ctx, &args.server, choice, base, wanted, None).await
+        let backend = Self::open_chosen(ctx, &args.server, choice, base, wanted, None).await?;
+        Ok(backend.writing_as(args))
+    }
+
+    /// Sets the chat format that was asked for.
+    fn writing_as(mut self, args: &BackendArgs) -> Self {
+        self.template = args.template.clone();
+        self
     }
 
     /// Opens the server as [`open_with`](Self::open_with) does, with the model of a checkpoint to train on. Also
@@ -302,6 +359,7 @@ impl Backend {
             None => base_here(&args.server, &choice, &base)?,
         };
         let backend = Self::open_chosen(ctx, &args.server, choice, base, wanted, besides).await?;
+        let backend = backend.writing_as(args);
         match backend.resolve_as(checkpoint, &kinds).await {
             Ok(path) => Ok((backend, path)),
             Err(error) => backend.end(Err(error)).await,
@@ -347,7 +405,8 @@ impl Backend {
         let model = wanted.as_ref().map_or(args.model(), Wanted::name);
         let model = model.to_owned();
         let choice = args.server.choose(wanted.is_some(), &Environment::read());
-        Self::open_chosen(ctx, &args.server, choice, model, wanted, besides).await
+        let opened = Self::open_chosen(ctx, &args.server, choice, model, wanted, besides).await?;
+        Ok(opened.writing_as(args))
     }
 
     /// Opens a server that was chosen. `wanted` is where the model is, if it is on this machine.
@@ -372,6 +431,7 @@ impl Backend {
                         Some(Wanted::BuiltIn) => Some(local_model::nano(files.path())?.path),
                         None => None,
                     },
+                    template: None,
                     local: None,
                     _files: Some(files),
                 })
@@ -383,6 +443,7 @@ impl Backend {
                     model,
                     is_hosted: true,
                     tokenizer: None,
+                    template: None,
                     local: None,
                     _files: None,
                 })
@@ -421,6 +482,7 @@ impl Backend {
             model: named.name,
             is_hosted: false,
             tokenizer: Some(named.path),
+            template: None,
             local: Some(local),
             _files: None,
         })
@@ -439,19 +501,11 @@ impl Backend {
 
     /// Returns the way the model's conversations are written.
     pub(crate) fn renderer(&self) -> anyhow::Result<Renderer> {
-        let renderer = match &self.tokenizer {
-            Some(path) => {
-                let source = local_model::tokenizer_source(path);
-                Renderer::from_path(source.as_ref().unwrap_or(path))
-            }
-            None => {
-                let source = TokenizerSource::new(&self.model);
-                let tokenizer = source.on_progress(download_note(&self.model)).load();
-                let tokenizer = tokenizer.context("could not load the model's tokenizer")?;
-                Renderer::of_model(&self.model, tokenizer)
-            }
-        };
-        renderer.with_context(|| format!("could not find the chat format of `{}`", self.model))
+        renderer(
+            &self.model,
+            self.tokenizer.as_deref(),
+            self.template.as_deref(),
+        )
     }
 
     /// Does something with the server until it is done or the user presses Ctrl-C, and ends the session as

@@ -2,6 +2,7 @@
 
 mod account;
 mod browser;
+mod budget;
 mod chat;
 mod checkpoints;
 mod conform;

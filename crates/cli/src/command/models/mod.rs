@@ -1,5 +1,6 @@
 //! `tinkrs models`: the models on this machine.
 
+mod hosted;
 mod inspect;
 mod pull;
 mod remote;
@@ -24,6 +25,7 @@ use inspect::{Facts, inspect};
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     List(ListArgs),
+    Hosted(hosted::Args),
     Add(AddArgs),
     Remove(RemoveArgs),
     Pull(pull::Args),
@@ -84,6 +86,7 @@ struct Listing {
 pub(crate) async fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> {
     match command {
         Command::List(_) => list(ctx),
+        Command::Hosted(args) => hosted::run(ctx, args),
         Command::Add(args) => add(ctx, args),
         Command::Remove(args) => remove(ctx, args),
         Command::Pull(args) => pull::run(ctx, args).await,

@@ -260,7 +260,10 @@ async fn learn_on_policy(
         let teacher = training.sampler(teacher, OPEN_TEACHER).await?;
         Ok(distill::on_policy(service, &config, teacher, &prompts, &params, folder, hooks).await?)
     };
-    training.run("kl_reference", &tokens, finished, train).await
+    let steps = config.policy.steps;
+    training
+        .run("kl_reference", &tokens, steps, finished, train)
+        .await
 }
 
 async fn prompt(ctx: &Context, args: &PromptArgs) -> anyhow::Result<()> {
@@ -308,7 +311,9 @@ async fn learn_prompt(
         );
         Ok(outcome.await?)
     };
-    training.run("loss", &tokens, finished, train).await
+    let examples = questions.len().saturating_mul(config.answers as usize);
+    let steps = config.passes.steps(examples)?;
+    training.run("loss", &tokens, steps, finished, train).await
 }
 
 /// Reads the questions, each with its tokens.

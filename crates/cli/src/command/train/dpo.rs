@@ -111,5 +111,5 @@ async fn learn(
         let service = &training.backend.service;
         Ok(dpo::train(service, &config, pairs, &training.folder, hooks).await?)
     };
-    training.run("loss", &tokens, finished, train).await
+    training.run("loss", &tokens, steps, finished, train).await
 }

@@ -22,14 +22,15 @@ use tinkrs_chat::{Conversation, Message, Renderer};
 use tinkrs_recipes::evaluate::sample_records;
 use tinkrs_recipes::rl::PolicyConfig;
 use tinkrs_recipes::run::{
-    Adapter, Hooks, Interrupt, Journal, Outcome, Start, make_folder, read_samples, sampler_of,
-    write_samples,
+    Adapter, Cost, Hooks, Interrupt, Journal, Outcome, Start, make_folder, read_samples,
+    sampler_of, write_samples,
 };
 use tinkrs_recipes::{Error, Schedule, Tokens, report};
 use tinkrs_types::RunName;
 
 use crate::backend::Backend;
 use crate::context::Context;
+use crate::cost::Bill;
 use crate::ctrl_c::CtrlC;
 use crate::ending::Ending;
 use crate::hint;
@@ -145,11 +146,12 @@ impl Training<'_> {
 
     /// Trains, unless the run is `finished`, and leaves a report. `number` is the one to watch.
     ///
-    /// On a server that charges, says what `tokens` cost and asks for confirmation.
+    /// On a server that charges, says what the `tokens` of all `steps` cost and asks for confirmation.
     async fn run(
         &self,
         number: &'static str,
         tokens: &Tokens,
+        steps: usize,
         finished: Result<Option<Outcome>, Error>,
         train: impl AsyncFnOnce(&Self, Hooks<'_>) -> anyhow::Result<Outcome>,
     ) -> anyhow::Result<()> {
@@ -162,8 +164,10 @@ impl Training<'_> {
                 outcome
             }
             None => {
-                cost::confirm(self.backend, tokens, self.args.yes).await?;
-                self.train(number, train).await?
+                let (backend, folder) = (self.backend, &self.folder);
+                let bill = self.args.cost.bill(backend, tokens, steps, folder)?;
+                cost::confirm(backend, tokens, self.args.yes).await?;
+                self.train(number, bill, train).await?
             }
         };
         if let Some(words) = ends_with_best(&outcome) {
@@ -183,6 +187,7 @@ impl Training<'_> {
             "sampler": outcome.sampler,
             "checkpoint": checkpoint,
             "report": page,
+            "cost": Cost::read(&self.folder),
             "best": outcome.best.map(|best| json!({"steps": best.steps, "value": best.value})),
             "steps_taken": outcome.best_of.unwrap_or(outcome.steps),
         });
@@ -237,6 +242,7 @@ impl Training<'_> {
     async fn train(
         &self,
         number: &'static str,
+        bill: Option<Bill>,
         train: impl AsyncFnOnce(&Self, Hooks<'_>) -> anyhow::Result<Outcome>,
     ) -> anyhow::Result<Outcome> {
         if let Some(words) = going_on(&self.folder)? {
@@ -247,9 +253,28 @@ impl Training<'_> {
         self.sample(async || self.sampler_before().await, 0).await?;
         let progress = Mutex::new(TrainingProgress::of(number));
         let shown = || progress.lock().unwrap_or_else(PoisonError::into_inner);
-        let hooks = hooks.on_step(|report| shown().step(report));
+        let bill = Mutex::new(bill);
+        let interrupt = hooks.interrupt.clone();
+        let hooks = hooks.on_step(|report| {
+            shown().step(report);
+            let tokens = report.numbers.get("tokens").copied().unwrap_or_default();
+            let mut bill = bill.lock().unwrap_or_else(PoisonError::into_inner);
+            let over = bill.as_mut().map(|bill| bill.step(report.step, tokens));
+            if over == Some(true) && !interrupt.is_set() {
+                note(
+                    "the next steps would cost more than allowed; a higher `--max-cost` continues",
+                );
+                interrupt.set();
+            }
+        });
         let outcome = train(self, hooks.on_eval(|report| shown().eval(report))).await;
         shown().end();
+        let bill = bill.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bill) = bill {
+            let cost = bill.cost();
+            cost.write(&self.folder)?;
+            note(format_args!("cost so far: {cost}"));
+        }
         let outcome = outcome.map_err(|error| match error.downcast() {
             Ok(error) => explain(error, &self.folder),
             Err(error) => error,

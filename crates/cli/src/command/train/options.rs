@@ -9,6 +9,7 @@ use tinkrs_recipes::data::TooLong;
 use tinkrs_recipes::run::Journal;
 
 use crate::backend::BackendArgs;
+use crate::cost::CostArgs;
 use crate::output::Hint;
 
 /// Where a run reads and writes
@@ -22,7 +23,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME", help_heading = "Run")]
     pub(super) name: Option<String>,
 
-    /// JSONL file to learn from: one JSON object a line. Required, here or in `--config`
+    /// File to learn from: JSON lines, a JSON array, CSV, TSV or text. Required, here or in `--config`
     #[arg(long, value_name = "FILE", help_heading = "Run")]
     data: Option<PathBuf>,
 
@@ -50,6 +51,10 @@ pub(crate) struct RunArgs {
     /// Ask the model this before and after training, for the report; may be repeated
     #[arg(long, value_name = "TEXT", help_heading = "Run")]
     pub(super) ask: Vec<String>,
+
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(super) cost: CostArgs,
 
     /// Do not ask before training on the hosted service, which charges for it
     #[arg(long, help_heading = "Run")]
@@ -136,7 +141,7 @@ pub(super) fn readable(path: &Path) -> anyhow::Result<()> {
 /// What a run is evaluated with
 #[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]
 pub(super) struct EvalArgs {
-    /// JSONL file to evaluate with, like that of `--data`; it is never trained on
+    /// File to evaluate with, like that of `--data`; it is never trained on
     #[arg(long, value_name = "FILE", help_heading = "Evaluation")]
     eval_data: Option<PathBuf>,
 }

@@ -103,5 +103,8 @@ async fn learn(
         let service = &training.backend.service;
         Ok(rl::train(service, &config, problems, &training.folder, hooks).await?)
     };
-    training.run("reward", &tokens, finished, train).await
+    let steps = config.policy.steps;
+    training
+        .run("reward", &tokens, steps, finished, train)
+        .await
 }

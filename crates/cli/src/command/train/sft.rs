@@ -123,5 +123,5 @@ async fn learn(
         let service = &training.backend.service;
         Ok(sft::train(service, &config, &examples, &training.folder, hooks).await?)
     };
-    training.run("loss", &tokens, finished, train).await
+    training.run("loss", &tokens, steps, finished, train).await
 }

@@ -24,10 +24,6 @@ pub fn document() -> Value {
         let path = paths.entry(endpoint.path).or_insert_with(|| json!({}));
         let method = endpoint.method.as_str().to_ascii_lowercase();
         path[method.as_str()] = operation(endpoint, &mut schemas);
-        let hosted_prefix = endpoint.dialect().hosted_prefix();
-        if !hosted_prefix.is_empty() {
-            path["servers"] = json!([{"url": "/"}, {"url": hosted_prefix}]);
-        }
     }
     let error = media(schemas.subschema_for::<ErrorBody>());
     let openai_error = media(schemas.subschema_for::<OpenAiErrorBody>());
@@ -93,6 +89,10 @@ fn operation(endpoint: &Endpoint, schemas: &mut SchemaGenerator) -> Value {
             Clients::Others => "others",
         },
     });
+    let hosted_prefix = endpoint.dialect().hosted_prefix();
+    if !hosted_prefix.is_empty() {
+        operation["servers"] = json!([{"url": "/"}, {"url": hosted_prefix}]);
+    }
     if endpoint.clients == Clients::Older {
         operation["deprecated"] = true.into();
     }

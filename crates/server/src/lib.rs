@@ -44,6 +44,8 @@ mod connections;
 mod cors;
 mod error;
 mod extract;
+#[allow(dead_code, reason = "for the endpoints, which follow")]
+mod grammar;
 mod host;
 mod intake;
 mod local_server;

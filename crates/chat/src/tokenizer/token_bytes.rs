@@ -4,7 +4,7 @@
 //! its own, and SentencePiece's, where `▁` is a space and `<0x0A>` a byte that is no character.
 
 use super::Tokenizer;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 /// The bytes that each token of a vocabulary stands for.
@@ -13,12 +13,19 @@ use std::sync::LazyLock;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenBytes {
     tokens: Vec<Vec<u8>>,
+    added: HashSet<u32>,
 }
 
 impl TokenBytes {
     /// Returns the bytes of a token; none if there is no such token.
     pub fn get(&self, token: u32) -> &[u8] {
         self.tokens.get(token as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns whether a token was added to the vocabulary by hand, as control tokens are: text becomes such a token
+    /// only where it spells it in full.
+    pub fn is_added(&self, token: u32) -> bool {
+        self.added.contains(&token)
     }
 }
 
@@ -46,6 +53,7 @@ impl Tokenizer {
         let size = u32::try_from(size).unwrap_or(u32::MAX);
         TokenBytes {
             tokens: (0..size).map(of_token).collect(),
+            added: added.keys().copied().collect(),
         }
     }
 }

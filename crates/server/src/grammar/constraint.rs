@@ -1,0 +1,189 @@
+//! One sample on its way through a grammar.
+
+use std::fmt;
+use std::sync::Arc;
+
+use llguidance::Matcher;
+use tinkrs_backend::{Constraint, Error, Grammar, TokenMask};
+
+use super::vocabulary::Vocabulary;
+use super::{Thinking, reason};
+
+/// Most tokens of whitespace between thoughts and what follows them.
+const MAX_BLANKS: u32 = 4;
+
+/// A compiled grammar. Its samples share what the lexer has found out.
+pub(super) struct CompiledGrammar {
+    matcher: Matcher,
+    vocabulary: Arc<Vocabulary>,
+    end_tokens: Arc<[u32]>,
+    thoughts: Option<Thoughts>,
+}
+
+#[derive(Clone)]
+struct Thoughts {
+    /// The token that begins them.
+    opening: Option<u32>,
+    closing: Arc<[u8]>,
+    is_open: bool,
+}
+
+impl CompiledGrammar {
+    pub(super) fn new(
+        matcher: Matcher,
+        vocabulary: Arc<Vocabulary>,
+        end_tokens: &[u32],
+        thinking: Option<Thinking<'_>>,
+    ) -> Self {
+        let thoughts = thinking.map(|thinking| Thoughts {
+            opening: vocabulary.find(thinking.opening),
+            closing: thinking.closing.as_bytes().into(),
+            is_open: thinking.is_open,
+        });
+        Self {
+            matcher,
+            vocabulary,
+            end_tokens: end_tokens.into(),
+            thoughts,
+        }
+    }
+}
+
+impl Grammar for CompiledGrammar {
+    fn begin(&self) -> Box<dyn Constraint> {
+        let phase = match &self.thoughts {
+            None => Phase::Document,
+            Some(thoughts) if thoughts.is_open => Phase::Thoughts {
+                closing: Arc::clone(&thoughts.closing),
+                tail: Vec::new(),
+            },
+            Some(thoughts) => Phase::Choice {
+                opening: thoughts.opening,
+                closing: Arc::clone(&thoughts.closing),
+            },
+        };
+        Box::new(Sample {
+            phase,
+            matcher: self.matcher.clone(),
+            vocabulary: Arc::clone(&self.vocabulary),
+            end_tokens: Arc::clone(&self.end_tokens),
+        })
+    }
+}
+
+struct Sample {
+    phase: Phase,
+    matcher: Matcher,
+    vocabulary: Arc<Vocabulary>,
+    end_tokens: Arc<[u32]>,
+}
+
+enum Phase {
+    /// Nothing has come yet: thoughts may begin, or the document.
+    Choice {
+        opening: Option<u32>,
+        closing: Arc<[u8]>,
+    },
+    /// Anything may come but the end, until `closing` has.
+    Thoughts { closing: Arc<[u8]>, tail: Vec<u8> },
+    /// The document may begin, after so many more tokens of whitespace at most.
+    Blanks { left: u32 },
+    /// The document has begun.
+    Document,
+}
+
+impl Constraint for Sample {
+    fn allow(&mut self, mask: &mut TokenMask) -> Result<(), Error> {
+        match &self.phase {
+            Phase::Thoughts { .. } => {
+                let is_end = |token: &u32| self.end_tokens.contains(token);
+                let tokens = 0..self.vocabulary.size();
+                tokens
+                    .filter(|token| !is_end(token))
+                    .for_each(|token| mask.allow(token));
+                return Ok(());
+            }
+            Phase::Choice { opening, .. } => opening.iter().for_each(|token| mask.allow(*token)),
+            Phase::Blanks { .. } => {
+                self.vocabulary
+                    .blank()
+                    .iter()
+                    .for_each(|token| mask.allow(*token));
+            }
+            Phase::Document => {}
+        }
+        if self.matcher.is_stopped() && !self.matcher.is_error() {
+            self.end_tokens.iter().for_each(|token| mask.allow(*token));
+            return Ok(());
+        }
+        let allowed = self.matcher.compute_mask().map_err(too_complex)?;
+        mask.allow_words(allowed.as_slice());
+        if self.matcher.is_accepting().map_err(too_complex)? {
+            self.end_tokens.iter().for_each(|token| mask.allow(*token));
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, token: u32) -> Result<bool, Error> {
+        match &mut self.phase {
+            Phase::Choice { opening, closing } if *opening == Some(token) => {
+                self.phase = Phase::Thoughts {
+                    closing: Arc::clone(closing),
+                    tail: Vec::new(),
+                };
+                return Ok(true);
+            }
+            Phase::Thoughts { closing, tail } => {
+                tail.extend_from_slice(self.vocabulary.text(token));
+                if has(tail, closing) {
+                    self.phase = Phase::Blanks { left: MAX_BLANKS };
+                } else {
+                    let surplus = (tail.len() + 1).saturating_sub(closing.len());
+                    tail.drain(..surplus);
+                }
+                return Ok(true);
+            }
+            Phase::Blanks { left } if self.vocabulary.blank().contains(&token) => {
+                *left -= 1;
+                if *left == 0 {
+                    self.phase = Phase::Document;
+                }
+                return Ok(true);
+            }
+            Phase::Choice { .. } | Phase::Blanks { .. } | Phase::Document => {}
+        }
+        self.phase = Phase::Document;
+        if self.end_tokens.contains(&token) {
+            return Ok(false);
+        }
+        self.matcher.consume_token(token).map_err(too_complex)?;
+        // A complete document waits for its end, if there is a token for it.
+        Ok(!(self.matcher.is_stopped() && self.end_tokens.is_empty()))
+    }
+}
+
+fn has(bytes: &[u8], text: &[u8]) -> bool {
+    bytes
+        .windows(text.len().max(1))
+        .any(|window| window == text)
+}
+
+/// The library fails where a schema takes more work than [`LIMITS`](super::LIMITS) allow.
+fn too_complex(error: impl fmt::Display) -> Error {
+    let reason = reason(error);
+    Error::bad_request(format!(
+        "the schema of the response is too complex: {reason}"
+    ))
+}
+
+impl fmt::Debug for CompiledGrammar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompiledGrammar").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sample").finish_non_exhaustive()
+    }
+}

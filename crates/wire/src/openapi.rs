@@ -12,8 +12,15 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use tinkrs_types::protocol::{FailedRequest, Promise};
 
-/// Writes the document.
+/// Writes the document, with the members of every object in the order of their names.
 pub fn document() -> Value {
+    let mut document = unsorted();
+    // What else is in the program decides whether `serde_json` sorts them itself.
+    document.sort_all_objects();
+    document
+}
+
+fn unsorted() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();
         settings.meta_schema = None;

@@ -172,7 +172,7 @@ async fn a_request_hangs_until_the_rules_change() {
     assert!(answer.contains(r#""injected":1"#), "{answer}");
     assert!(!hanging.is_finished());
     let (answer, _) = server.send("DELETE", "/admin/faults", "").await;
-    assert!(answer.ends_with(r#"{"rules":[],"seed":0}"#), "{answer}");
+    assert!(answer.contains(r#""rules":[]"#), "{answer}");
     let (answer, _) = hanging.await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     assert_eq!(server.handled(), 0);

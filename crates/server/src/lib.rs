@@ -44,7 +44,6 @@ mod connections;
 mod cors;
 mod error;
 mod extract;
-#[allow(dead_code, reason = "for the endpoints, which follow")]
 mod grammar;
 mod host;
 mod intake;

@@ -13,6 +13,7 @@ use crate::auth::{Auth, Owner};
 use crate::checkpoints::Checkpoints;
 use crate::error::ApiError;
 use crate::faults::Faults;
+use crate::grammar::Grammars;
 use crate::lock::lock;
 use crate::memory::{Budget, Plan};
 use crate::places::{Places, QueuePlace};
@@ -120,6 +121,7 @@ pub(crate) struct Base {
     pub(crate) tokenizer: Option<Arc<Tokenizer>>,
     pub(crate) renderer: Option<Renderer>,
     token_bytes: OnceLock<TokenBytes>,
+    grammars: OnceLock<Result<Grammars, String>>,
     operations: Arc<Places>,
     samples: Arc<Places>,
     commands: Sender<Command>,
@@ -140,13 +142,22 @@ impl Base {
 
     /// Returns the bytes of a token; none without a tokenizer.
     pub(crate) fn token_bytes(&self, token: u32) -> &[u8] {
-        let Some(tokenizer) = &self.tokenizer else {
-            return &[];
-        };
-        let all = self
-            .token_bytes
-            .get_or_init(|| tokenizer.token_bytes(self.description.vocabulary));
-        all.get(token)
+        self.all_token_bytes().map_or(&[], |all| all.get(token))
+    }
+
+    fn all_token_bytes(&self) -> Option<&TokenBytes> {
+        let tokenizer = self.tokenizer.as_ref()?;
+        let read = || tokenizer.token_bytes(self.description.vocabulary);
+        Some(self.token_bytes.get_or_init(read))
+    }
+
+    /// Returns what compiles grammars for its vocabulary, which is prepared for the first request that needs it.
+    pub(crate) fn grammars(&self) -> Result<&Grammars, &str> {
+        let prepared = self.grammars.get_or_init(|| match self.all_token_bytes() {
+            Some(bytes) => Grammars::new(bytes, self.description.vocabulary),
+            None => Err("the model has no tokenizer".to_owned()),
+        });
+        prepared.as_ref().map_err(String::as_str)
     }
 
     /// Hands something to the thread. If that is gone, so is the server.
@@ -251,6 +262,7 @@ impl Server {
                 tokenizer,
                 renderer,
                 token_bytes: OnceLock::new(),
+                grammars: OnceLock::new(),
                 operations: Places::new(shared.settings.queued_operations),
                 samples: Places::new(shared.settings.queued_samples),
                 commands,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use tinkrs_backend::{self as backend, EndOfSequence, SamplingExtras};
 use tinkrs_chat::{AnswerStream, Conversation, RenderOptions, Renderer, Response, ToolCall};
 use tinkrs_types::sampling::{SampleOptions, SampledSequence, Stop, StopReason};
@@ -13,6 +14,8 @@ use crate::Server;
 use crate::api::sampling::Weights;
 use crate::auth::Owner;
 use crate::error::{ApiError, chain};
+use crate::grammar::{Shape, Thinking};
+use crate::state::Base;
 use crate::token_watch::DrawnToken;
 
 /// How to draw, whichever API says so.
@@ -78,6 +81,17 @@ pub(crate) struct Question {
     pub(crate) max_tokens: Option<u32>,
     /// Whether an answer may have several calls.
     pub(crate) parallel_calls: bool,
+    /// What an answer has to be.
+    pub(crate) shape: Option<AnswerShape>,
+}
+
+/// What an answer has to be, besides the thoughts before it.
+#[derive(Debug)]
+pub(crate) enum AnswerShape {
+    /// A JSON object.
+    JsonObject,
+    /// JSON that a schema allows, which was sent as this member.
+    JsonSchema { member: &'static str, schema: Value },
 }
 
 /// Answers that are being drawn. Dropping it cancels them.
@@ -157,6 +171,7 @@ impl Server {
             draw,
             max_tokens,
             parallel_calls,
+            shape,
         } = question;
         let base = &weights.base;
         let renderer = renderer(weights)?;
@@ -166,10 +181,20 @@ impl Server {
         let room = context.saturating_sub(prompt.len()).max(1);
         let room = u32::try_from(room).unwrap_or(u32::MAX);
         let stops = Arc::clone(&draw.stops);
-        let request = draw.request(prompt.clone(), max_tokens.unwrap_or(room), Some(renderer));
+        let mut request = draw.request(prompt.clone(), max_tokens.unwrap_or(room), Some(renderer));
+        let begun = begun(renderer, &prompt, &options).map_err(unwritable)?;
+        if let Some(shape) = shape {
+            let may_think = options.thinking != Some(false);
+            constrain(
+                base,
+                renderer,
+                &mut request,
+                &shape,
+                may_think.then_some(&begun),
+            )?;
+        }
         let (samples, stop_tokens) = (request.num_samples, request.extras.stop_tokens.clone());
         let generation = self.generate(owner, weights, request, "messages")?;
-        let begun = begun(renderer, &prompt, &options).map_err(unwritable)?;
         let samples = (0..samples).map(|_| Sample {
             stream: renderer.stream_after(&begun),
             content: StopCut::new(&stops),
@@ -188,6 +213,47 @@ impl Server {
             end_of_sequence: ends.collect(),
         })
     }
+}
+
+/// What thoughts are written between, where a model has a token for it.
+const THINK: (&str, &str) = ("<think>", "</think>");
+
+/// Lets samples be nothing but what is asked for. `begun` is what the prompt has begun of an answer that may have thoughts
+/// before it.
+fn constrain(
+    base: &Base,
+    renderer: &Renderer,
+    request: &mut backend::SampleRequest,
+    shape: &AnswerShape,
+    begun: Option<&String>,
+) -> Result<(), ApiError> {
+    let (member, shape) = match shape {
+        AnswerShape::JsonObject => ("response_format", Shape::JsonObject),
+        AnswerShape::JsonSchema { member, schema } => (*member, Shape::JsonSchema(schema)),
+    };
+    let grammars = base.grammars();
+    let grammars = grammars.map_err(|why| {
+        ApiError::bad_request(format!(
+            "`{member}`: answers of `{}` cannot be constrained: {why}",
+            base.name
+        ))
+    })?;
+    let (opening, closing) = THINK;
+    let has_token = renderer
+        .vocabulary()
+        .tokenizer()
+        .token_id(opening)
+        .is_some();
+    let thinking = begun.filter(|_| has_token).map(|begun| Thinking {
+        opening,
+        closing,
+        is_open: begun.trim_start().starts_with(opening),
+    });
+    let mut ends = base.description.end_of_sequence.clone();
+    ends.extend(&request.extras.stop_tokens);
+    let grammar = grammars.compile(member, &shape, &ends, thinking)?;
+    Arc::make_mut(&mut request.extras).grammar = Some(grammar);
+    Ok(())
 }
 
 /// Finds how the conversations of a model are written.

@@ -51,6 +51,12 @@ pub(crate) struct Grammars {
     vocabulary: Arc<Vocabulary>,
 }
 
+impl fmt::Debug for Grammars {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grammars").finish_non_exhaustive()
+    }
+}
+
 /// What a sample has to be.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Shape<'a> {

@@ -16,10 +16,11 @@ use crate::caller::{Answer, TestServer, base, fake, tiny_llama};
 const COMPLETIONS: &str = "/v1/completions";
 const CHAT: &str = "/v1/chat/completions";
 
-/// A tokenizer with a token for each of 93 characters, as many as the fake model knows tokens besides three.
+/// A tokenizer with a token for each of 93 characters: with three others, as many as the fake model knows.
 fn letters() -> Arc<Tokenizer> {
     let mut vocabulary = json!({"<unk>": 0, "<s>": 1, "<end>": 2, "\n": 3});
-    for (index, byte) in (b' '..b'|').enumerate() {
+    let letters = (b' '..=b'}').filter(|byte| !b"^`".contains(byte));
+    for (index, byte) in letters.enumerate() {
         vocabulary[char::from(byte).to_string()] = json!(index + 4);
     }
     let special = |id: u32, content: &str| {
@@ -546,6 +547,58 @@ async fn responses_are_chat_completions_in_other_words() {
             .extend(change.as_object().unwrap().clone());
         let answer = server.post("/v1/responses", body).await;
         assert_eq!(answer.status, 400, "{change}");
+        assert_eq!(answer.json()["error"]["param"], member, "{:?}", answer.body);
+    }
+}
+
+#[tokio::test]
+async fn answers_keep_to_the_format_that_is_asked_for() {
+    let server = start(talking()).await;
+    let schema = json!({
+        "type": "object", "properties": {"a": {"enum": ["x", "y"]}, "b": {"type": "boolean"}},
+        "required": ["a", "b"], "additionalProperties": false,
+    });
+    let with_schema = |schema: &Value| {
+        let schema = json!({"name": "s", "schema": schema, "strict": true});
+        json!({"type": "json_schema", "json_schema": schema})
+    };
+    for (format, stream) in [(with_schema(&schema), false), (with_schema(&schema), true)] {
+        let body = json!({
+            "model": "tiny", "messages": [{"role": "user", "content": "a"}], "max_tokens": 100, "seed": 1,
+            "stream": stream, "response_format": format, "logit_bias": {"4": -100, "3": -100},
+        });
+        let text = if stream {
+            joined(&events(&server.post(CHAT, body).await), 0, |choice| {
+                &choice["delta"]["content"]
+            })
+        } else {
+            let answer = server.ok(CHAT, body).await;
+            answer["choices"][0]["message"]["content"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
+        let value: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
+        assert!(value["b"].is_boolean() && ["x", "y"].contains(&value["a"].as_str().unwrap()));
+    }
+    let body = |format: &Value| json!({"model": "tiny", "messages": [{"role": "user", "content": "a"}], "response_format": format});
+    for (format, member) in [
+        (json!({"type": "xml"}), "response_format.type"),
+        (
+            json!({"type": "json_schema"}),
+            "response_format.json_schema",
+        ),
+        (
+            with_schema(&json!(false)),
+            "response_format.json_schema.schema",
+        ),
+        (
+            with_schema(&json!({"type": "colour"})),
+            "response_format.json_schema.schema",
+        ),
+    ] {
+        let answer = server.post(CHAT, body(&format)).await;
+        assert_eq!(answer.status, 400, "{format}");
         assert_eq!(answer.json()["error"]["param"], member, "{:?}", answer.body);
     }
 }

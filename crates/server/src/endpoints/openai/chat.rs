@@ -80,18 +80,6 @@ pub(super) fn begin_with(
     if let Some(other) = modalities.iter().find(|name| *name != "text") {
         return Err(found("modalities", format!("`{other}`"), "`text`"));
     }
-    if let Some(format) = request
-        .response_format
-        .as_ref()
-        .filter(|f| f.kind != "text")
-    {
-        let expected = "`text`: answers are not constrained here yet";
-        return Err(found(
-            "response_format.type",
-            format!("`{}`", format.kind),
-            expected,
-        ));
-    }
     let wants_logprobs = request.logprobs.unwrap_or(false);
     let top = request.top_logprobs.map(|count| ("top_logprobs", count));
     if let Some((member, count)) = top.filter(|(_, count)| *count > 0 && !wants_logprobs) {
@@ -111,6 +99,7 @@ pub(super) fn begin_with(
         draw: draw(request.sampling(), top)?,
         max_tokens,
         parallel_calls: request.parallel_tool_calls.unwrap_or(true),
+        shape: conversation::shape(request.response_format.as_ref())?,
     };
     let answers = server.ask(owner, &weights, question)?;
     let asked = Asked {

@@ -2,10 +2,13 @@
 
 use tinkrs_chat::{Conversation, Effort, Json, Message, RenderOptions, Role, ToolCall};
 use tinkrs_wire::openai::chat::{
-    ChatCompletionRequest, ChatMessage, ChatRole, Content, ToolChoice, ToolDefinition,
+    ChatCompletionRequest, ChatMessage, ChatRole, Content, ResponseFormat, ToolChoice,
+    ToolDefinition,
 };
 
+use super::missing;
 use super::sampling::found;
+use crate::endpoints::answers::AnswerShape;
 use crate::error::ApiError;
 
 /// Most tools of a request, as the OpenAI API has it.
@@ -200,6 +203,34 @@ fn text(content: &Content, member: &str) -> Result<String, ApiError> {
         said.ok_or_else(|| ApiError::bad_request(format!("`{member}[{index}].text` is missing")))
     });
     parts.collect()
+}
+
+/// Reads what an answer has to be.
+pub(super) fn shape(format: Option<&ResponseFormat>) -> Result<Option<AnswerShape>, ApiError> {
+    let Some(format) = format else {
+        return Ok(None);
+    };
+    match (format.kind.as_str(), &format.json_schema) {
+        ("text", None) => Ok(None),
+        ("json_object", None) => Ok(Some(AnswerShape::JsonObject)),
+        ("json_schema", Some(sent)) => Ok(Some(AnswerShape::JsonSchema {
+            member: "response_format.json_schema.schema",
+            schema: sent.schema.clone(),
+        })),
+        ("json_schema", None) => Err(missing("response_format.json_schema")),
+        ("text" | "json_object", Some(_)) => {
+            let expected = format!("none with `{}`", format.kind);
+            Err(found("response_format.json_schema", "a schema", expected))
+        }
+        (other, _) => {
+            let expected = "`text`, `json_object` or `json_schema`";
+            Err(found(
+                "response_format.type",
+                format!("`{other}`"),
+                expected,
+            ))
+        }
+    }
 }
 
 /// Reads what is asked of the chat format.

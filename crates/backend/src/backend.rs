@@ -83,8 +83,10 @@ pub struct Description {
     pub end_of_sequence: Vec<u32>,
     /// How many weights the base model has.
     pub parameters: u64,
-    /// How the base model's weights are held: `f32`, `bf16`.
+    /// How most of the base model's weights are held: `f32`, `bf16`, `q4_k`.
     pub weight_format: String,
+    /// In which numbers quantised weights read their inputs, in training and sampling alike: `f32`, `int8`.
+    pub activations: String,
     /// The names of the optimizers that it has.
     pub optimizers: Vec<String>,
     /// Whether repeating operations gives the same bits. If so, a lost run is recovered by repeating its

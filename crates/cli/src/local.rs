@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::hint;
 use crate::holder;
 use crate::human::counted;
-use crate::local_model::{self, NamedModel};
+use crate::local_model::{self, NamedModel, NumericsArgs};
 use crate::output::{self, Hint};
 use crate::server_args::Target;
 
@@ -263,7 +263,7 @@ fn load(models: &[NamedModel]) -> anyhow::Result<Vec<BaseModel>> {
     let threads = local_model::threads(None)?;
     let loaded = models
         .iter()
-        .map(|model| local_model::load(model, &threads));
+        .map(|model| local_model::load(model, NumericsArgs::default(), &threads));
     loaded.collect()
 }
 

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
+use serde::{Deserialize, Serialize};
 use tinkrs_backend::Description;
 use tinkrs_chat::{Renderer, Tokenizer, format::ChatTemplate};
 use tinkrs_engine::weights::{GgufFile, HuggingFaceFolder, WeightSource};
-use tinkrs_engine::{CpuBackend, Model, Precision, Threads};
+use tinkrs_engine::{Activations, CpuBackend, Model, Numerics, Precision, Threads};
 use tinkrs_server::BaseModel;
 
 use crate::model_store::ModelStore;
@@ -18,6 +19,54 @@ use crate::output::Hint;
 pub(crate) struct NamedModel {
     pub(crate) name: String,
     pub(crate) path: PathBuf,
+}
+
+/// In which numbers models of this machine are held and compute
+#[derive(Clone, Copy, Debug, Default, PartialEq, clap::Args, Serialize, Deserialize)]
+pub(crate) struct NumericsArgs {
+    /// Hold weights in fewer bits than they are stored in: q8_0 (a quarter of f32, nearly its results) or q4_k
+    /// (four and six bits). GGUF weights that are quantised stay as they are
+    #[arg(long, value_name = "FORMAT", value_enum, help_heading = "Numbers")]
+    quantize: Option<Quantize>,
+
+    /// How quantised weights read their inputs, in training and sampling alike: f32 (results are exactly those of
+    /// the dequantised weights) or int8 (faster)
+    #[arg(long, value_name = "FORMAT", value_enum, help_heading = "Numbers")]
+    activations: Option<ActivationFormat>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, clap::ValueEnum)]
+enum Quantize {
+    #[serde(rename = "q8_0")]
+    #[value(name = "q8_0")]
+    Q8_0,
+    #[serde(rename = "q4_k")]
+    #[value(name = "q4_k")]
+    Q4K,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+enum ActivationFormat {
+    F32,
+    Int8,
+}
+
+impl NumericsArgs {
+    fn numerics(self) -> Numerics {
+        let weights = match self.quantize {
+            None => Precision::Stored,
+            Some(Quantize::Q8_0) => Precision::Q8_0,
+            Some(Quantize::Q4K) => Precision::Q4K,
+        };
+        let mut numerics = Numerics::from(weights);
+        match self.activations {
+            None => {}
+            Some(ActivationFormat::F32) => numerics.activations = Activations::F32,
+            Some(ActivationFormat::Int8) => numerics.activations = Activations::Int8,
+        }
+        numerics
+    }
 }
 
 /// Reads `NAME=PATH`.
@@ -145,20 +194,30 @@ fn open(path: &Path) -> Result<Box<dyn WeightSource>, tinkrs_engine::Error> {
 
 /// Describes a model from its configuration and the headers of its weights, without loading it.
 pub(crate) fn describe(path: &Path) -> anyhow::Result<Description> {
-    Ok(CpuBackend::describe_source(&*open(path)?))
+    Ok(CpuBackend::describe_source(
+        &*open(path)?,
+        Numerics::default(),
+    )?)
 }
 
 /// Returns how many bytes a model's weights take once they are loaded; none if its files cannot be read,
 /// which loading them reports.
-pub(crate) fn weight_bytes(named: &NamedModel) -> u64 {
-    open(&named.path).map_or(0, |weights| CpuBackend::weight_bytes(&*weights))
+pub(crate) fn weight_bytes(named: &NamedModel, numerics: NumericsArgs) -> u64 {
+    let weights = open(&named.path);
+    let bytes =
+        weights.and_then(|weights| CpuBackend::weight_bytes(&*weights, numerics.numerics()));
+    bytes.unwrap_or(0)
 }
 
 /// Loads a model.
-pub(crate) fn load(named: &NamedModel, threads: &ComputeThreads) -> anyhow::Result<BaseModel> {
+pub(crate) fn load(
+    named: &NamedModel,
+    numerics: NumericsArgs,
+    threads: &ComputeThreads,
+) -> anyhow::Result<BaseModel> {
     let NamedModel { name, path } = named;
     let model =
-        open(path).and_then(|weights| Model::load(&*weights, Precision::Stored, &threads.0));
+        open(path).and_then(|weights| Model::load(&*weights, numerics.numerics(), &threads.0));
     let backend = model
         .map(CpuBackend::new)
         .with_context(|| format!("could not load model `{name}` from {}", path.display()))

@@ -40,9 +40,11 @@ use tinkrs_backend::{
 use tinkrs_types::LoraConfig;
 use tinkrs_types::training::OptimizerConfig;
 
+use crate::model::numerics::Plan;
+use crate::model::tensor_table::TensorTable;
 use crate::optim::Optimizer;
-use crate::weights::{Dtype, WeightSource, tensor_shapes};
-use crate::{Adapter, Error, Model, ModelConfig, TrainState, TrainingRun, peft};
+use crate::weights::WeightSource;
+use crate::{Adapter, Error, Model, ModelConfig, Numerics, TrainState, TrainingRun, peft};
 use run::Run;
 
 /// A model on the CPU, as a backend.
@@ -60,28 +62,35 @@ impl CpuBackend {
     }
 
     /// Returns how many bytes weights take once they are loaded, without loading them.
-    #[must_use]
-    pub fn weight_bytes(source: &dyn WeightSource) -> u64 {
-        memory::weight_bytes(source.config(), source.precision())
+    ///
+    /// # Errors
+    ///
+    /// When a tensor is missing or its format is not supported.
+    pub fn weight_bytes(source: &dyn WeightSource, numerics: Numerics) -> Result<u64, Error> {
+        let table = TensorTable::new(source.config());
+        let plan = Plan::new(source, &table, numerics)?;
+        Ok(memory::weight_bytes(source.config(), &table, &plan))
     }
 
     /// Describes the backend that weights would be loaded into, without loading them.
-    #[must_use]
-    pub fn describe_source(source: &dyn WeightSource) -> Description {
-        describe(source.config(), source.precision())
+    ///
+    /// # Errors
+    ///
+    /// As for [`weight_bytes`](Self::weight_bytes).
+    pub fn describe_source(
+        source: &dyn WeightSource,
+        numerics: Numerics,
+    ) -> Result<Description, Error> {
+        let table = TensorTable::new(source.config());
+        let plan = Plan::new(source, &table, numerics)?;
+        Ok(describe(source.config(), &table, &plan))
     }
 }
 
-fn describe(config: &ModelConfig, dtype: Dtype) -> Description {
-    let weight_format = match dtype {
-        Dtype::F32 => "f32",
-        Dtype::F16 => "f16",
-        Dtype::Bf16 => "bf16",
-    };
-    let shapes = tensor_shapes(config);
-    let sizes = shapes
-        .iter()
-        .map(|(_, shape)| shape.iter().product::<usize>());
+fn describe(config: &ModelConfig, table: &TensorTable, plan: &Plan) -> Description {
+    let tensors = table.tensors().iter();
+    let sizes = tensors.map(|tensor| tensor.shape.iter().product::<usize>());
+    let activations = if plan.uses_int8() { "int8" } else { "f32" };
     Description {
         architecture: config.architecture.model_type().to_owned(),
         family: config.architecture.name().to_owned(),
@@ -89,7 +98,8 @@ fn describe(config: &ModelConfig, dtype: Dtype) -> Description {
         vocabulary: config.vocab,
         end_of_sequence: config.eos.clone(),
         parameters: sizes.map(|size| size as u64).sum(),
-        weight_format: weight_format.to_owned(),
+        weight_format: plan.main_format(table).name().to_owned(),
+        activations: activations.to_owned(),
         optimizers: Optimizer::all().map(|known| known.name().to_owned()).into(),
         repeats_exactly: true,
     }
@@ -97,7 +107,8 @@ fn describe(config: &ModelConfig, dtype: Dtype) -> Description {
 
 impl Backend for CpuBackend {
     fn describe(&self) -> Description {
-        describe(&self.model.config, self.model.embedding.dtype())
+        let model = &self.model;
+        describe(&model.config, &model.table, &model.plan)
     }
 
     fn memory(&self, need: &Need) -> u64 {

@@ -10,11 +10,10 @@ use std::path::Path;
 use tinkrs_engine::config::{Architecture, ModelConfig};
 use tinkrs_engine::peft::PeftAdapter;
 use tinkrs_engine::weights::{
-    Dtype, GgufFormat, GgufTensor, WeightSource, gguf_tensors, interleave,
+    Dtype, GgufFormat, GgufTensor, Quantisation, WeightSource, gguf_tensors, interleave,
 };
 use tinkrs_gguf::Contents;
 
-use crate::formats::{Depth, Quantisation, format_of};
 use crate::merged::{Merged, Part};
 use crate::{Base, Error, Progress};
 
@@ -41,10 +40,6 @@ impl<'a> ModelFile<'a> {
         let merged = Merged::new(base.weights(), adapter, Some(Dtype::F32));
         let how = how.unwrap_or_else(|| base.weights().precision().into());
         let config = merged.config().clone();
-        let depth = Depth {
-            layers: config.layers,
-            tied_head: config.tied_head,
-        };
         let mut notes = Vec::new();
         let mut contents = Contents::default();
         model_values(&mut contents, &config, name, how);
@@ -63,7 +58,7 @@ impl<'a> ModelFile<'a> {
         let mut tensors = Vec::new();
         let mut instead = BTreeSet::new();
         for tensor in gguf_tensors(&config) {
-            let (format, is_fallback) = format_of(&tensor, depth, how);
+            let (format, is_fallback) = how.format_of(&tensor, &config);
             if is_fallback {
                 instead.insert(format!("{format:?}"));
             }

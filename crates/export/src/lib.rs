@@ -24,12 +24,10 @@
 
 mod base;
 mod error;
-mod formats;
 mod gguf;
 mod hugging_face;
 mod merged;
 mod ollama;
-mod quantise;
 mod staging;
 
 use std::io;
@@ -40,9 +38,9 @@ use tinkrs_engine::weights::Dtype;
 
 pub use base::{Base, is_hub_id};
 pub use error::Error;
-pub use formats::Quantisation;
 pub use merged::Merged;
 pub use staging::Staging;
+pub use tinkrs_engine::weights::Quantisation;
 
 /// The GGUF file in a folder.
 const MODEL_FILE: &str = "model.gguf";

@@ -6,10 +6,10 @@
 
 use rayon::prelude::*;
 use tinkrs_engine::peft::{LoraPair, PeftAdapter};
-use tinkrs_engine::weights::{Dtype, GgufFormat, Outline, TensorView, WeightSource, tensor_shapes};
+use tinkrs_engine::weights::{
+    Dtype, GgufFormat, Outline, TensorView, WeightSource, quantise, tensor_shapes, unfit,
+};
 use tinkrs_engine::{Error, ModelConfig};
-
-use crate::quantise::{self, quantise};
 
 const HEAD: &str = "lm_head";
 const HEAD_WEIGHT: &str = "lm_head.weight";
@@ -165,13 +165,13 @@ pub(crate) struct Part {
 impl Part {
     /// Rounds the numbers to a format.
     pub(crate) fn encode(&self, tensor: &str, format: GgufFormat) -> Result<Vec<u8>, Error> {
-        let unfit = |(index, value)| Error::NonFiniteTensor {
+        let wrong = |(index, value)| Error::NonFiniteTensor {
             operation: "export",
             tensor: tensor.to_owned(),
             index: self.start + index,
             value,
         };
-        quantise::unfit(&self.values, format).map_or(Ok(()), |found| Err(unfit(found)))?;
+        unfit(&self.values, format).map_or(Ok(()), |found| Err(wrong(found)))?;
         quantise(&self.values, format).ok_or_else(|| Error::InvalidOption {
             option: format!("format of `{tensor}`"),
             reason: format!("blocks of {format:?} cannot be written"),

@@ -153,6 +153,7 @@ impl Backend for FakeBackend {
             end_of_sequence: vec![END_OF_TEXT],
             parameters: VOCABULARY as u64,
             weight_format: "f32".to_owned(),
+            activations: "f32".to_owned(),
             optimizers: vec!["adamw".to_owned(), "sgd".to_owned()],
             repeats_exactly: self.repeats_exactly,
         }

@@ -15,7 +15,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::ctrl_c::CtrlC;
 use crate::data_folder;
-use crate::local_model::{self, NamedModel, Wanted};
+use crate::local_model::{self, NamedModel, NumericsArgs, Wanted};
 use crate::output::{self, Hint};
 use crate::server_args::DATA_DIR;
 use crate::settings::{self, Layered};
@@ -56,6 +56,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", help_heading = SERVED)]
     threads: Option<usize>,
 
+    #[command(flatten)]
+    #[serde(flatten)]
+    numerics: NumericsArgs,
+
     /// How much to log, as JSON lines on stderr: off, error, warn, info (a line for each request) or debug
     #[arg(long, value_name = "LEVEL")]
     #[serde(with = "level")]
@@ -91,6 +95,7 @@ impl Default for Args {
             models: BTreeMap::new(),
             addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8000),
             threads: None,
+            numerics: NumericsArgs::default(),
             log: LevelFilter::WARN,
             client_flags: Vec::new(),
             stop_with_stdin: false,
@@ -187,7 +192,10 @@ pub(crate) fn run(args: &Layered<Args>) -> anyhow::Result<()> {
     let models = args.models()?;
     // Decided before the weights take their part of what is available.
     settings.memory = Some(settings.memory_limit());
-    let weights = models.iter().map(local_model::weight_bytes).sum();
+    let weights = models
+        .iter()
+        .map(|named| local_model::weight_bytes(named, args.numerics))
+        .sum();
     settings
         .check_weights(weights)
         .map_err(|error| anyhow!(error))
@@ -195,7 +203,7 @@ pub(crate) fn run(args: &Layered<Args>) -> anyhow::Result<()> {
     let threads = local_model::threads(args.threads)?;
     let loaded = models
         .iter()
-        .map(|named| local_model::load(named, &threads));
+        .map(|named| local_model::load(named, args.numerics, &threads));
     let loaded = loaded.collect::<anyhow::Result<Vec<_>>>()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -15,7 +15,7 @@ pub(crate) fn measure(round: &mut impl FnMut() -> Result<usize>) -> Result<Value
         "wall_s": wall.as_secs_f64(),
         "cpu_s": cpu.as_secs_f64(),
         "tokens_per_s": tokens as f64 / wall.as_secs_f64(),
-        "rss_mib": peak_rss_mib()?,
+        "rss_mib": memory_mib("VmHWM:")?,
     }))
 }
 
@@ -25,13 +25,13 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// Returns the most memory that this process ever had.
-fn peak_rss_mib() -> Result<f64> {
+/// Returns the memory of this process: `VmRSS:` now, `VmHWM:` the most it ever had.
+pub(crate) fn memory_mib(name: &str) -> Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status
         .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .context("no VmHWM in /proc/self/status")?;
+        .find_map(|line| line.strip_prefix(name))
+        .with_context(|| format!("no {name} in /proc/self/status"))?;
     let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kib / 1024.0)
 }

@@ -6,9 +6,10 @@ use tinkrs_types::LoraConfig;
 use crate::kernels::LANES;
 use crate::model::attention::Attention;
 use crate::model::feed_forward::FeedForward;
+use crate::model::numerics::Plan;
+use crate::model::tensor_table::TensorTable;
 use crate::optim::MOST_KEPT;
 use crate::train::batch;
-use crate::weights::{Dtype, tensor_shapes};
 use crate::{KvCache, Model, ModelConfig, TrainingRun};
 
 /// Logits that the head holds at once: 16 MiB.
@@ -17,7 +18,7 @@ const LOGITS: usize = 16 << 20;
 pub(super) fn bytes(model: &Model, need: &Need) -> u64 {
     let config = &model.config;
     let bytes = match need {
-        Need::Weights => return weight_bytes(config, model.embedding.dtype()),
+        Need::Weights => return weight_bytes(config, &model.table, &model.plan),
         Need::Run { lora } => {
             // Weights, sums of gradients, and the optimizer; then the weights packed for the kernels.
             (2 + MOST_KEPT) * parameters(model, lora) * FLOAT + packed_bytes(model, lora)
@@ -57,18 +58,10 @@ pub(super) fn bytes(model: &Model, need: &Need) -> u64 {
 const FLOAT: usize = size_of::<f32>();
 
 /// The packed weights of a model, padded, and the vectors beside them.
-pub(super) fn weight_bytes(config: &ModelConfig, dtype: Dtype) -> u64 {
-    let shapes = tensor_shapes(config);
-    let sizes = shapes.iter().map(|(_, shape)| match shape[..] {
-        [outputs, inputs] => {
-            let padded = outputs.next_multiple_of(LANES) * inputs.next_multiple_of(LANES);
-            padded * dtype.size_bytes()
-        }
-        _ => shape.iter().product::<usize>() * FLOAT,
-    });
+pub(super) fn weight_bytes(config: &ModelConfig, table: &TensorTable, plan: &Plan) -> u64 {
     // The rotary angles of all positions, once they are used.
     let rope = config.max_context.next_power_of_two() * config.head_dim * FLOAT;
-    (sizes.sum::<usize>() + rope) as u64
+    (plan.weight_bytes(table) + rope) as u64
 }
 
 /// Counts the weights of an adapter.

@@ -4,6 +4,7 @@ use tinkrs_backend::{Backend, Objective, PassProgress, PassRequest};
 use tinkrs_types::{AdamParams, Datum, ForwardBackwardOutput, LossFn};
 
 use super::*;
+use crate::weights::Dtype;
 use crate::weights::RandomWeights;
 use crate::{Precision, Threads};
 

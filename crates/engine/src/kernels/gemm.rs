@@ -14,14 +14,18 @@
 //!
 //! Many rows follow the classic blocking: 256 steps of `k` at a time, a block of `A` packed into
 //! strips of six rows (it stays in L2) and one widened panel of `B` (it stays in L1). Few rows, as in
-//! decoding, read the stored panels directly, each once.
+//! decoding, read the stored panels directly, each once. Quantised panels are widened for two rows and more,
+//! or multiplied in [eight bits](super::quantised::int8) if the model was loaded so.
 
+mod quantised;
 mod tasks;
 
 use super::matrix::{Mat, MatMut};
 use super::micro::{Held, LANES, TILE_ROWS};
-use super::panels::{BLOCK, Panels};
+use super::panels::{BLOCK, Kind, Panels};
+use super::quantised::int8::Int8Rows;
 use super::shared::Shared;
+use quantised::{int8_rows, one_row};
 use tasks::{Cut, FEW_ROWS, few_rows, many_rows, pack_rows, strips};
 
 /// Up to here outputs are too narrow to make packing the rows worth while.
@@ -69,26 +73,45 @@ pub(crate) fn project(x: Mat<'_>, weights: &[&Panels], mut y: MatMut<'_>, start:
         let (first, column) = columns[which];
         Column::of(weights[which], panel - first, column)
     };
+    let is_int8 = |weight: &Panels| matches!(weight.kind(), Kind::Int8(_));
+    // Rounded once for all matrices and tasks.
+    let int8 = (weights.iter().any(|weight| is_int8(weight))).then(|| Int8Rows::round(x));
     let cut = Cut::of(rows, count, rows * inputs * width);
     cut.run(|row_range, panel_range| {
-        if rows <= FEW_ROWS || count <= FEW_PANELS {
-            few_rows(x, row_range, panel_range, &panel_at, y, start);
-        } else {
-            many_rows(
-                x.cols(),
-                row_range,
-                panel_range,
-                y,
-                (start.into(), Held::Continued),
-                &pack_rows(x),
-                |panel, k0, depth, buffer| {
-                    let column = panel_at(panel);
-                    column
-                        .weight
-                        .widen(column.panel, k0, &mut buffer[..depth * LANES]);
-                    (column.start, column.len)
-                },
-            );
+        let mut panel = panel_range.start;
+        while panel < panel_range.end {
+            let kind = panel_at(panel).weight.kind();
+            // Neighbours of one kind are one piece of work.
+            let same = |&panel: &usize| {
+                std::mem::discriminant(&panel_at(panel).weight.kind())
+                    == std::mem::discriminant(&kind)
+            };
+            let end = (panel..panel_range.end).find(|panel| !same(panel));
+            let piece = panel..end.unwrap_or(panel_range.end);
+            panel = piece.end;
+            let row_range = row_range.clone();
+            match (kind, &int8) {
+                (Kind::Int8(_), Some(x)) => int8_rows(x, row_range, piece, &panel_at, y, start),
+                (Kind::Widened(_), _) if rows == 1 => one_row(x, piece, &panel_at, y, start),
+                (Kind::Plain(_), _) if rows <= FEW_ROWS || count <= FEW_PANELS => {
+                    few_rows(x, row_range, piece, &panel_at, y, start);
+                }
+                _ => many_rows(
+                    x.cols(),
+                    row_range,
+                    piece,
+                    y,
+                    (start.into(), Held::Continued),
+                    &pack_rows(x),
+                    |panel, k0, depth, buffer| {
+                        let column = panel_at(panel);
+                        column
+                            .weight
+                            .widen(column.panel, k0, &mut buffer[..depth * LANES]);
+                        (column.start, column.len)
+                    },
+                ),
+            }
         }
     });
 }

@@ -23,6 +23,7 @@ mod micro;
 mod micro_avx2;
 pub(crate) mod norm;
 pub(crate) mod panels;
+pub(crate) mod quantised;
 pub(crate) mod rope;
 pub(crate) mod shared;
 mod small;

@@ -12,9 +12,12 @@
     reason = "calls the vector kernel that transposes a block"
 )]
 
+use rayon::prelude::*;
+
 use super::isa;
 use super::micro::{LANES, widen_bf16, widen_f16};
-use crate::weights::{Dtype, TensorView};
+use super::quantised::{Activations, BLOCK_INPUTS, Layout, QuantisedPanels};
+use crate::weights::{Dtype, Format, StoredTensor, quantise};
 
 /// Elements of a 16 × 16 block.
 pub(crate) const BLOCK: usize = LANES * LANES;
@@ -32,42 +35,40 @@ enum Elements {
     F32(Vec<f32>),
     Bf16(Vec<u16>),
     F16(Vec<u16>),
+    Quantised(QuantisedPanels),
+}
+
+/// How the kernels multiply by a matrix.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind<'a> {
+    /// Its elements are plain numbers.
+    Plain(Dtype),
+    /// It is quantised, and its inputs stay as they are.
+    Widened(&'a QuantisedPanels),
+    /// It is quantised, and so are its inputs.
+    Int8(&'a QuantisedPanels),
 }
 
 impl Panels {
-    /// Packs a tensor of shape `[outputs, inputs]`, in its own precision or in the one asked for.
-    pub(crate) fn from_tensor(tensor: &TensorView<'_>, dtype: Dtype) -> Self {
+    /// Packs a tensor of shape `[outputs, inputs]` in a format: its own, or another one that its numbers are
+    /// rounded to. No more than a few rows exist in any other form.
+    pub(crate) fn pack(
+        tensor: &StoredTensor<'_>,
+        format: Format,
+        activations: Activations,
+    ) -> Self {
         let [outputs, inputs] = *tensor.shape() else {
             unreachable!("the shape of {} was checked before packing", tensor.name())
         };
-        let mut panels = Self::zeros(outputs, inputs, dtype);
-        let mut row = vec![0.0; inputs];
-        for output in 0..outputs {
-            tensor.write_f32(output * inputs, &mut row);
-            panels.set_row(output, |k| row[k]);
-        }
-        panels
-    }
-
-    /// Packs a matrix given element by element, `values(output, input)`, in `f32`.
-    pub(crate) fn from_f32(
-        values: impl Fn(usize, usize) -> f32,
-        outputs: usize,
-        inputs: usize,
-    ) -> Self {
-        let mut panels = Self::zeros(outputs, inputs, Dtype::F32);
-        for output in 0..outputs {
-            panels.set_row(output, |k| values(output, k));
-        }
-        panels
-    }
-
-    fn zeros(outputs: usize, inputs: usize, dtype: Dtype) -> Self {
-        let len = outputs.next_multiple_of(LANES) * inputs.next_multiple_of(LANES);
-        let elements = match dtype {
-            Dtype::F32 => Elements::F32(vec![0.0; len]),
-            Dtype::Bf16 => Elements::Bf16(vec![0; len]),
-            Dtype::F16 => Elements::F16(vec![0; len]),
+        let elements = match format.as_dtype() {
+            Some(Dtype::F32) => Elements::F32(pack_plain(tensor, |x| x)),
+            Some(Dtype::Bf16) => {
+                Elements::Bf16(pack_plain(tensor, |x| half::bf16::from_f32(x).to_bits()))
+            }
+            Some(Dtype::F16) => {
+                Elements::F16(pack_plain(tensor, |x| half::f16::from_f32(x).to_bits()))
+            }
+            None => Elements::Quantised(pack_quantised(tensor, format, activations)),
         };
         Self {
             outputs,
@@ -76,17 +77,35 @@ impl Panels {
         }
     }
 
-    fn set_row(&mut self, output: usize, value: impl Fn(usize) -> f32) {
-        let (start, inputs) = (self.position(output), self.inputs);
-        match &mut self.elements {
-            Elements::F32(to) => (0..inputs).for_each(|k| to[start + k * LANES] = value(k)),
-            Elements::Bf16(to) => {
-                (0..inputs)
-                    .for_each(|k| to[start + k * LANES] = half::bf16::from_f32(value(k)).to_bits());
+    /// Packs a matrix given element by element, `values(output, input)`, in `f32`.
+    pub(crate) fn from_f32(
+        values: impl Fn(usize, usize) -> f32,
+        outputs: usize,
+        inputs: usize,
+    ) -> Self {
+        let mut elements = vec![0.0; padded(outputs, inputs)];
+        let panels = elements.chunks_exact_mut(panel_len(inputs).max(1));
+        for (panel, to) in panels.enumerate() {
+            for output in panel * LANES..outputs.min((panel + 1) * LANES) {
+                let to = to[output % LANES..].iter_mut().step_by(LANES);
+                to.zip(0..inputs)
+                    .for_each(|(to, k)| *to = values(output, k));
             }
-            Elements::F16(to) => {
-                (0..inputs)
-                    .for_each(|k| to[start + k * LANES] = half::f16::from_f32(value(k)).to_bits());
+        }
+        Self {
+            outputs,
+            inputs,
+            elements: Elements::F32(elements),
+        }
+    }
+
+    /// Returns the bytes that a matrix takes.
+    pub(crate) fn bytes_for(format: Format, outputs: usize, inputs: usize) -> usize {
+        match format.as_dtype() {
+            Some(dtype) => padded(outputs, inputs) * dtype.size_bytes(),
+            None => {
+                let layout = Layout::of(format).expect("a quantised format");
+                outputs.div_ceil(LANES) * layout.panel_bytes(inputs / BLOCK_INPUTS)
             }
         }
     }
@@ -112,6 +131,7 @@ impl Panels {
                     .enumerate()
                     .for_each(|(k, to)| *to = widen_f16(from[start + k * LANES]));
             }
+            Elements::Quantised(from) => from.row(output, to),
         }
     }
 
@@ -127,11 +147,15 @@ impl Panels {
         self.inputs
     }
 
-    pub(crate) fn dtype(&self) -> Dtype {
-        match self.elements {
-            Elements::F32(_) => Dtype::F32,
-            Elements::Bf16(_) => Dtype::Bf16,
-            Elements::F16(_) => Dtype::F16,
+    pub(crate) fn kind(&self) -> Kind<'_> {
+        match &self.elements {
+            Elements::F32(_) => Kind::Plain(Dtype::F32),
+            Elements::Bf16(_) => Kind::Plain(Dtype::Bf16),
+            Elements::F16(_) => Kind::Plain(Dtype::F16),
+            Elements::Quantised(panels) => match panels.activations() {
+                Activations::F32 => Kind::Widened(panels),
+                Activations::Int8 => Kind::Int8(panels),
+            },
         }
     }
 
@@ -142,20 +166,27 @@ impl Panels {
 
     /// Elements of a panel.
     pub(crate) fn panel_len(&self) -> usize {
-        self.inputs.next_multiple_of(LANES) * LANES
+        panel_len(self.inputs)
     }
 
     /// Bytes held.
     pub(crate) fn size_bytes(&self) -> usize {
-        self.count() * self.panel_len() * self.dtype().size_bytes()
+        match &self.elements {
+            Elements::F32(data) => data.len() * 4,
+            Elements::Bf16(data) | Elements::F16(data) => data.len() * 2,
+            Elements::Quantised(panels) => panels.size_bytes(),
+        }
     }
 
-    /// Returns the address of input `k` of a panel; `len` elements from there are in bounds.
+    /// Returns the address of input `k` of a panel of plain numbers; `len` elements from there are in bounds.
     pub(crate) fn address(&self, panel: usize, k: usize, len: usize) -> *const u8 {
         let start = panel * self.panel_len() + k * LANES;
         match &self.elements {
             Elements::F32(data) => data[start..start + len].as_ptr().cast(),
             Elements::Bf16(data) | Elements::F16(data) => data[start..start + len].as_ptr().cast(),
+            Elements::Quantised(_) => {
+                unreachable!("quantised panels are not read element by element")
+            }
         }
     }
 
@@ -173,20 +204,26 @@ impl Panels {
                     to,
                 );
             }
+            Elements::Quantised(panels) => panels.widen(panel, k, to),
         }
     }
 
     /// Writes one 16 × 16 block the other way round: `to[j · 16 + i] = W[16 p + j][16 q + i]`.
     pub(crate) fn transposed_block(&self, panel: usize, q: usize, to: &mut [f32]) {
-        let from = self.address(panel, q * LANES, BLOCK);
         let to = &mut to[..BLOCK];
+        let mut block = [0.0; BLOCK];
         #[cfg(target_arch = "x86_64")]
         if isa::avx2() {
+            let (dtype, from) = match self.kind() {
+                Kind::Plain(dtype) => (dtype, self.address(panel, q * LANES, BLOCK)),
+                Kind::Widened(panels) | Kind::Int8(panels) => {
+                    panels.widen(panel, q * LANES, &mut block);
+                    (Dtype::F32, block.as_ptr().cast())
+                }
+            };
             // SAFETY: both sides hold a whole block, and the features were detected.
-            return unsafe { super::micro_avx2::transpose16(self.dtype(), from, to.as_mut_ptr()) };
+            return unsafe { super::micro_avx2::transpose16(dtype, from, to.as_mut_ptr()) };
         }
-        let _ = from;
-        let mut block = [0.0; BLOCK];
         self.widen(panel, q * LANES, &mut block);
         for j in 0..LANES {
             for i in 0..LANES {
@@ -194,6 +231,62 @@ impl Panels {
             }
         }
     }
+}
+
+fn panel_len(inputs: usize) -> usize {
+    inputs.next_multiple_of(LANES) * LANES
+}
+
+fn padded(outputs: usize, inputs: usize) -> usize {
+    outputs.div_ceil(LANES) * panel_len(inputs)
+}
+
+/// Packs plain numbers, each rounded by itself.
+fn pack_plain<T: Copy + Default + Send>(
+    tensor: &StoredTensor<'_>,
+    round: impl Fn(f32) -> T + Sync,
+) -> Vec<T> {
+    let (outputs, inputs) = (tensor.shape()[0], tensor.shape()[1]);
+    let mut elements = vec![T::default(); padded(outputs, inputs)];
+    let panels = elements.par_chunks_exact_mut(panel_len(inputs).max(1));
+    panels.enumerate().for_each_init(
+        || vec![0.0; inputs],
+        |row, (panel, to)| {
+            for output in panel * LANES..outputs.min((panel + 1) * LANES) {
+                tensor.write_row(output, row);
+                let to = to[output % LANES..].iter_mut().step_by(LANES);
+                to.zip(&*row).for_each(|(to, &x)| *to = round(x));
+            }
+        },
+    );
+    elements
+}
+
+fn pack_quantised(
+    tensor: &StoredTensor<'_>,
+    format: Format,
+    activations: Activations,
+) -> QuantisedPanels {
+    let (outputs, inputs) = (tensor.shape()[0], tensor.shape()[1]);
+    let layout = Layout::of(format).expect("a quantised format");
+    let mut quantised = QuantisedPanels::zeros(layout, outputs, inputs, activations);
+    let panel_bytes = quantised.panel_bytes();
+    let panels = quantised.panels_mut().par_chunks_exact_mut(panel_bytes);
+    panels.enumerate().for_each_init(
+        || vec![0.0; inputs],
+        |row, (panel, to)| {
+            for output in panel * LANES..outputs.min((panel + 1) * LANES) {
+                if tensor.format() == format {
+                    layout.write_row(format, tensor.row(output), output % LANES, to);
+                } else {
+                    tensor.write_row(output, row);
+                    let blocks = quantise(row, format).expect("a format that can be written");
+                    layout.write_row(format, &blocks, output % LANES, to);
+                }
+            }
+        },
+    );
+    quantised
 }
 
 isa::vectorised! {
@@ -207,6 +300,7 @@ isa::vectorised! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::weights::TensorView;
 
     #[test]
     fn rows_and_transposed_blocks_read_back_what_was_packed() {
@@ -219,7 +313,7 @@ mod tests {
         for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
             let tensor = TensorView::from_f32("w", dtype, shape.clone(), &values).unwrap();
             let rounded = tensor.to_f32();
-            let panels = Panels::from_tensor(&tensor, dtype);
+            let panels = Panels::pack(&tensor.into(), dtype.into(), Activations::F32);
             let mut row = vec![0.0; inputs];
             for o in 0..outputs {
                 panels.row(o, &mut row);

@@ -8,46 +8,34 @@ use super::Model;
 use super::layer::Layer;
 use super::linear::{Bias, Linear};
 use super::norm::Norm;
+use super::numerics::{Numerics, Plan};
 use super::tensor_table::{EMBEDDING, FINAL_NORM, FullNames, HEAD, Names, TensorKey, TensorTable};
 use super::workspace::Pool;
 use crate::kernels::panels::Panels;
 use crate::kernels::rope;
-use crate::weights::{Dtype, TensorView, WeightSource};
+use crate::weights::WeightSource;
 use crate::{Error, ModelConfig, Threads};
 
-/// How the packed weights are stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Precision {
-    /// As the source stores them. This is the default.
-    #[default]
-    Stored,
-    /// In single precision, whatever the source holds.
-    F32,
-}
-
 impl Model {
-    /// Reads and packs all weights.
+    /// Reads and packs all weights, one at a time, in the [precision](super::Precision) that is asked for. A
+    /// mapped file is let go of on the way, so that no weight is in memory twice.
     ///
     /// # Errors
     ///
     /// When a tensor is missing, has the wrong shape (the error names both), or cannot be read.
     pub fn load(
         source: &dyn WeightSource,
-        precision: Precision,
+        numerics: impl Into<Numerics>,
         threads: &Threads,
     ) -> Result<Self, Error> {
         source.config().validate()?;
-        let dtype = match precision {
-            Precision::Stored => source.precision(),
-            Precision::F32 => Dtype::F32,
-        };
         let table = Arc::new(TensorTable::new(source.config()));
+        let plan = Plan::new(source, &table, numerics.into())?;
         threads.run(|| {
             let reader = Reader {
                 source,
                 config: source.config(),
-                dtype,
+                plan: &plan,
                 table: &table,
             };
             reader.model(&table, threads)
@@ -58,7 +46,7 @@ impl Model {
 struct Reader<'a> {
     source: &'a dyn WeightSource,
     config: &'a ModelConfig,
-    dtype: Dtype,
+    plan: &'a Plan,
     table: &'a TensorTable,
 }
 
@@ -91,6 +79,7 @@ impl Reader<'_> {
             config: config.clone(),
             threads: threads.clone(),
             table: Arc::clone(table),
+            plan: self.plan.clone(),
             embedding: self.matrix(&EMBEDDING.in_model())?.0,
             layers,
             final_norm: self.norm(&FINAL_NORM.in_model())?,
@@ -101,27 +90,41 @@ impl Reader<'_> {
     }
 
     fn matrix(&self, names: &FullNames) -> Result<(Panels, TensorKey), Error> {
-        let (key, tensor) = self.tensor(&names.weight())?;
-        Ok((Panels::from_tensor(&tensor, self.dtype), key))
+        let names = names.weight();
+        let (key, shape) = self.declared(&names);
+        let tensor = self.source.stored(&names.hugging_face)?;
+        if tensor.shape() != shape {
+            return Err(Error::Shape {
+                tensor: names.hugging_face,
+                expected: shape.to_vec(),
+                got: tensor.shape().to_vec(),
+            });
+        }
+        let format = self.plan.format(key.0);
+        let panels = Panels::pack(&tensor, format, self.plan.activations());
+        self.source.release(tensor.name());
+        Ok((panels, key))
     }
 
     fn norm(&self, names: &FullNames) -> Result<Norm, Error> {
-        let (key, tensor) = self.tensor(&names.weight())?;
+        let (key, weight) = self.vector(&names.weight())?;
         Ok(Norm {
-            weight: tensor.to_f32(),
+            weight,
             key,
             eps: self.config.rms_eps as f32,
         })
     }
 
-    fn tensor(&self, names: &FullNames) -> Result<(TensorKey, TensorView<'_>), Error> {
-        let name = &names.hugging_face;
-        let key = self
-            .table
-            .tensor_key(name)
-            .expect("parts declare what they load");
-        let shape = &self.table.tensors()[key.0].shape;
-        Ok((key, self.source.tensor(name)?.expect_shape(shape)?))
+    fn vector(&self, names: &FullNames) -> Result<(TensorKey, Vec<f32>), Error> {
+        let (key, shape) = self.declared(names);
+        let tensor = self.source.tensor(&names.hugging_face)?;
+        Ok((key, tensor.expect_shape(shape)?.to_f32()))
+    }
+
+    fn declared(&self, names: &FullNames) -> (TensorKey, &[usize]) {
+        let key = self.table.tensor_key(&names.hugging_face);
+        let key = key.expect("parts declare what they load");
+        (key, &self.table.tensors()[key.0].shape)
     }
 }
 
@@ -138,8 +141,7 @@ impl LayerReader<'_> {
         let bias = match reader.table.tensor_key(&bias_names.hugging_face) {
             None => None,
             Some(_) => {
-                let (key, tensor) = reader.tensor(&bias_names)?;
-                let values = tensor.to_f32();
+                let (key, values) = reader.vector(&bias_names)?;
                 Some(Bias { values, key })
             }
         };

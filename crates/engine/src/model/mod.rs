@@ -27,6 +27,7 @@ pub(crate) mod layer;
 pub(crate) mod linear;
 mod load;
 pub(crate) mod norm;
+pub(crate) mod numerics;
 pub(crate) mod rows;
 pub(crate) mod tensor_table;
 pub(crate) mod workspace;
@@ -40,10 +41,11 @@ use crate::{ModelConfig, Threads};
 
 pub use cache::KvCache;
 pub use decode::{Hidden, SequenceInput};
-pub use load::Precision;
+pub use numerics::{Numerics, Precision};
 
 use layer::Layer;
 use norm::Norm;
+use numerics::Plan;
 use tensor_table::TensorTable;
 use workspace::Pool;
 
@@ -54,6 +56,7 @@ pub struct Model {
     pub(crate) config: ModelConfig,
     pub(crate) threads: Threads,
     pub(crate) table: Arc<TensorTable>,
+    pub(crate) plan: Plan,
     pub(crate) embedding: Panels,
     pub(crate) layers: Vec<Layer>,
     pub(crate) final_norm: Norm,

@@ -1,4 +1,4 @@
-//! Models in GGUF files, dequantised as they are read.
+//! Models in GGUF files, whose tensors are read as they are stored or dequantised.
 //!
 //! A GGUF file carries its configuration as metadata and its tensors under names of its own, with
 //! the sizes of a shape in reverse order. Two things are put right here: names become those of
@@ -6,25 +6,23 @@
 //! interleaved rotary order, are put back in half-and-half order.
 
 mod metadata;
-mod quants;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
-pub use quants::Format;
 use tinkrs_gguf::{Header, TensorInfo};
 
-use super::safetensors::map_file;
-use super::{Dtype, TensorView, WeightSource};
+use super::safetensors::{self, map_file};
+use super::{Dtype, Format, StoredTensor, TensorView, WeightSource};
 use crate::model::feed_forward::FeedForward;
 use crate::model::tensor_table::TensorTable;
 use crate::{Error, ModelConfig};
 
 /// The weights of a GGUF file, mapped into memory.
 ///
-/// F32, F16 and BF16 tensors keep their precision. Quantised ones (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0,
-/// Q4_K, Q5_K, Q6_K) become f32, which holds their values exactly.
+/// A loaded model keeps tensors as they are stored: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K
+/// or Q6_K. As a [`TensorView`], a quantised one becomes f32, which holds its values exactly.
 #[derive(Debug)]
 pub struct GgufFile {
     path: PathBuf,
@@ -58,7 +56,7 @@ impl GgufFile {
         };
         for tensor in model.table.tensors() {
             let name = &tensor.names.hugging_face;
-            let (info, _, _) = model.stored(name)?;
+            let (info, _, _) = model.stored_bytes(name)?;
             if info.shape != tensor.shape {
                 return Err(Error::Shape {
                     tensor: name.clone(),
@@ -68,13 +66,13 @@ impl GgufFile {
             }
         }
         let probe = FeedForward::precision_probe().in_layer(0).weight();
-        let (_, format, _) = model.stored(&probe.hugging_face)?;
+        let (_, format, _) = model.stored_bytes(&probe.hugging_face)?;
         model.precision = format.as_dtype().unwrap_or(Dtype::F32);
         Ok(model)
     }
 
     /// Finds a tensor by its Hugging Face name: where it is, how it is stored, and its bytes.
-    fn stored(&self, name: &str) -> Result<(&TensorInfo, Format, &[u8]), Error> {
+    fn stored_bytes(&self, name: &str) -> Result<(&TensorInfo, Format, &[u8]), Error> {
         let missing = || Error::MissingTensor {
             tensor: name.to_owned(),
             origin: self.path.display().to_string(),
@@ -106,7 +104,7 @@ impl WeightSource for GgufFile {
     }
 
     fn tensor(&self, name: &str) -> Result<TensorView<'_>, Error> {
-        let (info, format, bytes) = self.stored(name)?;
+        let (info, format, bytes) = self.stored_bytes(name)?;
         let (dtype, bytes) = match format.as_dtype() {
             Some(dtype) => (dtype, Cow::Borrowed(bytes)),
             None => (Dtype::F32, Cow::Owned(format.dequantise_to_bytes(bytes))),
@@ -120,6 +118,24 @@ impl WeightSource for GgufFile {
 
     fn precision(&self) -> Dtype {
         self.precision
+    }
+
+    fn stored(&self, name: &str) -> Result<StoredTensor<'_>, Error> {
+        let (info, format, bytes) = self.stored_bytes(name)?;
+        let heads = self.interleaved_heads(name);
+        let interleaved = heads.map(|_| self.config.head_dim);
+        let tensor = StoredTensor::new(name, format, info.shape.clone(), bytes)?;
+        Ok(tensor.interleaved(interleaved))
+    }
+
+    fn format(&self, name: &str) -> Result<Format, Error> {
+        Ok(self.stored_bytes(name)?.1)
+    }
+
+    fn release(&self, name: &str) {
+        if let Ok((_, _, bytes)) = self.stored_bytes(name) {
+            safetensors::forget(&self.map, bytes);
+        }
     }
 }
 

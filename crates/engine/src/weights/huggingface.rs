@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::safetensors::{self, Layout, Outline, SafetensorsFile};
-use super::{Dtype, TensorView, WeightSource, tensor_shapes};
+use super::{Dtype, Format, TensorView, WeightSource, tensor_shapes};
 use crate::config::TokenIds;
 use crate::model::feed_forward::FeedForward;
 use crate::{Error, ModelConfig, files};
@@ -97,6 +97,16 @@ impl WeightSource for HuggingFaceFolder {
 
     fn precision(&self) -> Dtype {
         self.precision
+    }
+
+    fn format(&self, name: &str) -> Result<Format, Error> {
+        Ok(self.tensor(name)?.dtype().into())
+    }
+
+    fn release(&self, name: &str) {
+        if let Ok(shard) = self.shard(name) {
+            shard.release(name);
+        }
     }
 }
 

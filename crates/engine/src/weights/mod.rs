@@ -4,16 +4,25 @@
 //! (`model.layers.0.self_attn.q_proj.weight`), so that the model packs each into its own layout and
 //! lets go of the original. [`tensor_shapes`] lists the tensors that a configuration calls for.
 
+pub(crate) mod format;
 mod gguf;
 mod huggingface;
+mod mixture;
+mod quantise;
 mod random;
 pub(crate) mod safetensors;
+mod stored;
 mod tensor;
 
-pub use gguf::{Format as GgufFormat, GgufFile, interleave};
+pub(crate) use format::Format;
+pub use format::Format as GgufFormat;
+pub use gguf::{GgufFile, interleave};
 pub use huggingface::{HuggingFaceFolder, save_folder, save_shards};
+pub use mixture::Quantisation;
+pub use quantise::{quantise, unfit};
 pub use random::RandomWeights;
 pub use safetensors::Outline;
+pub use stored::StoredTensor;
 pub use tensor::{Dtype, TensorView};
 
 use crate::model::tensor_table::TensorTable;
@@ -31,9 +40,33 @@ pub trait WeightSource: Send + Sync {
     /// When there is no such tensor, or it cannot be read.
     fn tensor(&self, name: &str) -> Result<TensorView<'_>, Error>;
 
-    /// Returns the precision of the stored matrices, which the packed model keeps unless it is
-    /// asked for `f32`.
+    /// Returns the precision of the stored matrices; `f32` if they are quantised, which holds their values
+    /// exactly.
     fn precision(&self) -> Dtype;
+
+    /// Returns one tensor in the format that it is stored in, which the packed model keeps.
+    ///
+    /// # Errors
+    ///
+    /// As for [`tensor`](Self::tensor).
+    fn stored(&self, name: &str) -> Result<StoredTensor<'_>, Error> {
+        Ok(self.tensor(name)?.into())
+    }
+
+    /// Returns the format that a tensor is stored in, without reading it.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such tensor.
+    fn format(&self, name: &str) -> Result<GgufFormat, Error> {
+        let _ = name;
+        Ok(self.precision().into())
+    }
+
+    /// Says that a tensor will not be read again soon, so that a mapped file need not stay in memory.
+    fn release(&self, name: &str) {
+        let _ = name;
+    }
 }
 
 /// Lists every tensor of a model by Hugging Face name and shape, matrices as `[outputs, inputs]`.

@@ -72,6 +72,17 @@ impl SafetensorsFile {
         TensorView::new(name, dtype, info.shape.clone(), bytes)
     }
 
+    /// Lets the system take back the memory of a tensor until it is read again.
+    pub(crate) fn release(&self, name: &str) {
+        let bytes = self.info(name).ok().and_then(|info| {
+            let (start, end) = info.data_offsets;
+            self.map.get(self.data_start + start..self.data_start + end)
+        });
+        if let Some(bytes) = bytes {
+            forget(&self.map, bytes);
+        }
+    }
+
     fn info(&self, name: &str) -> Result<&TensorInfo, Error> {
         self.metadata
             .info(name)
@@ -93,6 +104,26 @@ pub(crate) fn map_file(path: &Path) -> Result<Mmap, Error> {
     let map = unsafe { Mmap::map(&file) };
     map.map_err(Error::io("map", path))
 }
+
+/// Lets the system take back the memory of a part of a mapped file. It is read from the file again when it is
+/// used again, so failing to do so changes nothing but the memory of this process.
+#[cfg(unix)]
+pub(crate) fn forget(map: &Mmap, part: &[u8]) {
+    let start = part.as_ptr() as usize - map.as_ptr() as usize;
+    #[expect(
+        unsafe_code,
+        reason = "the advice may drop what was written to private memory, but a map of a file that is only \
+                  read has nothing but the file's contents"
+    )]
+    // SAFETY: as the reason says; the range lies in the map, since the part does.
+    let _ = unsafe {
+        map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, part.len())
+    };
+}
+
+/// Elsewhere the system decides by itself.
+#[cfg(not(unix))]
+pub(crate) fn forget(_: &Mmap, _: &[u8]) {}
 
 /// Writes a file of tensors, replacing it whole or not at all. They are not copied: the largest may be as
 /// large as the memory allows.

@@ -115,6 +115,10 @@ impl<'a> TensorView<'a> {
         }
     }
 
+    pub(crate) fn into_parts(self) -> (String, Dtype, Vec<usize>, Cow<'a, [u8]>) {
+        (self.name, self.dtype, self.shape, self.bytes)
+    }
+
     /// Returns the Hugging Face name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -177,25 +181,30 @@ impl<'a> TensorView<'a> {
     pub fn write_f32(&self, start: usize, out: &mut [f32]) {
         let size = self.dtype.size_bytes();
         let bytes = &self.bytes[start * size..(start + out.len()) * size];
-        match self.dtype {
-            Dtype::F32 => {
-                let (chunks, _) = bytes.as_chunks::<4>();
-                out.iter_mut()
-                    .zip(chunks)
-                    .for_each(|(x, &chunk)| *x = f32::from_le_bytes(chunk));
-            }
-            Dtype::F16 => {
-                let (chunks, _) = bytes.as_chunks::<2>();
-                out.iter_mut()
-                    .zip(chunks)
-                    .for_each(|(x, &chunk)| *x = f16::from_le_bytes(chunk).to_f32());
-            }
-            Dtype::Bf16 => {
-                let (chunks, _) = bytes.as_chunks::<2>();
-                out.iter_mut()
-                    .zip(chunks)
-                    .for_each(|(x, &chunk)| *x = bf16::from_le_bytes(chunk).to_f32());
-            }
+        widen(self.dtype, bytes, out);
+    }
+}
+
+/// Widens little-endian elements.
+pub(crate) fn widen(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
+    match dtype {
+        Dtype::F32 => {
+            let (chunks, _) = bytes.as_chunks::<4>();
+            out.iter_mut()
+                .zip(chunks)
+                .for_each(|(x, &chunk)| *x = f32::from_le_bytes(chunk));
+        }
+        Dtype::F16 => {
+            let (chunks, _) = bytes.as_chunks::<2>();
+            out.iter_mut()
+                .zip(chunks)
+                .for_each(|(x, &chunk)| *x = f16::from_le_bytes(chunk).to_f32());
+        }
+        Dtype::Bf16 => {
+            let (chunks, _) = bytes.as_chunks::<2>();
+            out.iter_mut()
+                .zip(chunks)
+                .for_each(|(x, &chunk)| *x = bf16::from_le_bytes(chunk).to_f32());
         }
     }
 }

@@ -11,6 +11,7 @@ mod forward;
 mod gguf;
 mod memory;
 mod numerics;
+mod quantised;
 mod real_models;
 mod reference;
 mod sampler;

@@ -100,6 +100,14 @@ fn measures() {
     let backend = CpuBackend::new(model);
     check("weights", backend.memory(&Need::Weights), taken);
 
+    for precision in [Precision::Q8_0, Precision::Q4K] {
+        let (model, taken, _) = measure(|| Model::load(&weights, precision, &threads).unwrap());
+        let planned = CpuBackend::weight_bytes(&weights, precision.into()).unwrap();
+        let backend = CpuBackend::new(model);
+        assert_eq!(backend.memory(&Need::Weights), planned, "{precision:?}");
+        check(&format!("weights in {precision:?}"), planned, taken);
+    }
+
     let lora = || LoraConfig {
         seed: Some(1),
         ..LoraConfig::new(384)

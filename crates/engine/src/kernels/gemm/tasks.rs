@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use super::{Column, Rows, Start};
 use crate::kernels::matrix::Mat;
 use crate::kernels::micro::{self, Held, LANES, TILE_ROWS, Tile};
+use crate::kernels::panels::Kind;
 use crate::kernels::shared::Shared;
 use crate::weights::Dtype;
 
@@ -195,6 +196,9 @@ pub(super) fn few_rows<'w>(
     while panel < panels.end {
         let column = panel_at(panel);
         let weight = column.weight;
+        let Kind::Plain(dtype) = weight.kind() else {
+            unreachable!("the panels of this task are plain numbers")
+        };
         let wide = match height {
             1 => 4,
             2 | 3 => 2,
@@ -224,7 +228,7 @@ pub(super) fn few_rows<'w>(
                 held: start.into(),
             };
             // SAFETY: `x` has these rows, the weight these panels, and the output these columns.
-            unsafe { clipped(weight.dtype(), height, wide, column.len, tile) };
+            unsafe { clipped(dtype, height, wide, column.len, tile) };
         }
         panel += wide;
     }

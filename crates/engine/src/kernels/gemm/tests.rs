@@ -2,11 +2,14 @@
 
 use super::*;
 use crate::kernels::check::{in_pool, values};
+use crate::kernels::quantised::Activations;
 use crate::weights::{Dtype, TensorView};
 
 fn panels(values: &[f32], outputs: usize, inputs: usize, dtype: Dtype) -> (Panels, Vec<f32>) {
     let tensor = TensorView::from_f32("w", dtype, vec![outputs, inputs], values).unwrap();
-    (Panels::from_tensor(&tensor, dtype), tensor.to_f32())
+    let widened = tensor.to_f32();
+    let packed = Panels::pack(&tensor.into(), dtype.into(), Activations::F32);
+    (packed, widened)
 }
 
 fn close(got: &[f32], expected: impl Fn(usize, usize) -> f64, cols: usize, what: &str) {

@@ -2,10 +2,10 @@
 
 use tinkrs_gguf::{Header, Value};
 
-use super::quants::Format;
 use crate::config::{Architecture, Rope, RopeScaling, architecture};
 use crate::model::attention::full;
 use crate::model::tensor_table::{EMBEDDING, FullNames, HEAD};
+use crate::weights::Format;
 use crate::{Error, ModelConfig};
 
 /// Puts the configuration together from metadata, and from which tensors there are.

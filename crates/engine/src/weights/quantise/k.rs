@@ -92,7 +92,7 @@ fn sixths(largest: f32, values: impl Iterator<Item = f32>) -> (f16, Vec<u8>) {
     (f16::from_f32(largest / 63.0), multiples.collect())
 }
 
-/// Packs the 6-bit scale and minimum of a part into 12 bytes; the engine's `packed_scale` is the way back.
+/// Packs the 6-bit scale and minimum of a part into 12 bytes; `packed_scale` of the formats is the way back.
 fn pack_scale(packed: &mut [u8], sub: usize, scale: u8, minimum: u8) {
     if sub < 4 {
         packed[sub] |= scale;

@@ -20,12 +20,12 @@ fn weights() -> Vec<f32> {
 fn reference() -> Vec<u8> {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/tests/reference/blocks.safetensors"
+        "/tests/reference/gguf/written.safetensors"
     );
     std::fs::read(path).unwrap()
 }
 
-fn mean_square_error(values: &[f32], format: GgufFormat) -> f64 {
+fn mean_square_error(values: &[f32], format: Format) -> f64 {
     let blocks = quantise(values, format).unwrap();
     let read = floats(&format.dequantise_to_bytes(&blocks));
     let squares = values
@@ -40,10 +40,10 @@ fn blocks_with_one_right_answer_are_those_of_the_gguf_package() {
     let bytes = reference();
     let reference = SafeTensors::deserialize(&bytes).unwrap();
     for (name, format) in [
-        ("q8_0", GgufFormat::Q8_0),
-        ("q5_0", GgufFormat::Q5_0),
-        ("bf16", GgufFormat::Bf16),
-        ("f16", GgufFormat::F16),
+        ("q8_0", Format::Q8_0),
+        ("q5_0", Format::Q5_0),
+        ("bf16", Format::Bf16),
+        ("f16", Format::F16),
     ] {
         let ours = quantise(&weights(), format).unwrap();
         assert!(
@@ -59,10 +59,10 @@ fn more_bits_are_nearer() {
     let variance = values.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / values.len() as f64;
     // The noise of rounding, relative to the numbers: for each bit less, four times as much.
     for (format, most) in [
-        (GgufFormat::Q8_0, 6e-5),
-        (GgufFormat::Q6K, 6e-4),
-        (GgufFormat::Q5_0, 4e-3),
-        (GgufFormat::Q4K, 8e-3),
+        (Format::Q8_0, 6e-5),
+        (Format::Q6K, 6e-4),
+        (Format::Q5_0, 4e-3),
+        (Format::Q4K, 8e-3),
     ] {
         let noise = mean_square_error(&values, format) / variance;
         assert!(noise < most && noise > most / 10.0, "{format:?}: {noise:e}");
@@ -80,8 +80,8 @@ fn what_a_format_can_say_survives() {
         .collect();
     let four_bits: Vec<f32> = (0..256).map(|i| (i % 16) as f32 - 8.0).collect();
     for (format, values, most) in [
-        (GgufFormat::Q6K, &with_ends, 1e-5),
-        (GgufFormat::Q4K, &four_bits, 1e-4),
+        (Format::Q6K, &with_ends, 1e-5),
+        (Format::Q4K, &four_bits, 1e-4),
     ] {
         let error = mean_square_error(values, format);
         assert!(error < most, "{format:?}: {error:e}");
@@ -90,12 +90,7 @@ fn what_a_format_can_say_survives() {
 
 #[test]
 fn numbers_without_a_scale_do_no_harm() {
-    for format in [
-        GgufFormat::Q8_0,
-        GgufFormat::Q5_0,
-        GgufFormat::Q4K,
-        GgufFormat::Q6K,
-    ] {
+    for format in [Format::Q8_0, Format::Q5_0, Format::Q4K, Format::Q6K] {
         assert_eq!(mean_square_error(&[0.0; 256], format), 0.0, "{format:?}");
         for value in [1.0, -1.0, 0.03, 1e4] {
             let error = mean_square_error(&[value; 256], format).sqrt();
@@ -110,17 +105,14 @@ fn numbers_without_a_scale_do_no_harm() {
 
 #[test]
 fn numbers_that_a_format_cannot_hold_are_found() {
-    for format in [GgufFormat::F16, GgufFormat::Q8_0, GgufFormat::Q4K] {
+    for format in [Format::F16, Format::Q8_0, Format::Q4K] {
         assert_eq!(unfit(&[1.0, 65504.0], format), None, "{format:?}");
         let found = unfit(&[1.0, -1e5], format);
         assert_eq!(found, Some((1, f32::NEG_INFINITY)), "{format:?}");
     }
-    assert_eq!(unfit(&[1e38], GgufFormat::Bf16), None);
-    assert_eq!(unfit(&[f32::MAX], GgufFormat::F32), None);
-    assert_eq!(
-        unfit(&[f32::MAX], GgufFormat::Bf16),
-        Some((0, f32::INFINITY))
-    );
-    let found = unfit(&[0.0, f32::NAN], GgufFormat::F32).unwrap();
+    assert_eq!(unfit(&[1e38], Format::Bf16), None);
+    assert_eq!(unfit(&[f32::MAX], Format::F32), None);
+    assert_eq!(unfit(&[f32::MAX], Format::Bf16), Some((0, f32::INFINITY)));
+    let found = unfit(&[0.0, f32::NAN], Format::F32).unwrap();
     assert!(found.0 == 1 && found.1.is_nan());
 }

@@ -20,8 +20,9 @@
 
 use half::f16;
 
+use super::Dtype;
+use super::tensor::widen;
 use crate::Error;
-use crate::weights::Dtype;
 
 /// A storage format of tensors in GGUF files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ impl From<Dtype> for Format {
 
 impl Format {
     /// Returns the format with the given number in the file.
-    pub(super) fn from_id(id: u32, tensor: &str) -> Result<Self, Error> {
+    pub(crate) fn from_id(id: u32, tensor: &str) -> Result<Self, Error> {
         Ok(match id {
             0 => Self::F32,
             1 => Self::F16,
@@ -132,52 +133,122 @@ impl Format {
         }
     }
 
+    /// Returns the name, in lower case as commands spell it: `q4_k`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Q4_0 => "q4_0",
+            Self::Q4_1 => "q4_1",
+            Self::Q5_0 => "q5_0",
+            Self::Q5_1 => "q5_1",
+            Self::Q8_0 => "q8_0",
+            Self::Q4K => "q4_k",
+            Self::Q5K => "q5_k",
+            Self::Q6K => "q6_k",
+        }
+    }
+
     /// Turns whole blocks into little-endian f32; plain formats are left as they are.
     #[must_use]
     pub fn dequantise_to_bytes(self, blocks: &[u8]) -> Vec<u8> {
+        if self.as_dtype().is_some() {
+            return blocks.to_vec();
+        }
         let (elements, size) = self.block();
         let mut bytes = Vec::with_capacity(blocks.len() / size * elements * 4);
         let mut values = [0.0; 256];
         for block in blocks.chunks_exact(size) {
-            match self {
-                Self::F32 | Self::F16 | Self::Bf16 => return blocks.to_vec(),
-                Self::Q4_0 => dequantise_32(
-                    &block[2..],
-                    0,
-                    |q| half_at(block, 0) * (q - 8.0),
-                    &mut values,
-                ),
-                Self::Q4_1 => dequantise_32(
-                    &block[4..],
-                    0,
-                    |q| half_at(block, 0) * q + half_at(block, 2),
-                    &mut values,
-                ),
-                Self::Q5_0 => dequantise_32(
-                    &block[6..],
-                    bits_at(block, 2),
-                    |q| half_at(block, 0) * (q - 16.0),
-                    &mut values,
-                ),
-                Self::Q5_1 => dequantise_32(
-                    &block[8..],
-                    bits_at(block, 4),
-                    |q| half_at(block, 0) * q + half_at(block, 2),
-                    &mut values,
-                ),
-                Self::Q8_0 => {
-                    let d = half_at(block, 0);
-                    for (value, &q) in values.iter_mut().zip(&block[2..]) {
-                        *value = d * f32::from(q.cast_signed());
-                    }
-                }
-                Self::Q4K => dequantise_4_or_5k(block, &[0; 32], &block[16..], &mut values),
-                Self::Q5K => dequantise_4_or_5k(block, &block[16..48], &block[48..], &mut values),
-                Self::Q6K => dequantise_6k(block, &mut values),
-            }
+            self.dequantise_block(block, &mut values[..elements]);
             bytes.extend(values[..elements].iter().flat_map(|x| x.to_le_bytes()));
         }
         bytes
+    }
+
+    /// Turns whole blocks into numbers.
+    ///
+    /// # Panics
+    ///
+    /// When `values` is not as long as the blocks say.
+    pub fn dequantise(self, blocks: &[u8], values: &mut [f32]) {
+        let (elements, size) = self.block();
+        assert_eq!(
+            (blocks.len() % size, blocks.len() / size * elements),
+            (0, values.len()),
+            "whole blocks of {} and their numbers",
+            self.name()
+        );
+        if let Some(dtype) = self.as_dtype() {
+            return widen(dtype, blocks, values);
+        }
+        let blocks = blocks.chunks_exact(size);
+        blocks
+            .zip(values.chunks_exact_mut(elements))
+            .for_each(|(block, values)| self.dequantise_block(block, values));
+    }
+
+    /// Turns one block of a quantised format into numbers.
+    fn dequantise_block(self, block: &[u8], values: &mut [f32]) {
+        let mut codes = [0; 256];
+        self.codes(block, &mut codes);
+        let middle = f32::from(self.middle());
+        let part = if self == Self::Q6K { 16 } else { 32 };
+        for (at, (x, q)) in values.chunks_mut(part).zip(codes.chunks(part)).enumerate() {
+            let numbers = x.iter_mut().zip(q);
+            match self {
+                Self::F32 | Self::F16 | Self::Bf16 => {}
+                Self::Q4_0 | Self::Q5_0 => {
+                    let d = half_at(block, 0);
+                    numbers.for_each(|(x, &q)| *x = d * (f32::from(q) - middle));
+                }
+                Self::Q4_1 | Self::Q5_1 => {
+                    let (d, m) = (half_at(block, 0), half_at(block, 2));
+                    numbers.for_each(|(x, &q)| *x = d * f32::from(q) + m);
+                }
+                Self::Q8_0 => {
+                    let d = half_at(block, 0);
+                    numbers.for_each(|(x, q)| *x = d * f32::from(q.cast_signed()));
+                }
+                Self::Q4K | Self::Q5K => {
+                    let (scale, minimum) = packed_scale(&block[4..16], at);
+                    let scale = half_at(block, 0) * f32::from(scale);
+                    let minimum = half_at(block, 2) * f32::from(minimum);
+                    numbers.for_each(|(x, &q)| *x = scale * f32::from(q) - minimum);
+                }
+                Self::Q6K => {
+                    let scale = half_at(block, 208) * f32::from(block[192 + at].cast_signed());
+                    numbers.for_each(|(x, &q)| *x = scale * (f32::from(q) - middle));
+                }
+            }
+        }
+    }
+
+    /// The code that stands for zero in formats whose codes have no sign and no minimum.
+    fn middle(self) -> u8 {
+        match self {
+            Self::Q4_0 => 8,
+            Self::Q5_0 => 16,
+            Self::Q6K => 32,
+            _ => 0,
+        }
+    }
+
+    /// Reads the integers of one block, in the order of the numbers. Those of Q8_0 are signed; plain formats
+    /// have none.
+    pub(crate) fn codes(self, block: &[u8], codes: &mut [u8; 256]) {
+        match self {
+            Self::F32 | Self::F16 | Self::Bf16 => {}
+            Self::Q4_0 => codes_32(&block[2..], 0, codes),
+            Self::Q4_1 => codes_32(&block[4..], 0, codes),
+            Self::Q5_0 => codes_32(&block[6..], bits_at(block, 2), codes),
+            Self::Q5_1 => codes_32(&block[8..], bits_at(block, 4), codes),
+            Self::Q8_0 => codes[..32].copy_from_slice(&block[2..34]),
+            Self::Q4K => codes_4_or_5k(&[0; 32], &block[16..], codes),
+            Self::Q5K => codes_4_or_5k(&block[16..48], &block[48..], codes),
+            Self::Q6K => codes_6k(block, codes),
+        }
     }
 }
 
@@ -195,27 +266,20 @@ fn bits_at(block: &[u8], start: usize) -> u32 {
 }
 
 /// Sixteen bytes of halves, with a fifth bit for each of the 32 numbers in `fifth`.
-fn dequantise_32(halves: &[u8], fifth: u32, value: impl Fn(f32) -> f32, values: &mut [f32; 256]) {
+fn codes_32(halves: &[u8], fifth: u32, codes: &mut [u8; 256]) {
     for (i, &byte) in halves[..16].iter().enumerate() {
-        let low = u32::from(byte & 15) | (fifth >> i & 1) << 4;
-        let high = u32::from(byte >> 4) | (fifth >> (i + 16) & 1) << 4;
-        values[i] = value(low as f32);
-        values[i + 16] = value(high as f32);
+        codes[i] = byte & 15 | ((fifth >> i & 1) << 4) as u8;
+        codes[i + 16] = byte >> 4 | ((fifth >> (i + 16) & 1) << 4) as u8;
     }
 }
 
 /// Bit `n` of `fifth[i]` is the fifth bit of number `i` in sub-block `n`.
-fn dequantise_4_or_5k(block: &[u8], fifth: &[u8], halves: &[u8], values: &mut [f32; 256]) {
-    let (d, dmin) = (half_at(block, 0), half_at(block, 2));
-    let packed = &block[4..16];
-    for sub in 0..8 {
-        let (scale, minimum) = packed_scale(packed, sub);
-        let (scale, minimum) = (d * f32::from(scale), dmin * f32::from(minimum));
-        for i in 0..32 {
+fn codes_4_or_5k(fifth: &[u8], halves: &[u8], codes: &mut [u8; 256]) {
+    for (sub, codes) in codes.chunks_exact_mut(32).enumerate() {
+        for (i, code) in codes.iter_mut().enumerate() {
             let byte = halves[sub / 2 * 32 + i];
             let four = if sub % 2 == 0 { byte & 15 } else { byte >> 4 };
-            let q = four | (fifth[i] >> sub & 1) << 4;
-            values[sub * 32 + i] = scale * f32::from(q) - minimum;
+            *code = four | (fifth[i] >> sub & 1) << 4;
         }
     }
 }
@@ -224,7 +288,7 @@ fn dequantise_4_or_5k(block: &[u8], fifth: &[u8], halves: &[u8], values: &mut [f
 ///
 /// The first four of each lie in the low six bits of bytes 0–3 and 4–7; the last four have their
 /// low four bits in bytes 8–11 and their high two in the top bits of the first eight bytes.
-fn packed_scale(packed: &[u8], sub: usize) -> (u8, u8) {
+pub(crate) fn packed_scale(packed: &[u8], sub: usize) -> (u8, u8) {
     if sub < 4 {
         (packed[sub] & 63, packed[sub + 4] & 63)
     } else {
@@ -237,19 +301,15 @@ fn packed_scale(packed: &[u8], sub: usize) -> (u8, u8) {
 }
 
 /// Two halves of 128 numbers: four runs of 32, whose low bits lie in 64 bytes and high in 32.
-fn dequantise_6k(block: &[u8], values: &mut [f32; 256]) {
-    let d = half_at(block, 208);
-    for half in 0..2 {
+fn codes_6k(block: &[u8], codes: &mut [u8; 256]) {
+    for (half, codes) in codes.chunks_exact_mut(128).enumerate() {
         let low = &block[half * 64..][..64];
         let high = &block[128 + half * 32..][..32];
-        let scales = &block[192 + half * 8..][..8];
-        for run in 0..4 {
-            for i in 0..32 {
+        for (run, codes) in codes.chunks_exact_mut(32).enumerate() {
+            for (i, code) in codes.iter_mut().enumerate() {
                 let byte = low[run % 2 * 32 + i];
                 let four = if run < 2 { byte & 15 } else { byte >> 4 };
-                let q = four | (high[i] >> (2 * run) & 3) << 4;
-                let scale = d * f32::from(scales[run * 2 + i / 16].cast_signed());
-                values[half * 128 + run * 32 + i] = scale * (f32::from(q) - 32.0);
+                *code = four | (high[i] >> (2 * run) & 3) << 4;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Which storage format each tensor of a GGUF file has.
+//! Which storage format each tensor of a quantised model has, in a GGUF file or in memory.
 //!
 //! Norms and biases are f32, as llama.cpp expects them. `q4_k_m` is llama.cpp's mixture: four bits for most
 //! matrices; six for the output (which is the embedding, where the two are one), and for the value and down
@@ -6,9 +6,10 @@
 //! A row must be whole blocks. Where it is not, the next best format with blocks of 32 is taken: Q5_0 for
 //! four bits, Q8_0 for six; and f16 where not even those fit.
 
-use tinkrs_engine::weights::{Dtype, GgufFormat, GgufTensor};
+use super::{Dtype, Format, GgufTensor};
+use crate::ModelConfig;
 
-/// How the matrices of a GGUF file are stored.
+/// How the matrices of a model are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Quantisation {
@@ -52,8 +53,9 @@ impl Quantisation {
         Self::NAMES[self as usize]
     }
 
-    /// The number of the mixture in `general.file_type`.
-    pub(crate) fn file_type(self) -> u32 {
+    /// Returns the number of the mixture in `general.file_type`.
+    #[must_use]
+    pub fn file_type(self) -> u32 {
         match self {
             Self::F32 => 0,
             Self::F16 => 1,
@@ -62,51 +64,45 @@ impl Quantisation {
             Self::Bf16 => 32,
         }
     }
-}
 
-/// A model, as far as the formats of its tensors depend on it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Depth {
-    pub(crate) layers: usize,
-    pub(crate) tied_head: bool,
-}
-
-/// Returns the format of a tensor, and whether it is another one than meant because rows do not fit.
-pub(crate) fn format_of(tensor: &GgufTensor, of: Depth, how: Quantisation) -> (GgufFormat, bool) {
-    if tensor.shape.len() < 2 {
-        return (GgufFormat::F32, false);
+    /// Returns the format of a tensor, and whether it is another one than meant because rows do not fit.
+    #[must_use]
+    pub fn format_of(self, tensor: &GgufTensor, config: &ModelConfig) -> (Format, bool) {
+        if tensor.shape.len() < 2 {
+            return (Format::F32, false);
+        }
+        let meant = match self {
+            Self::F32 => Format::F32,
+            Self::F16 => Format::F16,
+            Self::Bf16 => Format::Bf16,
+            Self::Q8_0 => Format::Q8_0,
+            Self::Q4KM => in_mixture(&tensor.gguf_name, config),
+        };
+        let row = tensor.shape.last().copied().unwrap_or(0);
+        let fits = |format: &Format| row.is_multiple_of(format.block().0);
+        let instead = match meant {
+            Format::Q4K => Format::Q5_0,
+            _ => Format::Q8_0,
+        };
+        let candidates = [meant, instead, Format::F16];
+        let format = candidates.into_iter().find(fits);
+        let format = format.unwrap_or(Format::F16);
+        (format, format != meant)
     }
-    let meant = match how {
-        Quantisation::F32 => GgufFormat::F32,
-        Quantisation::F16 => GgufFormat::F16,
-        Quantisation::Bf16 => GgufFormat::Bf16,
-        Quantisation::Q8_0 => GgufFormat::Q8_0,
-        Quantisation::Q4KM => in_mixture(&tensor.gguf_name, of),
-    };
-    let row = tensor.shape.last().copied().unwrap_or(0);
-    let fits = |format: &GgufFormat| row.is_multiple_of(format.block().0);
-    let instead = match meant {
-        GgufFormat::Q4K => GgufFormat::Q5_0,
-        _ => GgufFormat::Q8_0,
-    };
-    let candidates = [meant, instead, GgufFormat::F16];
-    let format = candidates.into_iter().find(fits);
-    let format = format.unwrap_or(GgufFormat::F16);
-    (format, format != meant)
 }
 
-fn in_mixture(name: &str, of: Depth) -> GgufFormat {
-    let is_output = name == "output.weight" || (of.tied_head && name == "token_embd.weight");
+fn in_mixture(name: &str, config: &ModelConfig) -> Format {
+    let is_output = name == "output.weight" || (config.tied_head && name == "token_embd.weight");
     let is_sensitive = name.ends_with("attn_v.weight") || name.ends_with("ffn_down.weight");
     let layer = name
         .strip_prefix("blk.")
         .and_then(|rest| rest.split('.').next());
     let layer = layer.and_then(|layer| layer.parse().ok());
-    let more_bits = layer.is_some_and(|layer| has_more_bits(layer, of.layers));
+    let more_bits = layer.is_some_and(|layer| has_more_bits(layer, config.layers));
     if is_output || (is_sensitive && more_bits) {
-        GgufFormat::Q6K
+        Format::Q6K
     } else {
-        GgufFormat::Q4K
+        Format::Q4K
     }
 }
 
@@ -130,60 +126,50 @@ mod tests {
 
     #[test]
     fn the_mixture_is_that_of_llama_cpp() {
-        let of = Depth {
+        let config = ModelConfig {
             layers: 16,
             tied_head: true,
+            ..ModelConfig::tiny_llama()
         };
-        let format = |name: &str| format_of(&tensor(name, &[512, 512]), of, Quantisation::Q4KM).0;
-        assert_eq!(format("token_embd.weight"), GgufFormat::Q6K);
-        assert_eq!(format("blk.0.attn_q.weight"), GgufFormat::Q4K);
+        let format = |name: &str| {
+            Quantisation::Q4KM
+                .format_of(&tensor(name, &[512, 512]), &config)
+                .0
+        };
+        assert_eq!(format("token_embd.weight"), Format::Q6K);
+        assert_eq!(format("blk.0.attn_q.weight"), Format::Q4K);
         let more: Vec<usize> = (0..16)
-            .filter(|layer| format(&format!("blk.{layer}.ffn_down.weight")) == GgufFormat::Q6K)
+            .filter(|layer| format(&format!("blk.{layer}.ffn_down.weight")) == Format::Q6K)
             .collect();
         assert_eq!(more, [0, 1, 4, 7, 10, 13, 14, 15]);
-        let untied = Depth {
+        let untied = ModelConfig {
             tied_head: false,
-            ..of
+            ..config.clone()
         };
-        let format =
-            |name: &str| format_of(&tensor(name, &[512, 512]), untied, Quantisation::Q4KM).0;
-        assert_eq!(format("token_embd.weight"), GgufFormat::Q4K);
-        assert_eq!(format("output.weight"), GgufFormat::Q6K);
+        let format = |name: &str| {
+            Quantisation::Q4KM
+                .format_of(&tensor(name, &[512, 512]), &untied)
+                .0
+        };
+        assert_eq!(format("token_embd.weight"), Format::Q4K);
+        assert_eq!(format("output.weight"), Format::Q6K);
     }
 
     #[test]
     fn rows_that_are_no_whole_blocks_get_the_next_best_format() {
-        let of = Depth {
-            layers: 2,
-            tied_head: true,
-        };
+        let config = ModelConfig::tiny_llama();
         for (row, how, name, expected) in [
-            (
-                288,
-                Quantisation::Q4KM,
-                "blk.0.attn_q.weight",
-                GgufFormat::Q5_0,
-            ),
-            (
-                288,
-                Quantisation::Q4KM,
-                "token_embd.weight",
-                GgufFormat::Q8_0,
-            ),
-            (33, Quantisation::Q4KM, "token_embd.weight", GgufFormat::F16),
-            (
-                33,
-                Quantisation::Q8_0,
-                "blk.0.attn_q.weight",
-                GgufFormat::F16,
-            ),
+            (288, Quantisation::Q4KM, "blk.0.attn_q.weight", Format::Q5_0),
+            (288, Quantisation::Q4KM, "token_embd.weight", Format::Q8_0),
+            (33, Quantisation::Q4KM, "token_embd.weight", Format::F16),
+            (33, Quantisation::Q8_0, "blk.0.attn_q.weight", Format::F16),
         ] {
-            let found = format_of(&tensor(name, &[8, row]), of, how);
+            let found = how.format_of(&tensor(name, &[8, row]), &config);
             assert_eq!(found, (expected, true), "{name} with rows of {row}");
         }
         let norm = tensor("output_norm.weight", &[288]);
-        let found = format_of(&norm, of, Quantisation::Q4KM);
-        assert_eq!(found, (GgufFormat::F32, false));
+        let found = Quantisation::Q4KM.format_of(&norm, &config);
+        assert_eq!(found, (Format::F32, false));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-"""Writes blocks.safetensors: numbers, and the blocks that the `gguf` package (0.19.0) makes of them.
+"""Writes gguf/written.safetensors: numbers, and the blocks that the `gguf` package (0.19.0) makes of them.
 
     python -m venv venv && venv/bin/pip install gguf==0.19.0 safetensors==0.8.0
-    venv/bin/python crates/export/tests/reference/blocks.py
+    venv/bin/python crates/engine/tests/reference/gguf_written.py
 """
 
 from pathlib import Path
@@ -20,4 +20,4 @@ tensors = {"values": values}
 for name, kind in [("q8_0", Kind.Q8_0), ("q5_0", Kind.Q5_0), ("bf16", Kind.BF16)]:
     tensors[name] = quants.quantize(values, kind).view(np.uint8)
 tensors["f16"] = values.astype(np.float16).view(np.uint8)
-save_file(tensors, Path(__file__).with_name("blocks.safetensors"))
+save_file(tensors, Path(__file__).parent / "gguf" / "written.safetensors")

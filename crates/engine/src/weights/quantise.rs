@@ -1,4 +1,4 @@
-//! From numbers to the blocks of GGUF's storage formats, which the engine turns back.
+//! From numbers to the blocks of GGUF's storage formats, which [`Format::dequantise`] turns back.
 //!
 //! Q8_0 and Q5_0 have one scale for 32 numbers, which follows from the largest of them, so there is one right
 //! answer: the bits are those of llama.cpp. The "K" formats (in [`k`]) have a scale for each part of a block of
@@ -8,19 +8,21 @@ mod k;
 
 use half::{bf16, f16};
 use rayon::prelude::*;
-use tinkrs_engine::weights::GgufFormat;
+
+use super::Format;
 
 /// Turns numbers into a format, or returns nothing if it is one that cannot be written. Rows are whole blocks.
-pub(crate) fn quantise(values: &[f32], format: GgufFormat) -> Option<Vec<u8>> {
+#[must_use]
+pub fn quantise(values: &[f32], format: Format) -> Option<Vec<u8>> {
     let (elements, size) = format.block();
     let write: fn(&[f32], &mut [u8]) = match format {
-        GgufFormat::F32 => |x, out| out.copy_from_slice(&x[0].to_le_bytes()),
-        GgufFormat::F16 => |x, out| out.copy_from_slice(&f16::from_f32(x[0]).to_le_bytes()),
-        GgufFormat::Bf16 => |x, out| out.copy_from_slice(&bf16::from_f32(x[0]).to_le_bytes()),
-        GgufFormat::Q8_0 => q8_0,
-        GgufFormat::Q5_0 => q5_0,
-        GgufFormat::Q4K => k::q4_k,
-        GgufFormat::Q6K => k::q6_k,
+        Format::F32 => |x, out| out.copy_from_slice(&x[0].to_le_bytes()),
+        Format::F16 => |x, out| out.copy_from_slice(&f16::from_f32(x[0]).to_le_bytes()),
+        Format::Bf16 => |x, out| out.copy_from_slice(&bf16::from_f32(x[0]).to_le_bytes()),
+        Format::Q8_0 => q8_0,
+        Format::Q5_0 => q5_0,
+        Format::Q4K => k::q4_k,
+        Format::Q6K => k::q6_k,
         _ => return None,
     };
     if !values.len().is_multiple_of(elements) {
@@ -38,10 +40,11 @@ pub(crate) fn quantise(values: &[f32], format: GgufFormat) -> Option<Vec<u8>> {
 }
 
 /// Returns the first number that a format cannot hold, with its index, and as what it would be read again.
-pub(crate) fn unfit(values: &[f32], format: GgufFormat) -> Option<(usize, f32)> {
+#[must_use]
+pub fn unfit(values: &[f32], format: Format) -> Option<(usize, f32)> {
     let most = match format {
-        GgufFormat::F32 => f32::MAX,
-        GgufFormat::Bf16 => bf16::MAX.to_f32(),
+        Format::F32 => f32::MAX,
+        Format::Bf16 => bf16::MAX.to_f32(),
         // Blocks reach a little further, by the integers that their scale is multiplied with.
         _ => f16::MAX.to_f32(),
     };

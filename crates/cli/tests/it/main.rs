@@ -19,6 +19,7 @@ mod here;
 mod hub;
 mod interrupt;
 mod local;
+mod minute_after;
 mod models;
 mod names;
 mod other_servers;

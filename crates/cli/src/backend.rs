@@ -18,7 +18,7 @@ use crate::context;
 use crate::data_folder;
 use crate::ending::{self, Ending};
 use crate::hint;
-use crate::local::LocalServer;
+use crate::local::{LocalServer, PassSize};
 use crate::local_model::{self, NamedModel, Wanted};
 use crate::output;
 use crate::server_args::{Choice, Environment, ServerArgs, Target, quoted};
@@ -497,6 +497,11 @@ impl Backend {
     pub(crate) fn watch_session(&self, sampler: &SamplingClient) -> Option<SessionWatch> {
         let local = self.local.as_ref()?;
         local.watch_session(sampler.sampling_session_id().clone())
+    }
+
+    /// Bounds the bytes that a run takes, if the server is in this process, and says how many it may take.
+    pub(crate) fn training_bytes(&self, pass: &PassSize) -> Option<(u64, u64)> {
+        self.local.as_ref()?.training_bytes(&self.model, pass)
     }
 
     /// Returns the way the model's conversations are written.

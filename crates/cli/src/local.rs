@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use tinkrs_backend::Need;
 use tinkrs_server::{Announcement, BaseModel, Holder, Server, SessionWatch, Settings, StartError};
 use tinkrs_types::SamplingSessionId;
+use tinkrs_types::training::LoraConfig;
 use tokio::time::Instant;
 
 use crate::hint;
@@ -23,6 +25,17 @@ const SETTLING: Duration = Duration::from_secs(30);
 /// How often it is looked whether something has changed.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// How large the passes of a run are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PassSize {
+    /// Rank of the adapter.
+    pub(crate) rank: u32,
+    /// Tokens of a step, at most.
+    pub(crate) tokens: usize,
+    /// Tokens of the longest sequence.
+    pub(crate) longest: usize,
+}
+
 /// A server on this machine that has a data folder.
 pub(crate) enum LocalServer {
     /// In this process.
@@ -30,6 +43,7 @@ pub(crate) enum LocalServer {
         server: tinkrs_server::LocalServer,
         announced: Announcement,
         folder: PathBuf,
+        models: Vec<BaseModel>,
     },
     /// In another process.
     Joined { holder: Holder, folder: PathBuf },
@@ -69,7 +83,7 @@ impl LocalServer {
                 };
                 match start(models.clone(), folder).await {
                     Err(StartError::Used(_)) if since.elapsed() < SETTLING => {}
-                    started => return Self::held(started, folder, command),
+                    started => return Self::held(started, folder, command, models.clone()),
                 }
             }
             tokio::time::sleep(LOOK).await;
@@ -80,6 +94,7 @@ impl LocalServer {
         started: Result<tinkrs_server::LocalServer, StartError>,
         folder: &Path,
         command: &str,
+        models: Vec<BaseModel>,
     ) -> anyhow::Result<Self> {
         let server = started.map_err(|error| match error {
             StartError::Used(_) => in_use(folder),
@@ -92,6 +107,7 @@ impl LocalServer {
             server,
             announced,
             folder: folder.to_owned(),
+            models,
         })
     }
 
@@ -179,6 +195,22 @@ impl LocalServer {
             Self::Held { server, .. } => Some(server.server().watch_session(sampler)),
             Self::Joined { .. } => None,
         }
+    }
+
+    /// Bounds the bytes that a run takes, if the server is in this process, and says how many it may take.
+    pub(crate) fn training_bytes(&self, model: &str, pass: &PassSize) -> Option<(u64, u64)> {
+        let Self::Held { models, folder, .. } = self else {
+            return None;
+        };
+        let base = models.iter().find(|base| base.name == model)?;
+        let lora = LoraConfig::new(pass.rank);
+        let needed = base.training_bytes(&lora, pass.tokens, pass.longest);
+        // What the model itself takes is no longer available, and counts all the same.
+        let limit = Settings::new(folder).memory_limit();
+        Some((
+            needed,
+            limit.saturating_add(base.backend.memory(&Need::Weights)),
+        ))
     }
 
     /// Completes when the process that holds the folder is gone, with what to say about that.

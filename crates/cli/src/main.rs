@@ -30,6 +30,7 @@ mod system;
 mod table;
 mod terminal_line;
 mod training_progress;
+mod training_watch;
 
 use std::process::ExitCode;
 
@@ -137,13 +138,13 @@ fn main() -> ExitCode {
         Command::Man(args) => man::run(args, Cli::command()),
         Command::Model(args) => ctx.block_on(model::run(&ctx, args)),
         Command::Models(args) => ctx.block_on(models::run(&ctx, args)),
-        Command::Report(args) => command::report::run(args),
+        Command::Report(args) => command::report::run(&ctx, args),
         Command::Run(args) => ctx.block_on(args.run(&ctx, Need::NoModel, run::run)),
         Command::Sample(args) => ctx.block_on(sample::run(&ctx, args)),
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(&ctx, args),
         Command::Session(args) => ctx.block_on(args.run(&ctx, Need::NoModel, session::run)),
         Command::Train(args) => ctx.block_on_to_end(train::run(&ctx, args)),
-        Command::Version(args) => version::run(args),
+        Command::Version(args) => version::run(&ctx, args),
     };
     judge::end_all();
     match result {

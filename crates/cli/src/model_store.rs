@@ -30,13 +30,17 @@ struct Stored {
     models: BTreeMap<String, PathBuf>,
 }
 
+/// Returns the folder in which this program keeps what belongs to its user, if there is one.
+pub(crate) fn home() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let home = variable("TINKRS_HOME").map(PathBuf::from);
+    home.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".tinkrs")))
+}
+
 impl ModelStore {
     /// Opens the store of the user who runs this program.
     pub(crate) fn open() -> anyhow::Result<Self> {
-        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let home = variable("TINKRS_HOME").map(PathBuf::from);
-        let home = home.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".tinkrs")));
-        let home = home.ok_or_else(|| {
+        let home = home().ok_or_else(|| {
             anyhow!("no home folder to store models in").context(Hint("set HOME or TINKRS_HOME"))
         })?;
         Self::in_folder(home)

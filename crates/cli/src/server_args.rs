@@ -132,6 +132,11 @@ impl ServerArgs {
         url.map_or(String::new(), |url| format!(" --base-url {}", quoted(url)))
     }
 
+    /// Returns the URL that was typed.
+    pub(crate) fn base_url(&self) -> Option<&str> {
+        self.base_url.as_deref()
+    }
+
     /// Returns the folder of this machine.
     pub(crate) fn data_dir(&self) -> &Path {
         self.data_dir.as_deref().unwrap_or(Path::new(DATA_DIR))

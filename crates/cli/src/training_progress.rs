@@ -8,12 +8,17 @@ use tinkrs_recipes::run::{EvalReport, StepReport};
 
 use crate::human::counted;
 use crate::output::note;
+use crate::training_watch::TrainingWatch;
 use crate::{system, terminal_line};
 
 /// Without a terminal, how many lines a run prints if its steps are quick.
 const LINES: usize = 20;
 /// Without a terminal, how long a run with slow steps may print nothing.
 const SILENCE: Duration = Duration::from_secs(10);
+/// After how many steps it is said how long a run takes: the first one alone would say too much.
+const TIMED_STEPS: usize = 2;
+/// Runs with fewer seconds left are over before it is read.
+const WORTH_SAYING: f64 = 20.0;
 /// A bar shorter than this says nothing.
 const SHORTEST_BAR: usize = 6;
 const LONGEST_BAR: usize = 24;
@@ -24,6 +29,7 @@ pub(crate) struct TrainingProgress {
     last_line: Instant,
     first_step: Option<usize>,
     is_terminal: bool,
+    watch: TrainingWatch,
     /// Which number to show.
     number: &'static str,
 }
@@ -36,6 +42,7 @@ impl TrainingProgress {
             last_line: Instant::now(),
             first_step: None,
             is_terminal: std::io::stderr().is_terminal(),
+            watch: TrainingWatch::new(number == "reward"),
             number,
         }
     }
@@ -61,6 +68,12 @@ impl TrainingProgress {
         let seconds = report.numbers.get("elapsed_seconds").copied();
         let seconds = seconds.unwrap_or_else(|| self.start.elapsed().as_secs_f64());
         let each = seconds / (done - first) as f64;
+        if let Some(warning) = self.watch.step(done, &report.numbers) {
+            note(warning);
+        }
+        if let Some(words) = estimate(done - first, done, report.steps, seconds) {
+            note(words);
+        }
         let line = Line {
             done,
             steps: report.steps,
@@ -122,17 +135,30 @@ impl Line {
             format!("{words}{left}"),
             words,
         ];
-        let fits = |text: &&String| text.chars().count() + SHORTEST_BAR + 2 <= room;
-        let without_bar = |text: &&String| text.chars().count() <= room;
-        if let Some(text) = texts.iter().find(fits) {
-            let cells = (room - text.chars().count() - 2).min(LONGEST_BAR);
-            let filled = cells * self.done / self.steps.max(1);
-            let bar = format!("{}{}", "#".repeat(filled), "-".repeat(cells - filled));
-            return format!("[{bar}]{text}");
+        // The bar begins with the space of the text.
+        let fits = |text: &&String| text.chars().count() <= room.saturating_add(1);
+        let text = texts.iter().find(fits).unwrap_or(&texts[2]);
+        let cells = room.saturating_sub(text.chars().count() + 2);
+        if cells < SHORTEST_BAR {
+            return text.trim_start().to_owned();
         }
-        let text = texts.iter().find(without_bar).unwrap_or(&texts[2]);
-        text.trim_start().to_owned()
+        let cells = cells.min(LONGEST_BAR);
+        let filled = cells * self.done / self.steps.max(1);
+        let bar = format!("{}{}", "#".repeat(filled), "-".repeat(cells - filled));
+        format!("[{bar}]{text}")
     }
+}
+
+/// Says how long a run takes, once the first steps were timed; `None` if it is not the time to, or it takes too short.
+fn estimate(timed: usize, done: usize, steps: usize, seconds: f64) -> Option<String> {
+    let left = steps.saturating_sub(done) as f64 * seconds / timed as f64;
+    (timed == TIMED_STEPS && left >= WORTH_SAYING).then(|| {
+        format!(
+            "about {} to go, at the pace of the first {}",
+            duration(left),
+            counted(timed as u64, "step")
+        )
+    })
 }
 
 /// Says what an evaluation found.
@@ -164,6 +190,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_long_run_says_early_how_long_it_takes() {
+        assert_eq!(estimate(1, 1, 100, 3.0), None);
+        let words = "about 4 min 54 s to go, at the pace of the first 2 steps";
+        assert_eq!(estimate(2, 2, 100, 6.0).as_deref(), Some(words));
+        assert_eq!(estimate(3, 3, 100, 9.0), None, "once");
+        assert_eq!(estimate(2, 2, 10, 1.0), None, "it is soon over");
+    }
+
+    #[test]
     fn a_line_shows_steps_number_rate_and_time() {
         let mut line = Line {
             done: 12,
@@ -185,9 +220,9 @@ mod tests {
             ),
             (
                 60,
-                "[########--------] 12/24  loss 1.5000  320 tokens/s  7 s left".to_owned(),
+                "[#######-------] 12/24  loss 1.5000  320 tokens/s  7 s left".to_owned(),
             ),
-            (40, "[####-----] 12/24  loss 1.5000  7 s left".to_owned()),
+            (40, "[####----] 12/24  loss 1.5000  7 s left".to_owned()),
             (30, "12/24  loss 1.5000  7 s left".to_owned()),
             (20, "12/24  loss 1.5000".to_owned()),
         ] {

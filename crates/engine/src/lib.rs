@@ -69,6 +69,7 @@ pub use adapter::Adapter;
 pub use backend::CpuBackend;
 pub use config::ModelConfig;
 pub use error::Error;
+pub use kernels::has_fast_kernels;
 pub use kernels::quantised::Activations;
 pub use model::{Hidden, KvCache, Model, Numerics, Precision, SequenceInput};
 pub use threads::Threads;

@@ -73,6 +73,16 @@ pub fn check(folder: &Path, scratch: &Path) -> Result<DataReport, DataError> {
     survey::check(folder, scratch).map_err(|error| DataError(error.into()))
 }
 
+/// Reads the database of a data folder, and returns how many checkpoints it lists. This is quick: no file of weights
+/// is read. Nothing in the folder is changed; a copy of the database is made in `scratch`.
+///
+/// # Errors
+///
+/// When a server uses the folder, it is of another version, or the database is damaged.
+pub fn check_database(folder: &Path, scratch: &Path) -> Result<usize, DataError> {
+    survey::check_database(folder, scratch).map_err(|error| DataError(error.into()))
+}
+
 /// Writes what is missing in the database from what is saved beside it, or the whole database if it is
 /// missing or damaged. The database as it was is kept under a dated name.
 ///

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use tinkrs_backend::{Backend, Description, Need};
 use tinkrs_chat::{Renderer, TokenBytes, Tokenizer};
+use tinkrs_types::training::LoraConfig;
 
 use crate::auth::{Auth, Owner};
 use crate::checkpoints::Checkpoints;
@@ -23,7 +24,7 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::store::{OpenError, Store};
 use crate::under_way::UnderWay;
-use crate::worker::{self, Command};
+use crate::worker::{self, Command, SLICE_TOKENS};
 
 /// A model that clients can train and sample.
 #[derive(Clone, Debug)]
@@ -50,6 +51,22 @@ impl BaseModel {
             tokenizer: None,
             renderer: None,
         }
+    }
+
+    /// Bounds the bytes that training takes here, this model included: a run with an adapter, and a pass over `tokens`
+    /// tokens whose longest datum has `longest`.
+    pub fn training_bytes(&self, lora: &LoraConfig, tokens: usize, longest: usize) -> u64 {
+        let slice = Need::Slice {
+            lora: lora.clone(),
+            tokens: tokens.min(SLICE_TOKENS),
+            longest: longest.min(self.backend.describe().context),
+            backward: true,
+        };
+        let run = Need::Run { lora: lora.clone() };
+        let copies = Need::Copies { lora: lora.clone() };
+        let pass = Need::Pass { lora: lora.clone() };
+        let needs = [Need::Weights, run, copies, pass, slice];
+        needs.iter().map(|need| self.backend.memory(need)).sum()
     }
 }
 

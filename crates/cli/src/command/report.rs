@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::output::say;
+use serde_json::json;
+
+use crate::context::Context;
 
 /// Write the report of a run again
 #[derive(Debug, clap::Args)]
@@ -11,7 +13,7 @@ pub(crate) struct Args {
     run_dir: PathBuf,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let page = tinkrs_recipes::report::write(&args.run_dir)?;
-    say(page.display())
+    ctx.done(&json!({"report": page}), page.display())
 }

@@ -13,6 +13,7 @@ use tinkrs_types::protocol::ClientConfig;
 use tokio::net::TcpListener;
 use tracing_subscriber::filter::LevelFilter;
 
+use crate::context;
 use crate::ctrl_c::CtrlC;
 use crate::data_folder;
 use crate::local_model::{self, NamedModel, NumericsArgs, Wanted};
@@ -51,6 +52,10 @@ pub(crate) struct Args {
     /// Address to listen on; port 0 picks a free one
     #[arg(long, value_name = "IP:PORT", help_heading = SERVED)]
     addr: SocketAddr,
+
+    /// Port to listen on, for this machine alone: the same as `--addr 127.0.0.1:PORT`
+    #[arg(long, value_name = "PORT", conflicts_with = "addr", help_heading = SERVED)]
+    port: Option<u16>,
 
     /// Threads that compute; one for each core unless given
     #[arg(long, value_name = "N", help_heading = SERVED)]
@@ -94,6 +99,7 @@ impl Default for Args {
             typed_models: Vec::new(),
             models: BTreeMap::new(),
             addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8000),
+            port: None,
             threads: None,
             numerics: NumericsArgs::default(),
             log: LevelFilter::WARN,
@@ -124,6 +130,14 @@ mod level {
 }
 
 impl Args {
+    /// Returns where to listen.
+    fn address(&self) -> SocketAddr {
+        match self.port {
+            Some(port) => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port),
+            None => self.addr,
+        }
+    }
+
     /// Returns the models to serve, from the command line first.
     fn models(&self) -> anyhow::Result<Vec<NamedModel>> {
         let mut models = self.typed_models.clone();
@@ -149,10 +163,10 @@ impl Args {
             set_flag(&mut settings.client, flag)?;
         }
         settings.check()?;
-        if settings.key_file.is_none() && !self.addr.ip().is_loopback() {
+        if settings.key_file.is_none() && !self.address().ip().is_loopback() {
             return Err(anyhow!(
                 "{} can be reached from other machines, and no keys are set",
-                self.addr
+                self.address()
             )
             .context(Hint(
                 "name a file of keys with `--api-key-file`, or listen on 127.0.0.1",
@@ -179,7 +193,7 @@ fn set_flag(client: &mut ClientConfig, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) fn run(args: &Layered<Args>) -> anyhow::Result<()> {
+pub(crate) fn run(ctx: &context::Context, args: &Layered<Args>) -> anyhow::Result<()> {
     let args = args.load()?;
     tracing_subscriber::fmt()
         .json()
@@ -209,17 +223,13 @@ pub(crate) fn run(args: &Layered<Args>) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("could not start the threads that answer requests")?;
-    let stop_with_stdin = args.stop_with_stdin;
-    runtime.block_on(answer(
-        args.addr,
-        settings,
-        &models,
-        loaded,
-        stop_with_stdin,
-    ))
+    let (address, stop_with_stdin) = (args.address(), args.stop_with_stdin);
+    let work = answer(ctx, address, settings, &models, loaded, stop_with_stdin);
+    runtime.block_on(work)
 }
 
 async fn answer(
+    ctx: &context::Context,
     addr: SocketAddr,
     settings: Settings,
     models: &[NamedModel],
@@ -236,7 +246,7 @@ async fn answer(
         .await
         .with_context(|| format!("could not listen on {addr}"))
         .context(Hint(
-            "choose another address with `--addr`; port 0 picks a free one",
+            "choose another one with `--port`; port 0 picks a free one",
         ))?;
     let address = listener.local_addr()?;
     let announced = server.announce(&reachable(address), "tinkrs serve");
@@ -254,8 +264,12 @@ async fn answer(
             signals.await;
         }
     };
-    writeln!(std::io::stdout(), "listening on http://{address}")?;
-    std::io::stdout().flush()?;
+    if ctx.is_json() {
+        let ready = serde_json::json!({"url": format!("http://{address}"), "data_dir": folder});
+        output::say(context::ascii(&ready.to_string()))?;
+    } else {
+        output::say(format_args!("listening on http://{address}"))?;
+    }
     if std::io::stderr().is_terminal() {
         // For whoever looks at it; stderr is otherwise lines of JSON.
         let _ = write!(std::io::stderr(), "{}", base_urls(&reachable(address)));
@@ -389,7 +403,14 @@ mod tests {
             (settings.snapshot_operations, settings.queued_samples),
             (3, 7)
         );
-        assert_eq!((args.log, args.addr.port()), (LevelFilter::INFO, 0));
+        assert_eq!((args.log, args.address().port()), (LevelFilter::INFO, 0));
+        let both = load(text, &["--port", "8080"]).unwrap_err().to_string();
+        assert!(
+            both.contains("`port` and `addr`") || both.contains("`addr` and `port`"),
+            "{both}"
+        );
+        let port = load("", &["--port", "8080"]).unwrap();
+        assert_eq!(port.address().to_string(), "127.0.0.1:8080");
         let mine = NamedModel {
             name: "mine".to_owned(),
             path: PathBuf::from("folder"),

@@ -10,8 +10,15 @@ use crate::Cli;
 use crate::command::serve;
 
 /// Options that a table leaves out: they are no settings.
-const LEFT_OUT: [&str; 7] = [
-    "config", "yes", "help", "version", "format", "json", "output",
+const LEFT_OUT: [&str; 8] = [
+    "config",
+    "yes",
+    "help",
+    "version",
+    "format",
+    "json",
+    "output",
+    "stop_with_stdin",
 ];
 
 /// Writes the options of a command as a table, or `None` if there is no such command.

@@ -273,6 +273,42 @@ async fn a_healthy_set_up_passes_the_doctor() {
     assert_eq!(checks[4]["status"], "ok", "{report}");
 }
 
+#[test]
+fn the_doctor_passes_on_a_machine_without_a_key_and_finds_a_broken_folder() {
+    let here = crate::here::Here::new();
+    let names = |report: &serde_json::Value| {
+        let checks = report["checks"].as_array().unwrap().clone();
+        let name = |check: &serde_json::Value| check["name"].as_str().unwrap().to_owned();
+        checks.iter().map(name).collect::<Vec<_>>()
+    };
+    let report = here.json(&["doctor"]);
+    assert_eq!(report["ok"], true, "{report}");
+    assert_eq!(
+        names(&report),
+        [
+            "version",
+            "processor",
+            "memory",
+            "data folder",
+            "disk",
+            "models",
+            "hosted key"
+        ]
+    );
+    assert_eq!(report["checks"][6]["status"], "note", "{report}");
+    assert!(!here.path("tinkrs-data").exists(), "looking makes nothing");
+
+    std::fs::create_dir(here.path("tinkrs-data")).unwrap();
+    here.write("tinkrs-data/tinkrs.db", "this is not a database");
+    let output = here.command(&["doctor"]).output().unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{shown}");
+    assert!(
+        shown.contains("FAILED") && shown.contains("tinkrs data repair"),
+        "{shown}"
+    );
+}
+
 #[tokio::test]
 async fn the_doctor_says_what_is_wrong_and_what_to_do() {
     // Nothing listens there: the port was free a moment ago, and is only ours.

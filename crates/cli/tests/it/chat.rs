@@ -64,6 +64,31 @@ fn a_conversation_is_reset_saved_and_told_how_to_behave() {
 }
 
 #[test]
+fn an_answer_is_given_anew_taken_back_and_drawn_as_it_is_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = format!(
+        "/regenerate\n/set temperature 0\n/set top-p 2\n/set color blue\n/set seed 4\n{SKY}\n/regenerate\n\
+         /save both.jsonl\n/undo\n/save none.jsonl\n/set\n/exit\nnever said\n"
+    );
+    let output = local(folder.path(), &["chat"], &said);
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(stdout, "The sky is blue.\n".repeat(2));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    for part in [
+        "nothing was answered yet",
+        "`--top-p`: found 2, expected above 0 and at most 1",
+        "there is no setting `color`, only temperature, top-p",
+        "nothing was said yet",
+        "temperature 0, top-p 1, top-k -1, max-tokens 128, seed 5",
+    ] {
+        assert!(stderr.contains(part), "{part} in {stderr}");
+    }
+    let saved = std::fs::read_to_string(folder.path().join("both.jsonl")).unwrap();
+    let saved: Value = serde_json::from_str(&saved).unwrap();
+    assert_eq!(saved["messages"].as_array().unwrap().len(), 2);
+}
+
+#[test]
 fn answers_are_json_lines_and_one_that_cannot_be_given_ends_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let long = "word ".repeat(3000);

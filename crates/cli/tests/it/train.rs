@@ -183,7 +183,7 @@ fn mistakes_are_named_with_file_and_line_and_what_is_allowed() {
         ),
         (
             sft(&["--data", example, "--learning-rate=-1"]),
-            "error: learning_rate: -1, expected a positive number",
+            "error: --learning-rate: -1, expected a positive number",
         ),
         (sft(&["--data", example, "--adam-beta1", "2"]), "beta1"),
         (
@@ -248,7 +248,7 @@ fn wrong_values_and_modes_are_refused_before_a_model_is_loaded() {
     let foreign = distill(&["--mode", "prompt", "--instructions", "a", "--clip-low", "0"]);
     assert!(foreign.contains("`--clip-low` belongs"), "{foreign}");
     let weight = distill(&["--mode", "on-policy", "--teacher", "a", "--kl-weight", "0"]);
-    assert!(weight.contains("kl_weight: 0, expected"), "{weight}");
+    assert!(weight.contains("--kl-weight: 0, expected"), "{weight}");
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn limits_of_a_ratio_need_a_loss_that_has_them() {
     let config = "examples/configs/rl.toml";
     let error = here.refused(&["train", "rl", "--config", config, "--clip-low", "0.5"]);
     assert!(
-        error.contains("clip_low and clip_high: for the losses ppo and cispo only"),
+        error.contains("--clip-low and --clip-high: for the losses ppo and cispo only"),
         "{error}"
     );
 }

@@ -31,3 +31,9 @@ pub(crate) mod softmax;
 pub(crate) mod swiglu;
 
 pub(crate) use micro::LANES;
+
+/// Returns whether this processor has the instructions (AVX2, FMA and F16C) that the fast kernels use. Without them
+/// the results are the same, and come slower.
+pub fn has_fast_kernels() -> bool {
+    isa::avx2()
+}

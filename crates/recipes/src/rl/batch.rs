@@ -133,6 +133,7 @@ fn numbers(groups: &[Group]) -> Numbers {
     let mean_reward = episodes().map(|episode| episode.reward).sum::<f64>() / count;
     Numbers::from([
         ("reward".to_owned(), mean_reward),
+        ("groups".to_owned(), groups.len() as f64),
         (
             "groups_without_signal".to_owned(),
             groups.iter().filter(agree).count() as f64,

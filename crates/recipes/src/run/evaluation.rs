@@ -74,7 +74,7 @@ impl Evaluation {
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.needing() {
             Some((setting, value)) if self.every == 0 => {
-                let problem = format!("{value}, but eval_every is 0: there are no evaluations");
+                let problem = format!("{value}, but there are no evaluations: their interval is 0");
                 Err(Error::setting(setting, problem))
             }
             _ => Ok(()),
@@ -240,7 +240,7 @@ mod tests {
         let error = stop.check().unwrap_err().to_string();
         assert_eq!(
             error,
-            "early_stop: 3, but eval_every is 0: there are no evaluations"
+            "early_stop: 3, but there are no evaluations: their interval is 0"
         );
         assert!(Evaluation::NEVER.check().is_ok());
         let error = stop.check_data(0).unwrap_err().to_string();

@@ -135,6 +135,20 @@ pub(crate) fn check(root: &Path, scratch: &Path) -> Result<DataReport, OpenError
     report(&Files::at(root), scratch)
 }
 
+/// Reads the database, and returns how many checkpoints it lists.
+pub(crate) fn check_database(root: &Path, scratch: &Path) -> Result<usize, OpenError> {
+    files::check_kinds(root)?;
+    let files = Files::at(root);
+    // One that no server has used yet, or in which only a model was unpacked.
+    if !files.database().exists() {
+        return Ok(0);
+    }
+    let _guard = lock_folder_to_read(root)?;
+    let copy = copy_database(&files, scratch)?;
+    let loaded = read_database(&files, &copy)?;
+    Ok(loaded.map_or(0, |loaded| loaded.checkpoints.len()))
+}
+
 /// Says what is wrong with a data folder that no other process changes.
 pub(super) fn report(files: &Files, scratch: &Path) -> Result<DataReport, OpenError> {
     let mut report = DataReport {

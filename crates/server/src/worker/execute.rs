@@ -26,7 +26,7 @@ pub(crate) const STATE_FILE: &str = "state.safetensors";
 
 /// Tokens of a pass that are computed before samples have their turn: enough for the kernels to be as
 /// fast as with more. A single datum may be longer.
-pub(super) const SLICE_TOKENS: usize = 1024;
+pub(crate) const SLICE_TOKENS: usize = 1024;
 
 impl Training {
     pub(super) fn execute(

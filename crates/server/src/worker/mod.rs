@@ -44,7 +44,7 @@ use crate::results::{OperationResult, Responder, SampleReply};
 use crate::shared::Shared;
 use crate::token_watch::TokenSender;
 use crate::under_way::Mark;
-pub(crate) use execute::STATE_FILE;
+pub(crate) use execute::{SLICE_TOKENS, STATE_FILE};
 pub(crate) use operation::Operation;
 use turns::{Turns, Wish};
 pub(crate) use waiting_pass::{DecodePass, PassSize, WaitingPass};

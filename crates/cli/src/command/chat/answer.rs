@@ -41,7 +41,8 @@ pub(super) struct Answer {
 /// The model, ready to answer.
 pub(super) struct Speaker<'a> {
     backend: &'a Backend,
-    sampling: &'a SamplingArgs,
+    /// How it draws tokens, which may change in a conversation.
+    pub(super) sampling: SamplingArgs,
     renderer: Renderer,
     interrupts: &'a Interrupts,
     sampler: SamplingClient,
@@ -53,14 +54,14 @@ impl<'a> Speaker<'a> {
     pub(super) async fn new(
         ctx: &Context,
         backend: &'a Backend,
-        sampling: &'a SamplingArgs,
+        sampling: &SamplingArgs,
         renderer: Renderer,
         interrupts: &'a Interrupts,
     ) -> anyhow::Result<Self> {
         Ok(Self {
             sampler: sampling.sampler(backend).await?,
             backend,
-            sampling,
+            sampling: sampling.clone(),
             renderer,
             interrupts,
             prints: !ctx.is_json(),

@@ -2,11 +2,11 @@
 
 mod answer;
 mod interrupts;
+mod lines;
 mod talk;
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::IsTerminal;
 
-use anyhow::Context as _;
 use serde_json::json;
 use tinkrs_chat::{Conversation, Message};
 
@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::output::{self, Aborted, note, say};
 use answer::{Ended, Speaker};
 use interrupts::Interrupts;
+use lines::Lines;
 use talk::{Said, Talk};
 
 /// Talk to a model
@@ -24,10 +25,17 @@ use talk::{Said, Talk};
 /// appears while it is written; other servers send it as a whole. Ctrl-C stops an answer, or ends the
 /// conversation when it is your turn. A line may also be a command:
 ///
+///   /regenerate     answer your last message anew
+///   /undo           take back your last message and its answer
 ///   /reset          forget what was said, but not the system message
 ///   /system TEXT    set the system message and start anew; without TEXT there is none
+///   /set NAME X     change temperature, top-p, top-k, max-tokens or seed; without NAME show them
 ///   /save FILE      add the conversation to a file that `tinkrs train sft --data` reads
 ///   /help           show these commands
+///   /exit           end the conversation
+///
+/// On a terminal, lines are edited as in a shell; earlier ones are kept in ~/.tinkrs/chat_history, except for those
+/// that begin with a space or have a key in them.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
@@ -43,13 +51,18 @@ pub(crate) struct Args {
 }
 
 const COMMANDS: &str = "\
+/regenerate     answer your last message anew
+/undo           take back your last message and its answer
 /reset          forget what was said, but not the system message
 /system TEXT    set the system message and start anew; without TEXT there is none
+/set NAME X     change temperature, top-p, top-k, max-tokens or seed; without NAME show them
 /save FILE      add the conversation to a file that `tinkrs train sft --data` reads
 /help           show these commands
+/exit           end the conversation
 Ctrl-C stops an answer; Ctrl-D ends the conversation.";
 
 pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
+    args.sampling.check()?;
     let backend = Backend::open_for(ctx, &args.backend, args.sampling.checkpoint.as_ref()).await?;
     let result = talk(ctx, args, &backend).await;
     backend.end(result).await
@@ -58,7 +71,7 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
 async fn talk(ctx: &Context, args: &Args, backend: &Backend) -> anyhow::Result<()> {
     let renderer = backend.renderer()?;
     let interrupts = Interrupts::listen()?;
-    let speaker = tokio::select! {
+    let mut speaker = tokio::select! {
         biased;
         () = interrupts.next() => return Err(Aborted.into()),
         speaker = Speaker::new(ctx, backend, &args.sampling, renderer, &interrupts) => speaker?,
@@ -67,13 +80,29 @@ async fn talk(ctx: &Context, args: &Args, backend: &Backend) -> anyhow::Result<(
     if std::io::stdin().is_terminal() {
         note("/help shows what else you can say; Ctrl-D ends");
     }
-    while let Some(line) = next_line(&interrupts).await? {
+    let mut lines = Lines::open();
+    while let Some(line) = lines.next(&interrupts).await? {
         match talk::read(&line) {
             Said::Nothing => {}
             Said::Words(words) => {
                 talk.messages.push(Message::user(words));
                 answer_to(ctx, &speaker, &mut talk).await?;
             }
+            Said::Regenerate if talk.take_back_answer() => {
+                speaker.sampling.draw_anew();
+                answer_to(ctx, &speaker, &mut talk).await?;
+            }
+            Said::Undo if talk.take_back_answer() => {
+                talk.messages.pop();
+                note("taken back");
+            }
+            Said::Regenerate | Said::Undo => note("nothing was answered yet"),
+            Said::Set(None) => note(&speaker.sampling),
+            Said::Set(Some((name, value))) => match speaker.sampling.set(name, value) {
+                Ok(()) => note(&speaker.sampling),
+                Err(error) => note(error),
+            },
+            Said::Exit => break,
             Said::Reset => {
                 talk.reset();
                 note("forgotten");
@@ -127,29 +156,4 @@ async fn answer_to(ctx: &Context, speaker: &Speaker<'_>, talk: &mut Talk) -> any
             Ok(())
         }
     }
-}
-
-/// Reads a line; `None` at the end of the input and on Ctrl-C.
-async fn next_line(interrupts: &Interrupts) -> anyhow::Result<Option<String>> {
-    let reading = tokio::task::spawn_blocking(|| {
-        let stdin = std::io::stdin();
-        if stdin.is_terminal() {
-            let mut stderr = std::io::stderr();
-            let _ = write!(stderr, "> ").and_then(|()| stderr.flush());
-        }
-        let mut line = Vec::new();
-        stdin
-            .lock()
-            .read_until(b'\n', &mut line)
-            .map(|count| (count > 0).then(|| String::from_utf8_lossy(&line).into_owned()))
-    });
-    let line = tokio::select! {
-        biased;
-        () = interrupts.next() => None,
-        line = reading => line?.context("could not read your message")?,
-    };
-    if line.is_none() && std::io::stdin().is_terminal() {
-        note("");
-    }
-    Ok(line)
 }

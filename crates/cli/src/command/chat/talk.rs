@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
-use tinkrs_chat::{Conversation, Message};
+use tinkrs_chat::{Conversation, Message, Role};
 use tinkrs_recipes::data::Record;
 
 /// A line of the user.
@@ -13,9 +13,16 @@ pub(super) enum Said<'a> {
     Nothing,
     Words(&'a str),
     Reset,
+    /// Answer the last message anew.
+    Regenerate,
+    /// Take back the last message and its answer.
+    Undo,
     System(Option<&'a str>),
+    /// Change a setting, or show them all.
+    Set(Option<(&'a str, &'a str)>),
     Save(&'a Path),
     Help,
+    Exit,
     /// Something that looks like a command and is none.
     Unknown(String),
 }
@@ -39,11 +46,21 @@ pub(super) fn read(line: &str) -> Said<'_> {
     let argument = (!rest.is_empty()).then_some(rest);
     match (name, argument) {
         ("reset", None) => Said::Reset,
-        ("help", None) => Said::Help,
+        ("regenerate" | "retry", None) => Said::Regenerate,
+        ("undo", None) => Said::Undo,
+        ("help" | "?", None) => Said::Help,
+        ("exit" | "quit" | "bye", None) => Said::Exit,
+        ("set", None) => Said::Set(None),
+        ("set", Some(setting)) => match setting.split_once([' ', '=', '\t']) {
+            Some((name, value)) => Said::Set(Some((name, value.trim_matches([' ', '=', '\t'])))),
+            None => Said::Unknown(format!("/set {setting} needs a value")),
+        },
         ("system", text) => Said::System(text),
         ("save", Some(file)) => Said::Save(Path::new(file)),
         ("save", None) => Said::Unknown("/save needs the name of a file".to_owned()),
-        ("reset" | "help", Some(_)) => Said::Unknown(format!("/{name} stands alone")),
+        ("reset" | "regenerate" | "retry" | "undo" | "help" | "exit" | "quit", Some(_)) => {
+            Said::Unknown(format!("/{name} stands alone"))
+        }
         _ => Said::Unknown(format!(
             "there is no command /{name}; /help shows them, and `//` begins a line that starts with `/`"
         )),
@@ -70,6 +87,16 @@ impl Talk {
     /// Forgets all but the system message.
     pub(super) fn reset(&mut self) {
         self.messages = self.system.iter().map(Message::system).collect();
+    }
+
+    /// Takes back the last answer; returns whether there was one.
+    pub(super) fn take_back_answer(&mut self) -> bool {
+        let is_answer = |message: &Message| message.role == Role::Assistant;
+        let has_answer = self.messages.last().is_some_and(is_answer);
+        if has_answer {
+            self.messages.pop();
+        }
+        has_answer
     }
 
     /// Adds the conversation to a file of chats.
@@ -107,11 +134,17 @@ mod tests {
                 Said::Save(Path::new("my chats.jsonl")),
             ),
             ("/help", Said::Help),
+            ("/regenerate", Said::Regenerate),
+            ("/undo", Said::Undo),
+            ("/quit", Said::Exit),
+            ("/set", Said::Set(None)),
+            ("/set top-p 0.9", Said::Set(Some(("top-p", "0.9")))),
+            ("/set seed = 4", Said::Set(Some(("seed", "4")))),
         ];
         for (line, expected) in cases {
             assert_eq!(read(line), expected, "{line}");
         }
-        for line in ["/save", "/reset now", "/nonsense", "/"] {
+        for line in ["/save", "/reset now", "/nonsense", "/", "/set seed"] {
             assert!(matches!(read(line), Said::Unknown(_)), "{line}");
         }
     }

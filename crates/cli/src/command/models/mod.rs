@@ -94,6 +94,32 @@ pub(crate) async fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> 
 }
 
 fn list(ctx: &Context) -> anyhow::Result<()> {
+    let listing = Listing { models: all()? };
+    ctx.show(&listing, || table(&listing.models))
+}
+
+/// A model of this machine that a command can be given by name.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) name: String,
+    pub(crate) size_bytes: Option<u64>,
+    /// Why it cannot be used.
+    pub(crate) problem: Option<String>,
+}
+
+/// Finds the models of this machine that commands can be given by name.
+pub(crate) fn on_this_machine() -> anyhow::Result<Vec<Found>> {
+    let models = all()?.into_iter();
+    let named = models.filter(|model| model.source != "hub-cache");
+    let found = named.map(|model| Found {
+        name: model.name,
+        size_bytes: model.facts.map(|facts| facts.size_bytes),
+        problem: model.problem,
+    });
+    Ok(found.collect())
+}
+
+fn all() -> anyhow::Result<Vec<Entry>> {
     let store = ModelStore::open()?;
     let mut models = vec![built_in()?];
     for model in store.all() {
@@ -109,8 +135,7 @@ fn list(ctx: &Context) -> anyhow::Result<()> {
             models.push(entry(model, "hub-cache"));
         }
     }
-    let listing = Listing { models };
-    ctx.show(&listing, || table(&listing.models))
+    Ok(models)
 }
 
 fn built_in() -> anyhow::Result<Entry> {

@@ -2,7 +2,9 @@
 
 mod prompts;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail, ensure};
+use clap::FromArgMatches;
+use clap::builder::Resettable;
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tinkrs::sampling::SampledSequence;
@@ -50,7 +52,7 @@ pub(crate) struct Args {
 }
 
 /// How to draw tokens
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SamplingArgs {
     /// Sample from this checkpoint: its path, such as tinker://…/sampler_weights/final, or its run, such as
     /// `my-run` or `my-run@120`. Needs no `--model`
@@ -71,10 +73,26 @@ pub(crate) struct SamplingArgs {
     )]
     temperature: f64,
 
+    /// Draw from the fewest tokens that together have this probability; 1 draws from all
+    #[arg(
+        long,
+        value_name = "P",
+        default_value_t = 1.0,
+        allow_negative_numbers = true
+    )]
+    top_p: f64,
+
+    /// Draw from this many of the likeliest tokens; -1 draws from all
+    #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
+    top_k: i32,
+
     /// Seed, for the same answer again
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     seed: Option<i64>,
 }
+
+/// The options that `/set` of a conversation changes.
+const CHANGEABLE: [&str; 5] = ["temperature", "top-p", "top-k", "max-tokens", "seed"];
 
 impl SamplingArgs {
     /// Adjusts what the chat format asks for.
@@ -82,9 +100,59 @@ impl SamplingArgs {
         SamplingParams {
             max_tokens: Some(self.max_tokens),
             temperature: self.temperature,
+            top_p: self.top_p,
+            top_k: self.top_k,
             seed: self.seed,
             ..params
         }
+    }
+
+    /// Checks ranges, in the words of the options.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let checked = self.apply(SamplingParams::default()).check();
+        checked.map_err(|error| {
+            let mut text = error.to_string();
+            for name in CHANGEABLE {
+                let field = format!("sampling_params.{}", name.replace('-', "_"));
+                text = text.replace(&field, &format!("--{name}"));
+            }
+            anyhow!(text)
+        })
+    }
+
+    /// Changes one of the settings, as its option would: `temperature`, `0.3`.
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> anyhow::Result<()> {
+        let name = name.trim_start_matches('-').replace('_', "-");
+        ensure!(
+            CHANGEABLE.contains(&name.as_str()),
+            "there is no setting `{name}`, only {}",
+            CHANGEABLE.join(", ")
+        );
+        let mut changed = self.clone();
+        if name == "seed" && value == "none" {
+            changed.seed = None;
+        } else {
+            let options = <Self as clap::Args>::augment_args(clap::Command::new("set"));
+            // A default must not replace what was set before.
+            let options = options.mut_args(|option| option.default_value(Resettable::Reset));
+            let typed = options
+                .no_binary_name(true)
+                .try_get_matches_from([format!("--{name}={value}")]);
+            let updated = typed.and_then(|typed| changed.update_from_arg_matches(&typed));
+            updated.map_err(|error| {
+                let text = error.to_string();
+                let line = text.lines().next().unwrap_or_default();
+                anyhow!(line.trim_start_matches("error: ").to_owned())
+            })?;
+        }
+        changed.check()?;
+        *self = changed;
+        Ok(())
+    }
+
+    /// Draws differently from now on, also if there is a seed.
+    pub(crate) fn draw_anew(&mut self) {
+        self.seed = self.seed.map(|seed| seed.wrapping_add(1));
     }
 
     /// Opens a sampler of the checkpoint, or of the base model.
@@ -137,6 +205,7 @@ impl Oracle {
 }
 
 pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
+    args.sampling.check()?;
     // What is wrong with the prompts is said before a model is loaded.
     let source = Source::read(args.prompt.as_deref(), args.file.as_deref())?;
     let backend = Backend::open_for(ctx, &args.backend, args.sampling.checkpoint.as_ref()).await?;
@@ -201,4 +270,15 @@ fn object(text: &str, sequence: &SampledSequence) -> Value {
     json!({
         "text": text, "tokens": sequence.tokens.len(), "stop_reason": sequence.stop_reason,
     })
+}
+
+impl std::fmt::Display for SamplingArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let seed = self.seed.map_or("none".to_owned(), |seed| seed.to_string());
+        write!(
+            f,
+            "temperature {}, top-p {}, top-k {}, max-tokens {}, seed {seed}",
+            self.temperature, self.top_p, self.top_k, self.max_tokens
+        )
+    }
 }

@@ -261,8 +261,15 @@ async fn learn_on_policy(
         Ok(distill::on_policy(service, &config, teacher, &prompts, &params, folder, hooks).await?)
     };
     let steps = config.policy.steps;
+    let episodes = config
+        .policy
+        .problems_per_step
+        .saturating_mul(config.policy.group_size);
+    let longest = longest.saturating_add(answer_tokens as usize);
+    let pass = super::pass_size(&config.adapter, episodes, longest);
+    let number = "kl_reference";
     training
-        .run("kl_reference", &tokens, steps, finished, train)
+        .run(number, &tokens, steps, pass, finished, train)
         .await
 }
 
@@ -296,6 +303,11 @@ async fn learn_prompt(
         Some(teacher) => teacher::source(training.backend, teacher).await?,
         None => SampleFrom::BaseModel(training.backend.model.clone()),
     };
+    let longest = questions.iter().map(|(_, prompt)| prompt.len()).max();
+    let longest = longest
+        .unwrap_or(0)
+        .saturating_add(config.max_tokens as usize);
+    let pass = super::pass_size(&config.adapter, config.passes.batch_size, longest);
     let questions: Vec<_> = questions
         .into_iter()
         .map(|(question, _)| question)
@@ -313,7 +325,9 @@ async fn learn_prompt(
     };
     let examples = questions.len().saturating_mul(config.answers as usize);
     let steps = config.passes.steps(examples)?;
-    training.run("loss", &tokens, steps, finished, train).await
+    training
+        .run("loss", &tokens, steps, pass, finished, train)
+        .await
 }
 
 /// Reads the questions, each with its tokens.

@@ -111,5 +111,11 @@ async fn learn(
         let service = &training.backend.service;
         Ok(dpo::train(service, &config, pairs, &training.folder, hooks).await?)
     };
-    training.run("loss", &tokens, steps, finished, train).await
+    let all = pairs.train.iter().chain(pairs.eval);
+    let lengths = all.map(|pair| pair.chosen.tokens.len().max(pair.rejected.tokens.len()));
+    let in_a_step = config.passes.batch_size.saturating_mul(2);
+    let pass = super::pass_size(&config.adapter, in_a_step, lengths.max().unwrap_or(0));
+    training
+        .run("loss", &tokens, steps, pass, finished, train)
+        .await
 }

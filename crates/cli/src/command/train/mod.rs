@@ -27,6 +27,7 @@ use tinkrs_recipes::run::{
 };
 use tinkrs_recipes::{Error, Schedule, Tokens, report};
 use tinkrs_types::RunName;
+use tinkrs_types::training::LoraConfig;
 
 use crate::backend::Backend;
 use crate::context::Context;
@@ -34,7 +35,8 @@ use crate::cost::Bill;
 use crate::ctrl_c::CtrlC;
 use crate::ending::Ending;
 use crate::hint;
-use crate::human::counted;
+use crate::human::{counted, size};
+use crate::local::PassSize;
 use crate::output::{Hint, Stopped, note};
 use crate::settings::Layered;
 use crate::training_progress::TrainingProgress;
@@ -146,12 +148,14 @@ impl Training<'_> {
 
     /// Trains, unless the run is `finished`, and leaves a report. `number` is the one to watch.
     ///
-    /// On a server that charges, says what the `tokens` of all `steps` cost and asks for confirmation.
+    /// On a server that charges, says what the `tokens` of all `steps` cost and asks for confirmation; in this process,
+    /// says what memory a `pass` takes.
     async fn run(
         &self,
         number: &'static str,
         tokens: &Tokens,
         steps: usize,
+        pass: PassSize,
         finished: Result<Option<Outcome>, Error>,
         train: impl AsyncFnOnce(&Self, Hooks<'_>) -> anyhow::Result<Outcome>,
     ) -> anyhow::Result<()> {
@@ -164,6 +168,9 @@ impl Training<'_> {
                 outcome
             }
             None => {
+                if let Some((needed, limit)) = self.backend.training_bytes(&pass) {
+                    note(memory(needed, limit, &pass));
+                }
                 let (backend, folder) = (self.backend, &self.folder);
                 let bill = self.args.cost.bill(backend, tokens, steps, folder)?;
                 cost::confirm(backend, tokens, self.args.yes).await?;
@@ -429,6 +436,31 @@ fn going_on(folder: &Path) -> Result<Option<String>, Error> {
     }))
 }
 
+/// Says how much memory a run takes, before it takes any, and what to do if that is too much.
+fn memory(needed: u64, limit: u64, pass: &PassSize) -> String {
+    let (needs, has) = (size(needed), size(limit));
+    let based_on = format!(
+        "rank {}, sequences of up to {} tokens",
+        pass.rank, pass.longest
+    );
+    if needed <= limit {
+        return format!("memory: up to {needs} of {has} ({based_on})");
+    }
+    format!(
+        "warning: this may need {needs} of memory ({based_on}), and there are {has}: try a smaller `--max-tokens` or \
+         `--rank`, or a smaller model"
+    )
+}
+
+/// Returns how large the passes of a run are that trains on so many sequences at once.
+fn pass_size(adapter: &Adapter, sequences: usize, longest: usize) -> PassSize {
+    PassSize {
+        rank: adapter.rank.unwrap_or(LoraConfig::default().rank),
+        tokens: sequences.saturating_mul(longest),
+        longest,
+    }
+}
+
 /// Says which weights a run ends with that went by its evaluations.
 fn ends_with_best(outcome: &Outcome) -> Option<String> {
     let best = outcome.best?;
@@ -454,10 +486,16 @@ fn in_our_words(error: Error) -> anyhow::Error {
     let options = <Schedule as clap::Args>::augment_args(clap::Command::new("schedule"));
     let mut options = options.get_arguments();
     let option = options.find(|option| option.get_id() == *setting);
-    match option.and_then(clap::Arg::get_long) {
-        Some(name) => anyhow!("{}: {problem}", name.replace('-', "_")),
-        None => error.into(),
-    }
+    let name = match (option.and_then(clap::Arg::get_long), *setting) {
+        (Some(name), _) => name,
+        (None, "base_model") => "model",
+        (None, name) => name,
+    };
+    // An error may be about two of them.
+    let options = name.split(" and ");
+    let options = options.map(|name| format!("--{}", name.replace(['_', ' '], "-")));
+    let options: Vec<_> = options.collect();
+    anyhow!("{}: {problem}", options.join(" and "))
 }
 
 /// Says what a run that learns from its own answers is about to do.

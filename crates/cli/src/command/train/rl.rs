@@ -104,7 +104,13 @@ async fn learn(
         Ok(rl::train(service, &config, problems, &training.folder, hooks).await?)
     };
     let steps = config.policy.steps;
+    let episodes = config
+        .policy
+        .problems_per_step
+        .saturating_mul(config.policy.group_size);
+    let longest = longest.saturating_add(answer_tokens as usize);
+    let pass = super::pass_size(&config.adapter, episodes, longest);
     training
-        .run("reward", &tokens, steps, finished, train)
+        .run("reward", &tokens, steps, pass, finished, train)
         .await
 }

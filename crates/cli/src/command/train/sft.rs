@@ -123,5 +123,10 @@ async fn learn(
         let service = &training.backend.service;
         Ok(sft::train(service, &config, &examples, &training.folder, hooks).await?)
     };
-    training.run("loss", &tokens, steps, finished, train).await
+    let all = examples.train.iter().chain(&examples.eval);
+    let longest = all.map(|example| example.tokens.len()).max().unwrap_or(0);
+    let pass = super::pass_size(&config.adapter, config.passes.batch_size, longest);
+    training
+        .run("loss", &tokens, steps, pass, finished, train)
+        .await
 }

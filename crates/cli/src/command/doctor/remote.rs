@@ -1,117 +1,52 @@
-//! `tinkrs doctor`: what is in the way, and what to do about it.
+//! What matters for a server elsewhere: its URL, the credential, the server itself and its models.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
-use serde::Serialize;
 use tinkrs::auth::{CredentialPolicy, CredentialSource, resolve_from_env};
 use tinkrs::external::HttpClient;
 use tinkrs::server_url;
-use tinkrs_wire::{SDK_VERSION, endpoint};
+use tinkrs_wire::endpoint;
 
+use super::{Check, Status};
 use crate::context::Context;
-use crate::human::{counted, size};
-use crate::system;
-use crate::table::Table;
+use crate::human::counted;
 
 /// How long a healthy server may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// A clock that is off by more makes fresh tokens look expired.
 const MAX_SKEW_SECONDS: i64 = 60;
-/// Less room than this is used up by a few checkpoints.
-const LOW_DISK_BYTES: u64 = 2 << 30;
 
-/// Check the setup and say what to do about what is wrong
-///
-/// Looks at the version, the URL, the credential, the server, the clock, the models and the disk.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Status {
-    Ok,
-    Warning,
-    Failed,
-    Skipped,
-}
-
-#[derive(Debug, Serialize)]
-struct Check {
-    name: &'static str,
-    status: Status,
-    detail: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<&'static str>,
-}
-
-impl Check {
-    fn new(name: &'static str, status: Status, detail: impl Into<String>) -> Self {
-        Self {
-            name,
-            status,
-            detail: detail.into(),
-            hint: None,
-        }
-    }
-
-    fn hint(mut self, hint: &'static str) -> Self {
-        self.hint = Some(hint);
-        self
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct Report {
-    ok: bool,
-    checks: Vec<Check>,
-}
-
-pub(crate) async fn run(ctx: &Context, _: &Args) -> anyhow::Result<()> {
-    let mut checks = vec![version(), url(), credential()];
-    checks.extend(reach().await);
+/// Checks everything about a server elsewhere. `named` is its URL, if an option gave it.
+pub(super) async fn checks(ctx: &Context, named: Option<&str>) -> Vec<Check> {
+    let address = match named {
+        Some(url) => url.to_owned(),
+        None => server_url::from_env(),
+    };
+    let mut checks = vec![url(&address, named.is_some()), credential()];
+    checks.extend(reach(&address).await);
     let is_clear = checks.iter().all(|check| check.status != Status::Failed);
     checks.push(if is_clear {
         models(ctx).await
     } else {
         Check::new("models", Status::Skipped, "needs a server and a credential")
     });
-    checks.push(disk(Path::new(".")));
-    let failures = checks.iter().filter(|check| check.status == Status::Failed);
-    let failures = failures.count() as u64;
-    let ok = failures == 0;
-    let report = Report { ok, checks };
-    ctx.show(&report, || table(&report.checks))?;
-    if ok {
-        Ok(())
-    } else {
-        Err(anyhow!("{} failed", counted(failures, "check")))
-    }
+    checks
 }
 
-fn version() -> Check {
-    let detail = format!(
-        "tinkrs {}, API level {SDK_VERSION}",
-        env!("CARGO_PKG_VERSION")
-    );
-    Check::new("version", Status::Ok, detail)
-}
-
-fn url() -> Check {
-    let url = server_url::from_env();
+fn url(url: &str, is_named: bool) -> Check {
     let from = match std::env::var("TINKER_BASE_URL") {
+        _ if is_named => "--base-url",
         Ok(set) if !set.is_empty() => "TINKER_BASE_URL",
         _ => "the hosted service, since TINKER_BASE_URL is not set",
     };
     let detail = format!("{url} ({from})");
-    if server_url::is_valid(&url) {
+    if server_url::is_valid(url) {
         return Check::new("url", Status::Ok, detail);
     }
     Check::new("url", Status::Failed, detail)
-        .hint("set TINKER_BASE_URL to something such as http://127.0.0.1:8000")
+        .hint("a URL is something such as http://127.0.0.1:8000")
 }
 
 fn credential() -> Check {
@@ -129,8 +64,7 @@ fn credential() -> Check {
 }
 
 /// Asks the server whether it is up, and what time it is there.
-async fn reach() -> [Check; 2] {
-    let url = server_url::from_env();
+async fn reach(url: &str) -> [Check; 2] {
     let started = Instant::now();
     let response = async {
         let http = HttpClient::new(TIMEOUT);
@@ -147,7 +81,7 @@ async fn reach() -> [Check; 2] {
                     Status::Failed,
                     format!("could not reach {url}: {cause}"),
                 )
-                .hint("check TINKER_BASE_URL and the network, or start `tinkrs serve`"),
+                .hint("check the URL and the network, or start `tinkrs serve`; `--local` looks at this machine only"),
                 Check::new("clock", Status::Skipped, "needs a server"),
             ];
         }
@@ -158,7 +92,7 @@ async fn reach() -> [Check; 2] {
     } else {
         let status = format!("status {}", response.status());
         Check::new("server", Status::Failed, status)
-            .hint("the server is up but not well, or TINKER_BASE_URL has the wrong path")
+            .hint("the server is up but not well, or the URL has the wrong path")
     };
     [server, clock(response.header("date"), Timestamp::now())]
 }
@@ -224,40 +158,6 @@ async fn models(ctx: &Context) -> Check {
     Check::new("models", Status::Ok, detail)
 }
 
-fn disk(folder: &Path) -> Check {
-    match system::free_bytes(folder) {
-        Some(bytes) => room(bytes),
-        None => Check::new("disk", Status::Skipped, "this system does not say"),
-    }
-}
-
-fn room(free_bytes: u64) -> Check {
-    let detail = format!("{} free for this folder", size(free_bytes));
-    if free_bytes < LOW_DISK_BYTES {
-        Check::new("disk", Status::Warning, detail)
-            .hint("make room before downloading or serving: checkpoints are large")
-    } else {
-        Check::new("disk", Status::Ok, detail)
-    }
-}
-
-fn table(checks: &[Check]) -> Table {
-    let mut table = Table::new(["Check", "Result", "Detail"]);
-    for check in checks {
-        let result = match check.status {
-            Status::Ok => "ok",
-            Status::Warning => "warning",
-            Status::Failed => "FAILED",
-            Status::Skipped => "skipped",
-        };
-        table.row([check.name, result, &check.detail]);
-        if let Some(hint) = check.hint {
-            table.row(["", "", &format!("-> {hint}")]);
-        }
-    }
-    table
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,13 +176,5 @@ mod tests {
         for (date, expected) in cases {
             assert_eq!(clock(date, now).status, expected, "{date:?}");
         }
-    }
-
-    #[test]
-    fn little_room_is_a_warning_with_advice() {
-        assert_eq!(room(LOW_DISK_BYTES).status, Status::Ok);
-        let low = room(1 << 20);
-        assert_eq!(low.status, Status::Warning);
-        assert!(low.hint.is_some());
     }
 }

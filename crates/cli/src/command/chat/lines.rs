@@ -113,8 +113,8 @@ fn has_key(line: &str) -> bool {
     const BEGINNINGS: [&str; 4] = ["tml-", "sk-", "hf_", "ghp_"];
     let mut words = line.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_'));
     words.any(|word| {
-        let is_key = |beginning: &&str| word.starts_with(*beginning);
-        BEGINNINGS.iter().any(|beginning| is_key(&beginning)) && word.len() >= 8
+        let mut beginnings = BEGINNINGS.iter();
+        word.len() >= 8 && beginnings.any(|beginning| word.starts_with(beginning))
     })
 }
 

@@ -249,6 +249,26 @@ fn wrong_values_and_modes_are_refused_before_a_model_is_loaded() {
     assert!(foreign.contains("`--clip-low` belongs"), "{foreign}");
     let weight = distill(&["--mode", "on-policy", "--teacher", "a", "--kl-weight", "0"]);
     assert!(weight.contains("--kl-weight: 0, expected"), "{weight}");
+    let beta = here.refused(&["train", "sft", "--adam-beta1", "3"]);
+    assert!(beta.contains("`--adam-beta1`: found 3, expected"), "{beta}");
+}
+
+#[test]
+fn a_run_whose_numbers_are_none_any_more_says_what_to_try() {
+    let here = Here::new().with_examples();
+    let config = "examples/configs/sft.toml";
+    let error = here.refused(&[
+        "train",
+        "sft",
+        "--config",
+        config,
+        "--learning-rate",
+        "1e30",
+    ]);
+    assert!(
+        error.contains("is NaN") && error.contains("a lower `--learning-rate`"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -22,7 +22,7 @@ use tinkrs_chat::{Conversation, Message, Renderer};
 use tinkrs_recipes::evaluate::sample_records;
 use tinkrs_recipes::rl::PolicyConfig;
 use tinkrs_recipes::run::{
-    Adapter, Cost, Hooks, Interrupt, Journal, Outcome, Start, make_folder, read_samples,
+    Adam, Adapter, Cost, Hooks, Interrupt, Journal, Outcome, Start, make_folder, read_samples,
     sampler_of, write_samples,
 };
 use tinkrs_recipes::{Error, Schedule, Tokens, report};
@@ -387,6 +387,12 @@ fn explain(error: Error, folder: &Path) -> anyhow::Error {
         None => "the run could not continue".to_owned(),
     };
     match error {
+        Error::Client(error) if error.to_string().contains(" is NaN") => {
+            anyhow::Error::new(error).context(headline).context(Hint(
+                "the weights are of no use any more: start anew in another `--run-dir` with a lower `--learning-rate`, \
+                 `--warmup-steps 20` or `--grad-clip-norm 1`; `--from` takes a checkpoint from before",
+            ))
+        }
         Error::Client(error) => hint::explain(error, headline),
         Error::Resume { .. } => anyhow::Error::new(error).context(Hint(
             "continue with the data and settings that it began with, or name another `--run-dir`",
@@ -480,8 +486,19 @@ fn ends_with_best(outcome: &Outcome) -> Option<String> {
 
 /// Names a setting as its option does.
 fn in_our_words(error: Error) -> anyhow::Error {
-    let Error::Setting { setting, problem } = &error else {
-        return error.into();
+    let (setting, problem) = match &error {
+        Error::Setting { setting, problem } => (setting, problem),
+        Error::Invalid(invalid) => {
+            let mut text = invalid.to_string();
+            let options = <Adam as clap::Args>::augment_args(clap::Command::new("adam"));
+            for option in options.get_arguments() {
+                let (id, long) = (option.get_id().as_str(), option.get_long());
+                let member = id.replace("adam.", "adam_params.");
+                text = text.replace(&member, &format!("--{}", long.unwrap_or(id)));
+            }
+            return anyhow!(text);
+        }
+        _ => return error.into(),
     };
     let options = <Schedule as clap::Args>::augment_args(clap::Command::new("schedule"));
     let mut options = options.get_arguments();

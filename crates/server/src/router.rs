@@ -11,7 +11,7 @@ use crate::api::{
     admin, checkpoints, console, copies, downloads, futures, imports, keys, listings, losses,
     models, sampling, service, session_listings, sessions, traces, training, weights,
 };
-use crate::endpoints::{dialect, openai};
+use crate::endpoints::{anthropic, dialect, openai};
 use crate::error::ApiError;
 use crate::{Server, cors, extract, faults, host, metrics};
 
@@ -24,12 +24,15 @@ pub fn router(server: Server) -> Router {
         open,
         keyed,
         openai,
+        anthropic,
         admin,
         ..
     } = routes();
     let keyed = keyed
         .merge(openai.clone())
         .nest(Dialect::OpenAi.hosted_prefix(), openai)
+        .merge(anthropic.clone())
+        .nest(Dialect::Anthropic.hosted_prefix(), anthropic)
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
         .layer(middleware::from_fn_with_state(
@@ -144,6 +147,9 @@ fn routes() -> Routes {
         .on(&endpoint::OPENAI_COMPLETIONS, openai::completions::complete)
         .on(&endpoint::OPENAI_CHAT_COMPLETIONS, openai::chat::complete)
         .on(&endpoint::OPENAI_RESPONSES, openai::responses::respond)
+        // The Anthropic API
+        .on(&endpoint::ANTHROPIC_MESSAGES, anthropic::create)
+        .on(&endpoint::ANTHROPIC_COUNT_TOKENS, anthropic::count_tokens)
 }
 
 /// Routes by what is checked before their handlers run.
@@ -155,6 +161,8 @@ struct Routes {
     keyed: Router<Server>,
     /// Those of them that are the OpenAI API.
     openai: Router<Server>,
+    /// And those that are the Anthropic API.
+    anthropic: Router<Server>,
     /// For callers on this machine.
     admin: Router<Server>,
     /// What has a handler, in the order in which they were attached.
@@ -175,8 +183,11 @@ impl Routes {
     fn attach(mut self, endpoint: &'static Endpoint, handler: MethodRouter<Server>) -> Self {
         self.attached.push(endpoint);
         let (routes, is_strict) = match endpoint.auth {
-            Auth::Key if endpoint.dialect() == Dialect::OpenAi => (&mut self.openai, true),
-            Auth::Key => (&mut self.keyed, true),
+            Auth::Key => match endpoint.dialect() {
+                Dialect::OpenAi => (&mut self.openai, true),
+                Dialect::Anthropic => (&mut self.anthropic, true),
+                Dialect::Tinker => (&mut self.keyed, true),
+            },
             Auth::Admin => (&mut self.admin, true),
             // Browsers and monitoring may add parameters of their own.
             Auth::Public | Auth::SignedLink | Auth::Login => (&mut self.open, false),

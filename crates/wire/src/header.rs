@@ -46,6 +46,8 @@ pub const DEPRECATION_LEVEL: &str = "x-deprecation-level";
 pub const PROTOBUF: &str = "application/x-protobuf";
 /// The content type of archives.
 pub const TAR: &str = "application/x-tar";
+/// Which version of its API a client of Anthropic speaks.
+pub const ANTHROPIC_VERSION: &str = "anthropic-version";
 /// The content type of JSON.
 pub const JSON: &str = "application/json";
 /// The content type of server-sent events.

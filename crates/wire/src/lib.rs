@@ -37,6 +37,7 @@ pub mod compress;
 pub mod json;
 pub mod proto;
 
+pub mod anthropic;
 pub mod op;
 pub mod openai;
 pub mod text;

@@ -3,6 +3,7 @@
 //! Schemas come from the types that are read and written. They show what a body may have: the server
 //! refuses members of a request that are not in its schema, and clients ignore what they do not know.
 
+use crate::anthropic::AnthropicErrorBody;
 use crate::endpoint::{self, Auth, Clients, Content, Dialect, Endpoint, Response};
 use crate::op::retrieve_future::{MetadataOnly, TryAgain};
 use crate::openai::OpenAiErrorBody;
@@ -34,6 +35,7 @@ fn unsorted() -> Value {
     }
     let error = media(schemas.subschema_for::<ErrorBody>());
     let openai_error = media(schemas.subschema_for::<OpenAiErrorBody>());
+    let anthropic_error = media(schemas.subschema_for::<AnthropicErrorBody>());
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -78,6 +80,10 @@ fn unsorted() -> Value {
                     "description": "The request was refused: `error.message` says why.",
                     "content": {header::JSON: openai_error},
                 },
+                "AnthropicError": {
+                    "description": "The request was refused: `error.message` says why.",
+                    "content": {header::JSON: anthropic_error},
+                },
             },
             "schemas": schemas.take_definitions(true),
         },
@@ -116,7 +122,8 @@ fn operation(endpoint: &Endpoint, schemas: &mut SchemaGenerator) -> Value {
         operation["responses"]["200"]["content"][header::EVENT_STREAM] = json!({"schema": schema});
     }
     let error = match endpoint.dialect() {
-        Dialect::Tinker | Dialect::Anthropic => "#/components/responses/Error",
+        Dialect::Tinker => "#/components/responses/Error",
+        Dialect::Anthropic => "#/components/responses/AnthropicError",
         Dialect::OpenAi => "#/components/responses/OpenAiError",
     };
     operation["responses"]["default"] = json!({"$ref": error});

@@ -4,6 +4,7 @@ use axum::extract::Request;
 use axum::http::header;
 use axum::middleware::Next;
 use axum::response::Response;
+use tinkrs_wire::anthropic::AnthropicErrorBody;
 use tinkrs_wire::endpoint::Dialect;
 use tinkrs_wire::openai::OpenAiErrorBody;
 
@@ -18,10 +19,11 @@ pub(crate) async fn translate(request: Request, next: Next) -> Response {
     };
     let status = response.status().as_u16();
     let body = match dialect {
-        Dialect::Tinker | Dialect::Anthropic => return response,
-        Dialect::OpenAi => openai_error(status, detail),
+        Dialect::Tinker => return response,
+        Dialect::OpenAi => serde_json::to_vec(&openai_error(status, detail)),
+        Dialect::Anthropic => serde_json::to_vec(&AnthropicErrorBody::new(status, detail)),
     };
-    let body = serde_json::to_vec(&body).expect("an error is texts");
+    let body = body.expect("an error is texts");
     response.headers_mut().remove(header::CONTENT_LENGTH);
     *response.body_mut() = body.into();
     response

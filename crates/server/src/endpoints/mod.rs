@@ -7,16 +7,51 @@
 //!   beginnings with all others, and whoever hangs up stops it at the next step;
 //! - [`answers`]: from a conversation to thoughts, words and calls, as they are drawn and as a whole;
 //! - [`text`], [`server_sent`], [`dialect`]: stop texts, streams of events, and each API's form of errors;
-//! - [`openai`]: the OpenAI API on top of these.
+//! - [`openai`] and [`anthropic`]: the two APIs on top of these.
 //!
 //! Nothing of these requests is in the journal, because nobody could ask for the result again: their clients
 //! have no key to repeat a request with, and see the connection end. Only how many tokens were used is stored, in
 //! the same sums as that of all others.
 
 pub(crate) mod answers;
+pub(crate) mod anthropic;
 pub(crate) mod dialect;
 pub(crate) mod generation;
 pub(crate) mod models;
 pub(crate) mod openai;
 pub(crate) mod server_sent;
 pub(crate) mod text;
+
+use bytes::Bytes;
+use tinkrs_wire::Body;
+
+use crate::Server;
+use crate::body::{json_bytes, read_json};
+use crate::error::ApiError;
+use crate::intake::Upload;
+
+/// Reads a request and prepares it, where that holds up nobody.
+async fn read<T: Body + Send + 'static, P: Send + 'static>(
+    server: &Server,
+    body: Upload,
+    prepare: impl FnOnce(T, &[u8]) -> Result<P, ApiError> + Send + 'static,
+) -> Result<P, ApiError> {
+    let read = move |body: Bytes| prepare(read_json(&body)?, &body);
+    // What was sent is not needed any more once it is prepared.
+    let (prepared, _held) = body.decode(server, json_bytes, read).await?;
+    Ok(prepared)
+}
+
+/// Refuses a request that lacks a member.
+fn missing(member: &str) -> ApiError {
+    ApiError::bad_request(format!("`{member}` is missing"))
+}
+
+/// Refuses a value by the name of its member.
+fn found(
+    member: &str,
+    found: impl std::fmt::Display,
+    expected: impl std::fmt::Display,
+) -> ApiError {
+    ApiError::bad_request(format!("`{member}`: found {found}, expected {expected}"))
+}

@@ -184,6 +184,12 @@ impl Things {
             self.case(&endpoint::OPENAI_CHAT_COMPLETIONS, json!({
                 "model": self.sampler_weights, "messages": [{"role": "user", "content": "x"}],
             })),
+            self.case(&endpoint::ANTHROPIC_MESSAGES, json!({
+                "model": self.sampler_weights, "max_tokens": 5, "messages": [{"role": "user", "content": "x"}],
+            })),
+            self.case(&endpoint::ANTHROPIC_COUNT_TOKENS, json!({
+                "model": self.sampler_weights, "messages": [{"role": "user", "content": "x"}],
+            })),
         ]
     }
 

@@ -8,6 +8,7 @@ mod way;
 
 mod accept;
 mod accounts;
+mod anthropic;
 mod backends;
 mod budget;
 mod checkpoints;

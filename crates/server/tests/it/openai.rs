@@ -56,7 +56,7 @@ pub(crate) fn talking() -> BaseModel {
     with_words(fake())
 }
 
-async fn start(base: BaseModel) -> TestServer {
+pub(crate) async fn start(base: BaseModel) -> TestServer {
     let data = Arc::new(tempfile::tempdir().unwrap());
     TestServer::of(base, data, |_| {}).await
 }
@@ -83,7 +83,7 @@ fn joined(events: &[Value], index: u64, read: fn(&Value) -> &Value) -> String {
 }
 
 /// Waits until no sample of anybody waits or runs.
-async fn idle(server: &TestServer) {
+pub(crate) async fn idle(server: &TestServer) {
     loop {
         let health = server
             .try_send(Method::GET, "/metrics", &[], "")

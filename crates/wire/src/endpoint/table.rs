@@ -5,6 +5,9 @@
 
 use super::content::Documented;
 use super::{Auth, Clients, Content, Endpoint, JsonType, Query};
+use crate::anthropic::{
+    AnswerMessage, BetaQuery, CountTokensRequest, MessageEvent, MessagesRequest, TokenCount,
+};
 use crate::json::Empty;
 use crate::op::asample::{self, SampleRequest};
 use crate::op::assign_session_project::AssignSessionProjectRequest;
@@ -448,6 +451,23 @@ endpoints! {
         .takes(body::<ResponsesRequest>())
         .returns(json::<Object>())
         .streams(JsonType::of::<Object>())
+        .clients(Clients::Others);
+
+    // The Anthropic API
+
+    /// Draws the next message of a conversation.
+    ANTHROPIC_MESSAGES = post("/v1/messages")
+        .query(Query::of::<BetaQuery>())
+        .takes(body::<MessagesRequest>())
+        .returns(json::<AnswerMessage>())
+        .streams(JsonType::of::<MessageEvent>())
+        .clients(Clients::Others);
+
+    /// Counts the tokens of a conversation.
+    ANTHROPIC_COUNT_TOKENS = post("/v1/messages/count_tokens")
+        .query(Query::of::<BetaQuery>())
+        .takes(body::<CountTokensRequest>())
+        .returns(json::<TokenCount>())
         .clients(Clients::Others);
 }
 

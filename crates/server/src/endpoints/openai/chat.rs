@@ -10,7 +10,8 @@ use tinkrs_wire::openai::chat::{
 use tinkrs_wire::openai::{FinishReason, TokenUsage};
 
 use super::chat_stream::ChatStream;
-use super::sampling::{draw, found};
+use super::found;
+use super::sampling::draw;
 use super::{conversation, logprobs, missing, now, read};
 use crate::Server;
 use crate::api::Plain;

@@ -12,8 +12,9 @@ use tinkrs_wire::openai::completions::{
 use tinkrs_wire::openai::{FinishReason, TokenUsage};
 
 use super::completion_stream::CompletionStream;
+use super::found;
 use super::logprobs::{self, Scored};
-use super::sampling::{MOST_ANSWERS, check_count, draw, found};
+use super::sampling::{MOST_ANSWERS, check_count, draw};
 use super::{missing, now, read};
 use crate::Server;
 use crate::api::Plain;

@@ -7,7 +7,7 @@ use tinkrs_wire::openai::chat::{
 };
 
 use super::missing;
-use super::sampling::found;
+use super::found;
 use crate::endpoints::answers::AnswerShape;
 use crate::error::ApiError;
 

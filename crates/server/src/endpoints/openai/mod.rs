@@ -11,18 +11,15 @@ mod responses_stream;
 mod sampling;
 
 use axum::extract::State;
-use bytes::Bytes;
 use jiff::Timestamp;
-use tinkrs_wire::Body;
 use tinkrs_wire::endpoint::Dialect;
 use tinkrs_wire::openai::models::{ModelCard, ModelList};
 
+use super::{found, missing, read};
 use crate::Server;
 use crate::api::Plain;
-use crate::body::{json_bytes, read_json};
 use crate::error::ApiError;
 use crate::extract::{Caller, InPath};
-use crate::intake::Upload;
 
 pub(crate) async fn models(
     State(server): State<Server>,
@@ -63,24 +60,7 @@ pub(crate) fn absent(path: &str) -> Option<ApiError> {
     })
 }
 
-/// Reads a request and prepares it, where that holds up nobody.
-async fn read<T: Body + Send + 'static, P: Send + 'static>(
-    server: &Server,
-    body: Upload,
-    prepare: impl FnOnce(T, &[u8]) -> Result<P, ApiError> + Send + 'static,
-) -> Result<P, ApiError> {
-    let read = move |body: Bytes| prepare(read_json(&body)?, &body);
-    // What was sent is not needed any more once it is prepared.
-    let (prepared, _held) = body.decode(server, json_bytes, read).await?;
-    Ok(prepared)
-}
-
 /// Returns the time for `created`.
 fn now() -> i64 {
     Timestamp::now().as_second()
-}
-
-/// Refuses a request that lacks a member.
-fn missing(member: &str) -> ApiError {
-    ApiError::bad_request(format!("`{member}` is missing"))
 }

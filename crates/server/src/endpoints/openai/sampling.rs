@@ -7,6 +7,7 @@ use tinkrs_types::SamplingParams;
 use tinkrs_types::sampling::SampleOptions;
 use tinkrs_wire::openai::SamplingMembers;
 
+use super::found;
 use crate::endpoints::answers::Draw;
 use crate::error::ApiError;
 
@@ -100,13 +101,4 @@ pub(super) fn check_count(member: &str, count: u32, least: u32, most: u32) -> Re
         return Ok(());
     }
     Err(found(member, count, format!("{least} to {most}")))
-}
-
-/// Refuses a value by the name of its member.
-pub(super) fn found(
-    member: &str,
-    found: impl std::fmt::Display,
-    expected: impl std::fmt::Display,
-) -> ApiError {
-    ApiError::bad_request(format!("`{member}`: found {found}, expected {expected}"))
 }

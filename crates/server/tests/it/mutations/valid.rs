@@ -303,6 +303,24 @@ pub(super) async fn valid_requests(server: &TestServer) -> Vec<Valid> {
                 "truncation": "disabled", "metadata": {"a": "b"}, "tool_choice": "none",
             }),
         ),
+        Valid::json(
+            &endpoint::ANTHROPIC_MESSAGES,
+            json!({
+                "model": "tiny", "max_tokens": 5, "stop_sequences": ["x"], "stream": true, "temperature": 0.5,
+                "top_k": 5, "top_p": 0.5, "metadata": {"user_id": "me"}, "system": [{"type": "text", "text": "s"}],
+                "messages": [
+                    {"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]},
+                    {"role": "assistant", "content": [{"type": "text", "text": "ho"}]},
+                    {"role": "user", "content": "hu"},
+                ],
+                "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object"}}],
+                "tool_choice": {"type": "none"}, "thinking": {"type": "adaptive"},
+            }),
+        ),
+        Valid::json(
+            &endpoint::ANTHROPIC_COUNT_TOKENS,
+            json!({"model": sampler_weights, "messages": [{"role": "user", "content": "x"}], "system": "s"}),
+        ),
         Valid::at(
             &endpoint::ASSIGN_SESSION_PROJECT,
             in_session("project"),

@@ -1,0 +1,285 @@
+//! The blocks of an answer, as events.
+
+use tinkrs_wire::anthropic::{AnswerBlock, BlockDelta, MessageEvent, StopReason};
+
+use crate::endpoints::answers::{Answer, AnswerEnd, Part};
+
+/// Which blocks have begun.
+#[derive(Debug, Default)]
+pub(super) struct BlockWriter {
+    open: Option<Kind>,
+    /// How many blocks were begun.
+    begun: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Thinking,
+    Text,
+}
+
+impl BlockWriter {
+    /// Adds what is new in an answer.
+    pub(super) fn part(&mut self, part: Part, to: &mut Vec<MessageEvent>) {
+        if !part.thinking.is_empty() {
+            self.begin(Kind::Thinking, to);
+            let thinking = part.thinking;
+            self.delta(BlockDelta::ThinkingDelta { thinking }, to);
+        }
+        if !part.content.is_empty() {
+            self.begin(Kind::Text, to);
+            let text = part.content;
+            self.delta(BlockDelta::TextDelta { text }, to);
+        }
+    }
+
+    /// Adds the calls of an answer, each of which is complete, and ends its last block.
+    pub(super) fn finish(&mut self, answer: &Answer, to: &mut Vec<MessageEvent>) {
+        self.close(to);
+        for block in calls(answer) {
+            let AnswerBlock::ToolUse { id, name, input } = block else {
+                continue;
+            };
+            let empty = AnswerBlock::ToolUse {
+                id,
+                name,
+                input: serde_json::json!({}),
+            };
+            self.start(empty, to);
+            let partial_json = input.to_string();
+            self.delta(BlockDelta::InputJsonDelta { partial_json }, to);
+            self.stop(to);
+        }
+    }
+
+    fn begin(&mut self, kind: Kind, to: &mut Vec<MessageEvent>) {
+        if self.open == Some(kind) {
+            return;
+        }
+        self.close(to);
+        let block = match kind {
+            Kind::Thinking => thinking(String::new()),
+            Kind::Text => text(String::new()),
+        };
+        self.start(block, to);
+        self.open = Some(kind);
+    }
+
+    fn close(&mut self, to: &mut Vec<MessageEvent>) {
+        let Some(kind) = self.open.take() else {
+            return;
+        };
+        if kind == Kind::Thinking {
+            let signature = String::new();
+            self.delta(BlockDelta::SignatureDelta { signature }, to);
+        }
+        self.stop(to);
+    }
+
+    fn start(&mut self, content_block: AnswerBlock, to: &mut Vec<MessageEvent>) {
+        let index = self.begun;
+        self.begun += 1;
+        to.push(MessageEvent::ContentBlockStart {
+            index,
+            content_block,
+        });
+        if index == 0 {
+            to.push(MessageEvent::Ping);
+        }
+    }
+
+    fn delta(&self, delta: BlockDelta, to: &mut Vec<MessageEvent>) {
+        let index = self.begun - 1;
+        to.push(MessageEvent::ContentBlockDelta { index, delta });
+    }
+
+    fn stop(&self, to: &mut Vec<MessageEvent>) {
+        let index = self.begun - 1;
+        to.push(MessageEvent::ContentBlockStop { index });
+    }
+}
+
+/// Returns the blocks of an answer as a whole, without what the request had begun it with.
+pub(super) fn blocks(answer: &Answer, mut prefill: Prefill) -> Vec<AnswerBlock> {
+    let thoughts = answer.thinking.iter().filter(|text| !text.is_empty());
+    let mut blocks: Vec<_> = thoughts.map(|text| thinking(text.clone())).collect();
+    let said = prefill.skip(&answer.content);
+    if !said.is_empty() {
+        blocks.push(text(said.to_owned()));
+    }
+    blocks.extend(calls(answer));
+    blocks
+}
+
+fn thinking(thinking: String) -> AnswerBlock {
+    AnswerBlock::Thinking {
+        thinking,
+        signature: String::new(),
+    }
+}
+
+fn text(text: String) -> AnswerBlock {
+    AnswerBlock::Text {
+        text,
+        citations: None,
+    }
+}
+
+fn calls(answer: &Answer) -> impl Iterator<Item = AnswerBlock> {
+    answer.calls.iter().map(|call| {
+        let id = call.id.as_deref().unwrap_or_default();
+        AnswerBlock::ToolUse {
+            id: format!("toolu_{}", id.strip_prefix("call_").unwrap_or(id)),
+            name: call.name.clone(),
+            input: serde_json::to_value(&call.arguments).unwrap_or_default(),
+        }
+    })
+}
+
+/// Says why an answer ended. `asked` is how many tokens it was to have at most.
+pub(super) fn stop_reason(answer: &Answer, asked: u32) -> (StopReason, Option<String>) {
+    let is_short = answer.sequence.tokens.len() < asked as usize;
+    match &answer.end {
+        AnswerEnd::Length if is_short => (StopReason::ModelContextWindowExceeded, None),
+        AnswerEnd::Length => (StopReason::MaxTokens, None),
+        _ if !answer.calls.is_empty() => (StopReason::ToolUse, None),
+        AnswerEnd::Text(text) => (StopReason::StopSequence, Some(text.clone())),
+        AnswerEnd::Model => (StopReason::EndTurn, None),
+    }
+}
+
+/// What the request had begun the answer with, which is not sent back.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Prefill(pub(super) String);
+
+impl Prefill {
+    /// Returns what a text has beyond it.
+    pub(super) fn skip<'a>(&mut self, text: &'a str) -> &'a str {
+        if let Some(rest) = text.strip_prefix(self.0.as_str()) {
+            self.0.clear();
+            return rest;
+        }
+        if self.0.starts_with(text) {
+            self.0.drain(..text.len());
+            return "";
+        }
+        self.0.clear();
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tinkrs_chat::{Json, ToolCall};
+    use tinkrs_types::sampling::{SampledSequence, StopReason as SampleStop};
+
+    fn answer(end: AnswerEnd, calls: Vec<ToolCall>) -> Answer {
+        Answer {
+            content: "x".to_owned(),
+            thinking: None,
+            calls,
+            end,
+            sequence: SampledSequence::new(vec![1, 2, 3], SampleStop::Stop),
+        }
+    }
+
+    fn call() -> ToolCall {
+        let mut call = ToolCall::new("f", Json::parse(r#"{"b": 1, "a": 2}"#).unwrap());
+        call.id = Some("call_1".to_owned());
+        call
+    }
+
+    fn part(thinking: &str, content: &str) -> Part {
+        Part {
+            thinking: thinking.to_owned(),
+            content: content.to_owned(),
+        }
+    }
+
+    #[test]
+    fn events_come_in_the_documented_order() {
+        let mut writer = BlockWriter::default();
+        let mut events = Vec::new();
+        for piece in [part("hm", ""), part("m", ""), part("", "So"), part("", "!")] {
+            writer.part(piece, &mut events);
+        }
+        writer.finish(&answer(AnswerEnd::Model, vec![call()]), &mut events);
+        let names: Vec<_> = events.iter().map(MessageEvent::name).collect();
+        let start = "content_block_start";
+        let (delta, stop) = ("content_block_delta", "content_block_stop");
+        let expected = [
+            start, "ping", delta, delta, delta, stop, // thoughts and their signature
+            start, delta, delta, stop, // words
+            start, delta, stop, // the call
+        ];
+        assert_eq!(names, expected);
+        let written: Vec<_> = events
+            .iter()
+            .map(|event| serde_json::to_value(event).unwrap())
+            .collect();
+        assert_eq!(written[4]["delta"]["type"], "signature_delta");
+        assert_eq!(
+            (&written[6]["index"], &written[10]["index"]),
+            (&1.into(), &2.into())
+        );
+        assert_eq!(written[10]["content_block"]["input"], serde_json::json!({}));
+        let arguments = written[11]["delta"]["partial_json"].as_str().unwrap();
+        assert_eq!(arguments, r#"{"b":1,"a":2}"#);
+    }
+
+    #[test]
+    fn an_answer_of_nothing_has_no_blocks() {
+        let mut events = Vec::new();
+        let mut nothing = answer(AnswerEnd::Model, Vec::new());
+        nothing.content.clear();
+        BlockWriter::default().finish(&nothing, &mut events);
+        assert!(events.is_empty());
+        assert!(blocks(&nothing, Prefill::default()).is_empty());
+    }
+
+    #[test]
+    fn an_end_has_its_reason() {
+        let cases = [
+            (AnswerEnd::Model, vec![], 9, (StopReason::EndTurn, None)),
+            (
+                AnswerEnd::Model,
+                vec![call()],
+                9,
+                (StopReason::ToolUse, None),
+            ),
+            (AnswerEnd::Length, vec![], 3, (StopReason::MaxTokens, None)),
+            (
+                AnswerEnd::Length,
+                vec![],
+                4,
+                (StopReason::ModelContextWindowExceeded, None),
+            ),
+            (
+                AnswerEnd::Text("END".to_owned()),
+                vec![],
+                9,
+                (StopReason::StopSequence, Some("END".to_owned())),
+            ),
+        ];
+        for (end, calls, asked, expected) in cases {
+            assert_eq!(stop_reason(&answer(end, calls), asked), expected);
+        }
+    }
+
+    #[test]
+    fn what_the_request_began_is_not_sent_back() {
+        let cases = [
+            ("ab", vec!["abc"], "c"),
+            ("ab", vec!["a", "b", "c"], "c"),
+            ("ab", vec!["a", "bc"], "c"),
+            ("ab", vec!["xab"], "xab"),
+            ("", vec!["a"], "a"),
+        ];
+        for (begun, pieces, expected) in cases {
+            let mut prefill = Prefill(begun.to_owned());
+            let said: String = pieces.iter().map(|piece| prefill.skip(piece)).collect();
+            assert_eq!(said, expected, "{pieces:?} after {begun:?}");
+        }
+    }
+}

@@ -149,8 +149,9 @@ async fn an_end_has_its_reason() {
     let (why, text) = reason(json!({"stop_sequences": all, "max_tokens": 90})).await;
     assert_eq!(why, "stop_sequence");
     assert!(all.iter().any(|letter| text == letter.as_str()), "{text}");
-    // Greedy samples of the fake model never end by themselves.
-    let long = reason(json!({"max_tokens": 4_000_000, "stop_sequences": []})).await;
+    // The context of the model is 128, and the prompt fills most of it.
+    let near = json!([{"role": "user", "content": "x".repeat(100)}]);
+    let long = reason(json!({"max_tokens": 4_000_000, "messages": near})).await;
     assert_eq!(long, (json!("model_context_window_exceeded"), Value::Null));
 }
 
@@ -218,9 +219,9 @@ async fn what_cannot_be_honoured_is_refused_by_its_name_in_the_form_of_the_api()
             json!({"output_config": {"format": {"type": "json_schema", "schema": {"enum": []}}}}),
             "output_config.format.schema",
         ),
-        (json!({"mcp_servers": []}), "mcp_servers"),
+        (json!({"mcp_servers": [{"type": "url"}]}), "mcp_servers"),
         (
-            json!({"context_management": {"edits": []}}),
+            json!({"context_management": {"edits": [{"type": "x"}]}}),
             "context_management",
         ),
         (json!({"container": "x"}), "container"),

@@ -6,8 +6,8 @@ use tinkrs_wire::openai::chat::{
     ToolDefinition,
 };
 
-use super::missing;
 use super::found;
+use super::missing;
 use crate::endpoints::answers::AnswerShape;
 use crate::error::ApiError;
 

@@ -14,8 +14,8 @@ use tinkrs_wire::openai::responses::{
 };
 
 use super::chat::{self, Asked};
+use super::found;
 use super::responses_stream::ResponsesStream;
-use super::sampling::found;
 use super::{missing, now, read};
 use crate::Server;
 use crate::api::Plain;

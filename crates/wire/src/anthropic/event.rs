@@ -79,7 +79,6 @@ impl MessageEvent {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
-#[expect(clippy::enum_variant_names, reason = "they are the names of the API")]
 pub enum BlockDelta {
     /// What is thought.
     ThinkingDelta {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tinkrs_backend::{self as backend, EndOfSequence, SamplingExtras};
-use tinkrs_chat::{AnswerStream, Conversation, RenderOptions, Renderer, Response, ToolCall};
+use tinkrs_chat::{AnswerStream, Conversation, Json, RenderOptions, Renderer, Response, ToolCall};
 use tinkrs_types::sampling::{SampleOptions, SampledSequence, Stop, StopReason};
 use tinkrs_types::{SampleOutput, SamplingParams};
 
@@ -92,6 +92,8 @@ pub(crate) enum AnswerShape {
     JsonObject,
     /// JSON that a schema allows, which was sent as this member.
     JsonSchema { member: &'static str, schema: Value },
+    /// A call: an object with the `name` and the `arguments`, as the schema says, and nothing else.
+    Call { schema: Value },
 }
 
 /// Answers that are being drawn. Dropping it cancels them.
@@ -105,6 +107,8 @@ pub(crate) struct Answers {
     stops: Arc<[String]>,
     parallel_calls: bool,
     samples: Vec<Sample>,
+    /// Whether an answer is a call in JSON, whatever the format writes.
+    is_call: bool,
     /// The model's own end, where that is not one of the format.
     end_of_sequence: Vec<u32>,
 }
@@ -183,6 +187,7 @@ impl Server {
         let stops = Arc::clone(&draw.stops);
         let mut request = draw.request(prompt.clone(), max_tokens.unwrap_or(room), Some(renderer));
         let begun = begun(renderer, &prompt, &options).map_err(unwritable)?;
+        let is_call = matches!(shape, Some(AnswerShape::Call { .. }));
         if let Some(shape) = shape {
             let may_think = options.thinking != Some(false);
             constrain(
@@ -210,6 +215,7 @@ impl Server {
             begun,
             stops,
             parallel_calls,
+            is_call,
             end_of_sequence: ends.collect(),
         })
     }
@@ -230,6 +236,7 @@ fn constrain(
     let (member, shape) = match shape {
         AnswerShape::JsonObject => ("response_format", Shape::JsonObject),
         AnswerShape::JsonSchema { member, schema } => (*member, Shape::JsonSchema(schema)),
+        AnswerShape::Call { schema } => ("tools", Shape::JsonSchema(schema)),
     };
     let grammars = base.grammars();
     let grammars = grammars.map_err(|why| {
@@ -306,7 +313,11 @@ impl Answers {
         if let Some(drawn) = self.generation.next().await? {
             let part = match self.samples.get_mut(drawn.sample) {
                 Some(sample) if !self.end_of_sequence.contains(&drawn.token) => {
-                    sample.push(drawn.token)?
+                    let mut part = sample.push(drawn.token)?;
+                    if self.is_call {
+                        part.content.clear();
+                    }
+                    part
                 }
                 _ => Part::default(),
             };
@@ -317,11 +328,15 @@ impl Answers {
         let streams = std::mem::take(&mut self.samples).into_iter();
         let ended = streams.zip(output.sequences).map(|(mut sample, sequence)| {
             let (rest, response) = sample.stream.finish().map_err(undecodable)?;
-            let part = Part {
+            let mut part = Part {
                 thinking: sample.thinking.push(&rest.thinking) + &sample.thinking.finish(),
                 content: sample.content.push(&rest.content) + &sample.content.finish(),
             };
-            Ok((part, self.read(response, sequence)))
+            let answer = self.read(response, sequence);
+            if self.is_call {
+                part.content.clone_from(&answer.content);
+            }
+            Ok((part, answer))
         });
         let answers = ended.collect::<Result<_, ApiError>>()?;
         Ok(AnswerEvent::Ended {
@@ -350,6 +365,12 @@ impl Answers {
 
     fn read(&self, response: Response, sequence: SampledSequence) -> Answer {
         let mut message = response.message;
+        if self.is_call
+            && let Some(call) = call_in(&message.content)
+        {
+            message.content.clear();
+            message.tool_calls = vec![call];
+        }
         let (content, found) = StopCut::cut(&self.stops, &message.content);
         let thinking = message.thinking.take();
         let thinking = thinking.map(|thinking| StopCut::cut(&self.stops, &thinking));
@@ -384,6 +405,13 @@ impl Sample {
             content: self.content.push(&delta.content),
         })
     }
+}
+
+/// Reads a call that was drawn as JSON. One that was cut off is none.
+fn call_in(text: &str) -> Option<ToolCall> {
+    let json = Json::parse(text.trim()).ok()?;
+    let name = json.get("name")?.as_str()?;
+    Some(ToolCall::new(name, json.get("arguments")?.clone()))
 }
 
 fn undecodable(error: tinkrs_chat::Error) -> ApiError {

@@ -7,7 +7,9 @@ use http::Method;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tinkrs_chat::format::RoleColon;
-use tinkrs_chat::{Renderer, Tokenizer};
+use tinkrs_chat::{
+    Conversation, Format, Message, RenderOptions, Renderer, Response, Script, Tokenizer,
+};
 use tinkrs_server::BaseModel;
 use tinkrs_testkit::FakeBackend;
 
@@ -601,6 +603,98 @@ async fn answers_keep_to_the_format_that_is_asked_for() {
         assert_eq!(answer.status, 400, "{format}");
         assert_eq!(answer.json()["error"]["param"], member, "{:?}", answer.body);
     }
+}
+
+/// A chat format that says nothing of tools, which those of models would fill the fake one's context with.
+#[derive(Debug)]
+struct Bare;
+
+impl Format for Bare {
+    fn name(&self) -> &'static str {
+        "bare"
+    }
+
+    fn write(
+        &self,
+        script: &mut Script<'_>,
+        conversation: &Conversation,
+        _: &RenderOptions,
+    ) -> Result<(), tinkrs_chat::Error> {
+        for message in &conversation.messages {
+            script.text(&message.content);
+        }
+        Ok(())
+    }
+
+    fn parse(&self, text: &str, finished: bool) -> Response {
+        Response {
+            message: Message::assistant(text),
+            finished,
+            malformed_calls: 0,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_has_to_be_made_keeps_to_the_schema_of_its_function() {
+    let renderer = Renderer::new(letters(), Bare).unwrap();
+    let server = start(BaseModel {
+        renderer: Some(renderer),
+        ..talking()
+    })
+    .await;
+    let schema = json!({
+        "type": "object", "properties": {"a": {"$ref": "#/$defs/a"}, "b": {"type": "boolean"}},
+        "required": ["a", "b"], "additionalProperties": false, "$defs": {"a": {"enum": ["x", "y"]}},
+    });
+    let tools = json!([{"type": "function", "function": {"name": "f", "parameters": schema, "strict": true}}]);
+    for (choice, stream) in [
+        (json!("required"), false),
+        (json!({"type": "function", "function": {"name": "f"}}), true),
+    ] {
+        let body = json!({
+            "model": "tiny", "messages": [{"role": "user", "content": "hello"}], "seed": 1, "tools": tools,
+            "max_tokens": 100, "stream": stream, "tool_choice": choice, "logit_bias": {"4": -100, "3": -100},
+        });
+        let (call, reason) = if stream {
+            let events = events(&server.post(CHAT, body).await);
+            let mut choices = events.iter().map(|event| &event["choices"][0]);
+            let call = choices
+                .clone()
+                .find_map(|choice| choice["delta"]["tool_calls"].get(0));
+            assert_eq!(joined(&events, 0, |choice| &choice["delta"]["content"]), "");
+            (
+                call.unwrap().clone(),
+                choices.next_back().unwrap()["finish_reason"].clone(),
+            )
+        } else {
+            let choice = &server.ok(CHAT, body).await["choices"][0];
+            assert_eq!(choice["message"]["content"], Value::Null);
+            (
+                choice["message"]["tool_calls"][0].clone(),
+                choice["finish_reason"].clone(),
+            )
+        };
+        assert_eq!(
+            (&call["function"]["name"], &reason),
+            (&json!("f"), &json!("tool_calls"))
+        );
+        let arguments: Value =
+            serde_json::from_str(call["function"]["arguments"].as_str().unwrap()).unwrap();
+        assert!(
+            arguments["b"].is_boolean() && ["x", "y"].contains(&arguments["a"].as_str().unwrap())
+        );
+    }
+    let refused = server.post(
+        CHAT,
+        json!({
+            "model": "tiny", "messages": [{"role": "user", "content": "hello"}], "tools": tools,
+        }),
+    );
+    assert!(
+        refused.await.detail().contains("strict"),
+        "it may be called or not"
+    );
 }
 
 #[tokio::test]

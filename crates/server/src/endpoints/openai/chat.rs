@@ -100,7 +100,7 @@ pub(super) fn begin_with(
         draw: draw(request.sampling(), top)?,
         max_tokens,
         parallel_calls: request.parallel_tool_calls.unwrap_or(true),
-        shape: conversation::shape(request.response_format.as_ref())?,
+        shape: conversation::shape(&request)?,
     };
     let answers = server.ask(owner, &weights, question)?;
     let asked = Asked {

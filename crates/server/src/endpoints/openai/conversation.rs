@@ -1,8 +1,9 @@
 //! From the messages and tools of the OpenAI API to a conversation.
 
+use serde_json::{Map, Value, json};
 use tinkrs_chat::{Conversation, Effort, Json, Message, RenderOptions, Role, ToolCall};
 use tinkrs_wire::openai::chat::{
-    ChatCompletionRequest, ChatMessage, ChatRole, Content, ResponseFormat, ToolChoice,
+    ChatCompletionRequest, ChatMessage, ChatRole, Content, FunctionDefinition, ToolChoice,
     ToolDefinition,
 };
 
@@ -26,8 +27,9 @@ pub(super) fn conversation(
     let messages = messages.map(|(index, sent)| message(index, sent));
     let mut conversation = Conversation::from(messages.collect::<Result<Vec<_>, _>>()?);
     let tools = request.tools.as_deref().unwrap_or_default();
-    check_tools(tools)?;
-    if may_call(request.tool_choice.as_ref(), tools)? {
+    let is_forced = forced(request.tool_choice.as_ref(), tools)?.is_some();
+    check_tools(tools, is_forced)?;
+    if may_call(request.tool_choice.as_ref()) {
         conversation.tools = ordered_tools;
     }
     Ok(conversation)
@@ -42,7 +44,7 @@ pub(super) fn ordered_tools(body: &[u8]) -> Vec<Json> {
     }
 }
 
-fn check_tools(tools: &[ToolDefinition]) -> Result<(), ApiError> {
+fn check_tools(tools: &[ToolDefinition], is_forced: bool) -> Result<(), ApiError> {
     if tools.len() > MOST_TOOLS {
         return Err(found(
             "tools",
@@ -86,8 +88,9 @@ fn check_tools(tools: &[ToolDefinition]) -> Result<(), ApiError> {
             let member = member("function.parameters.type");
             return Err(found(&member, kind, "`object`: arguments have names"));
         }
-        if tool.function.strict == Some(true) {
-            let expected = "false: arguments of calls are not constrained here";
+        // The arguments of a call that has to be made keep to its schema.
+        if tool.function.strict == Some(true) && !is_forced {
+            let expected = "false, or a `tool_choice` that asks for a call";
             return Err(found(&member("function.strict"), true, expected));
         }
     }
@@ -95,32 +98,72 @@ fn check_tools(tools: &[ToolDefinition]) -> Result<(), ApiError> {
 }
 
 /// Returns whether tools are offered.
-fn may_call(choice: Option<&ToolChoice>, tools: &[ToolDefinition]) -> Result<bool, ApiError> {
+fn may_call(choice: Option<&ToolChoice>) -> bool {
+    !matches!(choice, Some(ToolChoice::Mode(mode)) if mode == "none")
+}
+
+/// Returns the functions of which one has to be called, if one has to.
+fn forced<'a>(
+    choice: Option<&ToolChoice>,
+    tools: &'a [ToolDefinition],
+) -> Result<Option<Vec<&'a FunctionDefinition>>, ApiError> {
     let member = "tool_choice";
+    let mut functions = tools.iter().map(|tool| &tool.function);
     match choice {
-        None => Ok(true),
+        None => Ok(None),
         Some(ToolChoice::Mode(mode)) => match mode.as_str() {
-            "auto" => Ok(true),
-            "none" => Ok(false),
-            "required" => Err(found(
-                member,
-                "`required`",
-                "`auto` or `none`: calls are not forced here",
-            )),
-            other => Err(found(member, format!("`{other}`"), "`auto` or `none`")),
+            "auto" | "none" => Ok(None),
+            "required" if tools.is_empty() => {
+                Err(found(member, "`required`", "it with `tools` only"))
+            }
+            "required" => Ok(Some(functions.collect())),
+            other => {
+                let expected = "`auto`, `none`, `required` or a function";
+                Err(found(member, format!("`{other}`"), expected))
+            }
         },
         Some(ToolChoice::Function { function, .. }) => {
             let name = &function.name;
-            if !tools.iter().any(|tool| tool.function.name == *name) {
-                return Err(found(member, format!("`{name}`"), "one of `tools`"));
+            match functions.find(|known| known.name == *name) {
+                Some(function) => Ok(Some(vec![function])),
+                None => Err(found(member, format!("`{name}`"), "one of `tools`")),
             }
-            Err(found(
-                member,
-                format!("the function `{name}`"),
-                "`auto` or `none`: calls are not forced here",
-            ))
         }
     }
+}
+
+/// Writes the schema of a call of one of these functions. What their own schemas define is at its top, where references
+/// look for it.
+fn call_schema(functions: &[&FunctionDefinition]) -> Result<Value, ApiError> {
+    let mut definitions = Map::new();
+    let mut calls = Vec::new();
+    for function in functions {
+        let mut arguments = function.parameters.clone().unwrap_or_default();
+        arguments.entry("type").or_insert_with(|| "object".into());
+        if let Some(Value::Object(own)) = arguments.remove("$defs") {
+            for (name, definition) in own {
+                let known = definitions.insert(name.clone(), definition);
+                if known.is_some_and(|known| known != definitions[&name]) {
+                    let expected = "one definition of a name where any function may be called";
+                    return Err(found("tools", format!("two of `{name}`"), expected));
+                }
+            }
+        }
+        calls.push(json!({
+            "type": "object",
+            "properties": {"name": {"const": function.name}, "arguments": arguments},
+            "required": ["name", "arguments"],
+            "additionalProperties": false,
+        }));
+    }
+    let mut schema = match calls.len() {
+        1 => calls.remove(0),
+        _ => json!({"anyOf": calls}),
+    };
+    if !definitions.is_empty() {
+        schema["$defs"] = definitions.into();
+    }
+    Ok(schema)
 }
 
 fn message(index: usize, sent: &ChatMessage) -> Result<Message, ApiError> {
@@ -206,7 +249,17 @@ fn text(content: &Content, member: &str) -> Result<String, ApiError> {
 }
 
 /// Reads what an answer has to be.
-pub(super) fn shape(format: Option<&ResponseFormat>) -> Result<Option<AnswerShape>, ApiError> {
+pub(super) fn shape(request: &ChatCompletionRequest) -> Result<Option<AnswerShape>, ApiError> {
+    let tools = request.tools.as_deref().unwrap_or_default();
+    let format = request.response_format.as_ref();
+    if let Some(functions) = forced(request.tool_choice.as_ref(), tools)? {
+        if format.is_some_and(|format| format.kind != "text") {
+            let expected = "`text` where a function has to be called";
+            return Err(found("response_format.type", "another format", expected));
+        }
+        let schema = call_schema(&functions)?;
+        return Ok(Some(AnswerShape::Call { schema }));
+    }
     let Some(format) = format else {
         return Ok(None);
     };

@@ -71,7 +71,11 @@ fn a_report_is_well_formed_and_has_its_curves() {
     let count = |name: &str| elements.iter().filter(|element| *element == name).count();
     assert_eq!(count("svg"), 3, "loss, reward and KL");
     assert_eq!(count("polyline"), 4, "eval loss shares the chart of loss");
-    assert_eq!(count("tr"), 2);
+    assert_eq!(
+        count("tr"),
+        4,
+        "an evaluation and a sample, each below its headings"
+    );
     assert!(html.contains("5 steps, 500 tokens"));
     assert!(!html.contains("NaN"));
 }

@@ -286,6 +286,7 @@ async fn keys_and_versions_are_taken_as_clients_send_them() {
     for headers in [
         vec![("x-api-key", "tml-a"), version],
         vec![("x-api-key", "tml-a")],
+        vec![("x-api-key", "tml-a"), ("anthropic-version", "2026-10-21")],
         vec![
             ("x-api-key", ""),
             ("authorization", "Bearer tml-a"),

@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 #[serde(deny_unknown_fields)]
 pub struct BetaQuery {
     /// Taken, and not looked at: a member that is not known is refused by its name.
-    #[serde(default)]
     pub beta: Option<bool>,
 }
 

@@ -13,20 +13,21 @@ pub(crate) use messages::{count_tokens, create};
 use super::found;
 use crate::error::ApiError;
 
-/// The version of the API that all clients of today ask for.
-const VERSION: &str = "2023-06-01";
+/// The versions of the API that clients of today ask for. What the later one takes away is in requests; both read the
+/// same answers.
+const VERSIONS: [&str; 2] = ["2023-06-01", "2026-10-21"];
 
-/// Refuses a version of the API whose answers would look otherwise. A client that names none gets this one.
+/// Refuses a version of the API whose answers might look otherwise.
 fn check_version(headers: &HeaderMap) -> Result<(), ApiError> {
     match headers.get(names::ANTHROPIC_VERSION) {
         None => Ok(()),
-        Some(version) if version == VERSION => Ok(()),
+        Some(version) if VERSIONS.iter().any(|known| version == known) => Ok(()),
         Some(version) => {
             let version = format!("`{}`", String::from_utf8_lossy(version.as_bytes()));
             Err(found(
                 names::ANTHROPIC_VERSION,
                 version,
-                format!("`{VERSION}`"),
+                format!("`{}`", VERSIONS.join("` or `")),
             ))
         }
     }

@@ -59,11 +59,19 @@
 //!
 //! All are additive.
 //!
-//! - `tokenizers` (on by default): loads the tokenizer that belongs to a model, from this machine or from the
-//!   Hugging Face Hub. Without it, a program that works with tokens needs neither the tokenizer library
-//!   nor its C code.
-//! - `blocking`: the same API for code without async.
-//! - `autodiff`: custom losses written as tensor expressions and differentiated for you.
+//! | Feature | Default | What it adds | What it costs |
+//! |---|---|---|---|
+//! | `tokenizers` | yes | loads the tokenizer that belongs to a model, from this machine or from the Hugging Face Hub | about 50 crates, and a C compiler for the regular expressions |
+//! | `blocking` | no | the same API for code without async: every `.await` becomes `.wait()` | threads of tokio |
+//! | `autodiff` | no | custom losses written as tensor expressions and differentiated for you | one crate |
+//!
+//! A program that works with tokens alone needs no tokenizer library: `tinkrs = { version = "0.1",
+//! default-features = false }` is at most 120 crates on Linux; with the defaults it is at most 170 crates.
+//!
+//! # Rust version
+//!
+//! Rust 1.95 is what this crate is built and tested with, and what `rust-version` says. The items of the standard
+//! library that it uses are all stable since 1.89, but no older compiler has been tried.
 //!
 //! # Coming from the Python SDK
 //!

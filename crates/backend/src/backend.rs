@@ -87,11 +87,38 @@ pub struct Description {
     pub weight_format: String,
     /// In which numbers quantised weights read their inputs, in training and sampling alike: `f32`, `int8`.
     pub activations: String,
+    /// Tells the base model's weights, as they are held, from others of the same name; empty if nothing is loaded.
+    pub weights_digest: String,
     /// The names of the optimizers that it has.
     pub optimizers: Vec<String>,
     /// Whether repeating operations gives the same bits. If so, a lost run is recovered by repeating its
     /// operations since the last snapshot; if not, a snapshot has to follow each operation.
     pub repeats_exactly: bool,
+}
+
+impl Description {
+    /// Names the numeric path: `q8_0/int8@0123456789abcdef`, which is how the weights are held, how their inputs are
+    /// read, and which weights they are. Two backends with the same one compute the same bits.
+    ///
+    /// ```
+    /// # use tinkrs_backend::Description;
+    /// # let description = Description {
+    /// #     architecture: String::new(), family: String::new(), context: 1, vocabulary: 1,
+    /// #     end_of_sequence: Vec::new(), parameters: 1, optimizers: Vec::new(), repeats_exactly: true,
+    /// #     weight_format: "q8_0".to_owned(), activations: "int8".to_owned(), weights_digest: "0af1".to_owned(),
+    /// # };
+    /// assert_eq!(description.numerics(), "q8_0/int8@0af1");
+    /// ```
+    #[must_use]
+    pub fn numerics(&self) -> String {
+        let Self {
+            weight_format,
+            activations,
+            weights_digest,
+            ..
+        } = self;
+        format!("{weight_format}/{activations}@{weights_digest}")
+    }
 }
 
 /// Something that takes memory.

@@ -83,11 +83,16 @@ impl CpuBackend {
     ) -> Result<Description, Error> {
         let table = TensorTable::new(source.config());
         let plan = Plan::new(source, &table, numerics)?;
-        Ok(describe(source.config(), &table, &plan))
+        Ok(describe(source.config(), &table, &plan, String::new()))
     }
 }
 
-fn describe(config: &ModelConfig, table: &TensorTable, plan: &Plan) -> Description {
+fn describe(
+    config: &ModelConfig,
+    table: &TensorTable,
+    plan: &Plan,
+    weights_digest: String,
+) -> Description {
     let tensors = table.tensors().iter();
     let sizes = tensors.map(|tensor| tensor.shape.iter().product::<usize>());
     let activations = if plan.uses_int8() { "int8" } else { "f32" };
@@ -100,6 +105,7 @@ fn describe(config: &ModelConfig, table: &TensorTable, plan: &Plan) -> Descripti
         parameters: sizes.map(|size| size as u64).sum(),
         weight_format: plan.main_format(table).name().to_owned(),
         activations: activations.to_owned(),
+        weights_digest,
         optimizers: Optimizer::all().map(|known| known.name().to_owned()).into(),
         repeats_exactly: true,
     }
@@ -108,7 +114,8 @@ fn describe(config: &ModelConfig, table: &TensorTable, plan: &Plan) -> Descripti
 impl Backend for CpuBackend {
     fn describe(&self) -> Description {
         let model = &self.model;
-        describe(&model.config, &model.table, &model.plan)
+        let digest = format!("{:016x}", model.digest);
+        describe(&model.config, &model.table, &model.plan, digest)
     }
 
     fn memory(&self, need: &Need) -> u64 {

@@ -55,6 +55,7 @@ mod api;
 mod endpoints;
 
 mod accept;
+mod numerics;
 mod operations;
 mod places;
 mod registry;

@@ -5,6 +5,10 @@
 //! exactly computes the same bits for the same operations, so the interruption does not show. With any
 //! other one nothing is repeated: its runs have a snapshot of each operation that has ended.
 //!
+//! Operations are repeated only by what computes them to the same bits (`numerics.rs`). With the model's weights in another
+//! format, or other weights under its name, a run that would have to repeat some waits in the data folder, and requests
+//! for it are refused.
+//!
 //! A snapshot that is damaged is not used. The run then goes on from the one before, or from its creation,
 //! if the journal reaches back so far; otherwise it is closed, and the rest goes on.
 
@@ -118,6 +122,19 @@ impl Server {
                 is_open = false;
             }
         }
+        let mut missing = "the server was restarted without its model".to_owned();
+        let base = base.filter(|base| {
+            let (true, true) = (is_open, repeats_exactly) else {
+                return true;
+            };
+            match self.keep_numerics(&id, base, snapshot, &requests) {
+                Ok(()) => true,
+                Err(other) => {
+                    missing = other;
+                    false
+                }
+            }
+        });
         if let (Some(base), Some(seq_id), true) = (&base, snapshot, is_open) {
             let model_id = id.clone();
             base.send(Command::Restore {
@@ -144,9 +161,7 @@ impl Server {
             let ended = responder.is_none();
             if let (None, Some(responder)) = (&base, &responder) {
                 // It stays in the journal, for a server that has the model.
-                responder.waits(Some(
-                    "the server was restarted without its model".to_owned(),
-                ));
+                responder.waits(Some(missing.clone()));
                 continue;
             }
             let poison = self.shared().under_way.poison(&request.id, ended);
@@ -260,17 +275,27 @@ impl Server {
         owner: Owner,
         model_id: &ModelId,
     ) -> bool {
+        match self.done_since(request, snapshot, owner, model_id) {
+            None => false,
+            Some(Ok(operation)) => operation.changes_run(),
+            Some(Err(error)) => error.is_unavailable(),
+        }
+    }
+
+    /// Reads a request that has ended well after the last snapshot.
+    pub(crate) fn done_since(
+        &self,
+        request: &LoadedRequest,
+        snapshot: Option<i64>,
+        owner: Owner,
+        model_id: &ModelId,
+    ) -> Option<Result<Operation, ApiError>> {
         let seq_id = request.seq_id.unwrap_or_default();
         let succeeded = matches!(request.outcome, Some((kind, _)) if kind != ResultFormat::Failed);
         let is_later = snapshot.is_none_or(|seen| seq_id > seen);
         let kind = OperationKind::from_name(&request.kind);
-        let Some(kind) = kind.filter(|_| succeeded && is_later) else {
-            return false;
-        };
-        match self.operation_of(request, kind, owner, model_id) {
-            Ok(operation) => operation.changes_run(),
-            Err(error) => error.is_unavailable(),
-        }
+        let kind = kind.filter(|_| succeeded && is_later)?;
+        Some(self.operation_of(request, kind, owner, model_id))
     }
 
     /// Closes a run that cannot be brought back to where it was.

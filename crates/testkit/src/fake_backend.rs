@@ -49,6 +49,7 @@ pub struct FakeBackend {
     rank_bytes: u64,
     token_bytes: u64,
     deadly_token: Option<u32>,
+    activations: &'static str,
     counts: Arc<Counts>,
 }
 
@@ -68,6 +69,7 @@ impl FakeBackend {
             rank_bytes: 4,
             token_bytes: 4,
             deadly_token: None,
+            activations: "f32",
             counts: Arc::default(),
         }
     }
@@ -100,6 +102,13 @@ impl FakeBackend {
     #[must_use]
     pub fn dies_at(mut self, token: u32) -> Self {
         self.deadly_token = Some(token);
+        self
+    }
+
+    /// Says that it reads its inputs in these numbers, which names another numeric path and changes nothing.
+    #[must_use]
+    pub fn activations(mut self, format: &'static str) -> Self {
+        self.activations = format;
         self
     }
 
@@ -153,7 +162,8 @@ impl Backend for FakeBackend {
             end_of_sequence: vec![END_OF_TEXT],
             parameters: VOCABULARY as u64,
             weight_format: "f32".to_owned(),
-            activations: "f32".to_owned(),
+            activations: self.activations.to_owned(),
+            weights_digest: "0".to_owned(),
             optimizers: vec!["adamw".to_owned(), "sgd".to_owned()],
             repeats_exactly: self.repeats_exactly,
         }

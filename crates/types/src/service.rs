@@ -18,6 +18,10 @@ pub struct SupportedModel {
     pub trainable: Option<bool>,
     /// Whether it can be sampled from.
     pub sampleable: Option<bool>,
+    /// The numeric path that it computes with: how weights are held, how their inputs are read, and which weights they
+    /// are, such as `q8_0/int8@0123456789abcdef`. Only some servers say so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numerics: Option<String>,
 }
 
 /// What the server offers.

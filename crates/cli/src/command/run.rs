@@ -180,6 +180,12 @@ fn properties(run: &TrainingRun, now: Timestamp) -> Table {
     table.row(["Base Model", &run.base_model]);
     table.row(["Owner", &run.model_owner]);
     table.row(["LoRA", &lora(run.is_lora, run.lora_rank)]);
+    if let Some(numerics) = &run.numerics {
+        table.row(["Numerics", numerics]);
+    }
+    if !run.earlier_numerics.is_empty() {
+        table.row(["Earlier Numerics", &run.earlier_numerics.join(", ")]);
+    }
     table.row(["Last Update", &age(run.last_request_time, now)]);
     table.row(["Status", status(run)]);
     let mut checkpoint = |name: &str, checkpoint: &Option<Checkpoint>| {

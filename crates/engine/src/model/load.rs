@@ -1,10 +1,12 @@
 //! Packing a model's weights, once, at load.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 
 use super::Model;
+use super::digest::Digest;
 use super::layer::Layer;
 use super::linear::{Bias, Linear};
 use super::norm::Norm;
@@ -37,6 +39,7 @@ impl Model {
                 config: source.config(),
                 plan: &plan,
                 table: &table,
+                digests: table.tensors().iter().map(|_| AtomicU64::new(0)).collect(),
             };
             reader.model(&table, threads)
         })
@@ -48,6 +51,8 @@ struct Reader<'a> {
     config: &'a ModelConfig,
     plan: &'a Plan,
     table: &'a TensorTable,
+    /// Of each tensor, once it was read: which thread reads it when is chance.
+    digests: Vec<AtomicU64>,
 }
 
 /// Reads what a decoder layer has declared, by name.
@@ -75,14 +80,17 @@ impl Reader<'_> {
         } else {
             Some(self.matrix(&HEAD.in_model())?.0)
         };
+        let embedding = self.matrix(&EMBEDDING.in_model())?.0;
+        let final_norm = self.norm(&FINAL_NORM.in_model())?;
         Ok(Model {
             config: config.clone(),
             threads: threads.clone(),
             table: Arc::clone(table),
             plan: self.plan.clone(),
-            embedding: self.matrix(&EMBEDDING.in_model())?.0,
+            digest: self.digest(),
+            embedding,
             layers,
-            final_norm: self.norm(&FINAL_NORM.in_model())?,
+            final_norm,
             head,
             rope: rope::Table::new(&config.rope, config.head_dim),
             workspaces: Pool::default(),
@@ -101,6 +109,10 @@ impl Reader<'_> {
             });
         }
         let format = self.plan.format(key.0);
+        let mut digest = Digest::default();
+        digest.text(tensor.format().name());
+        digest.bytes(tensor.bytes());
+        self.digests[key.0].store(digest.finish(), Ordering::Relaxed);
         let panels = Panels::pack(&tensor, format, self.plan.activations());
         self.source.release(tensor.name());
         Ok((panels, key))
@@ -118,7 +130,35 @@ impl Reader<'_> {
     fn vector(&self, names: &FullNames) -> Result<(TensorKey, Vec<f32>), Error> {
         let (key, shape) = self.declared(names);
         let tensor = self.source.tensor(&names.hugging_face)?;
-        Ok((key, tensor.expect_shape(shape)?.to_f32()))
+        let values = tensor.expect_shape(shape)?.to_f32();
+        let mut digest = Digest::default();
+        digest.bytes(bytemuck::cast_slice(&values));
+        self.digests[key.0].store(digest.finish(), Ordering::Relaxed);
+        Ok((key, values))
+    }
+
+    /// Tells these weights, packed like this, from others: every number of the files and of the configuration that
+    /// results depend on is in it.
+    fn digest(&self) -> u64 {
+        let ModelConfig { rope, rms_eps, .. } = self.config;
+        let mut digest = Digest::default();
+        digest.text(self.config.architecture.model_type());
+        let frequencies = rope.frequencies(self.config.head_dim);
+        for number in frequencies.iter().chain([rms_eps]) {
+            digest.number(number.to_bits());
+        }
+        for size in [self.config.heads, self.config.kv_heads] {
+            digest.number(size as u64);
+        }
+        for (key, tensor) in self.table.tensors().iter().enumerate() {
+            digest.text(&tensor.names.hugging_face);
+            for &size in &tensor.shape {
+                digest.number(size as u64);
+            }
+            digest.text(self.plan.format(key).name());
+            digest.number(self.digests[key].load(Ordering::Relaxed));
+        }
+        digest.finish()
     }
 
     fn declared(&self, names: &FullNames) -> (TensorKey, &[usize]) {

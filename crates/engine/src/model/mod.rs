@@ -20,6 +20,7 @@ pub(crate) mod attention;
 pub(crate) mod backward;
 pub(crate) mod cache;
 pub(crate) mod decode;
+mod digest;
 pub(crate) mod feed_forward;
 pub(crate) mod forward;
 pub(crate) mod head;
@@ -57,6 +58,8 @@ pub struct Model {
     pub(crate) threads: Threads,
     pub(crate) table: Arc<TensorTable>,
     pub(crate) plan: Plan,
+    /// Of the weights, and of what they are packed as.
+    pub(crate) digest: u64,
     pub(crate) embedding: Panels,
     pub(crate) layers: Vec<Layer>,
     pub(crate) final_norm: Norm,

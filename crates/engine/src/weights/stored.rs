@@ -86,6 +86,11 @@ impl<'a> StoredTensor<'a> {
         &self.shape
     }
 
+    /// Returns all blocks, in the order of the file.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Returns the blocks of one row of a matrix.
     pub(crate) fn row(&self, row: usize) -> &[u8] {
         let (elements, size) = self.format.block();

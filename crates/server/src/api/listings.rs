@@ -123,6 +123,8 @@ impl Server {
         run.last_checkpoint = newest(CheckpointKind::Training);
         run.last_sampler_checkpoint = newest(CheckpointKind::Sampler);
         run.user_metadata = record.user_metadata.clone();
+        run.numerics = record.numerics.clone();
+        run.earlier_numerics = record.earlier_numerics.clone();
         run
     }
 }

@@ -196,7 +196,8 @@ impl AcceptOnce for CreateRun {
                  sessions"
             )));
         }
-        let place = server.base(&new.base_model)?.operation_place(owner)?;
+        let base = server.base(&new.base_model)?;
+        let place = base.operation_place(owner)?;
         let responder = server.shared().results.promise(owner, None);
         let from = match &new.operation {
             Operation::CreateFrom { path, .. } => Some(path.run()),
@@ -216,6 +217,8 @@ impl AcceptOnce for CreateRun {
             created_at: Timestamp::now(),
             closed: None,
             corrupted: false,
+            numerics: Some(base.description.numerics()),
+            earlier_numerics: Vec::new(),
         };
         set_name(&mut record, name);
         let mut run = Run::new(record.clone(), 0);

@@ -133,6 +133,7 @@ impl Server {
             model.max_context_length = Some(base.description.context as u64);
             model.trainable = Some(true);
             model.sampleable = Some(true);
+            model.numerics = Some(base.description.numerics());
             model
         });
         ServerCapabilities::new(models.collect())

@@ -84,6 +84,8 @@ pub(crate) struct Run {
     pub(crate) requests: RecentRequests<i64, Promised>,
     /// The highest sequence id that a request has taken.
     highest: i64,
+    /// Why this server cannot go on with it, if another one could.
+    pub(crate) refusal: Option<String>,
 }
 
 impl Run {
@@ -95,6 +97,7 @@ impl Run {
             gap_since: None,
             requests: RecentRequests::new(REMEMBERED_OPERATIONS),
             highest: next - 1,
+            refusal: None,
         }
     }
 
@@ -293,7 +296,7 @@ impl Registry {
         let session = self.run(owner, id)?.record.session.clone();
         self.open_session(owner, &session)?;
         let run = self.run(owner, id)?;
-        match &run.record.closed {
+        match run.record.closed.as_ref().or(run.refusal.as_ref()) {
             None => Ok(run),
             Some(why) => Err(ApiError::bad_request(format!(
                 "model `{id}` cannot be trained: {why}"

@@ -65,6 +65,12 @@ pub(crate) struct RunRecord {
     pub(crate) closed: Option<String>,
     /// Whether its weights were lost.
     pub(crate) corrupted: bool,
+    /// The numeric path that its operations are computed with. Earlier versions stored none.
+    #[serde(default)]
+    pub(crate) numerics: Option<String>,
+    /// Those of before, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) earlier_numerics: Vec<String>,
 }
 
 impl RunRecord {
@@ -88,6 +94,8 @@ impl RunRecord {
             created_at: session.created_at,
             closed: Some(why.to_owned()),
             corrupted: false,
+            numerics: info.numerics.clone(),
+            earlier_numerics: Vec::new(),
         }
     }
 
@@ -106,6 +114,8 @@ impl RunRecord {
             created_at: Timestamp::now(),
             closed: None,
             corrupted: false,
+            numerics: None,
+            earlier_numerics: Vec::new(),
         }
     }
 
@@ -119,6 +129,7 @@ impl RunRecord {
     pub(crate) fn weights_info(&self) -> WeightsInfo {
         let mut info = WeightsInfo::new(self.base_model.as_str(), &self.lora);
         info.optimizer_config = self.optimizer.clone();
+        info.numerics = self.numerics.clone();
         info
     }
 }

@@ -37,6 +37,8 @@ pub(crate) enum Change {
     Snapshot { run: ModelId, seq_id: i64 },
     /// A run's snapshot is damaged: it goes on from the one before.
     SnapshotLost { run: ModelId },
+    /// From here on a run computes other bits: what came before its snapshot cannot be repeated.
+    NumericsChanged(RunRecord),
     /// A sampling session is as described.
     Sampler(SamplerRecord),
     /// A sampling session and its own folder are gone.
@@ -82,6 +84,7 @@ impl Change {
             | Self::Session(_)
             | Self::Run { .. }
             | Self::RunClosed(_)
+            | Self::NumericsChanged(_)
             | Self::Abandoned { .. }
             | Self::Sampler(_)
             | Self::SamplerGone(_)
@@ -268,6 +271,12 @@ pub(super) fn apply(
         Change::SnapshotLost { run } => {
             let (_, fallback) = runs::snapshots(on, run)?;
             runs::set_snapshots(on, run, fallback.snapshot(), Fallback::Nothing)?;
+        }
+        Change::NumericsChanged(record) => {
+            runs::set_record(on, record)?;
+            if let (Some(seq_id), _) = runs::snapshots(on, &record.id)? {
+                runs::set_snapshots(on, &record.id, Some(seq_id), Fallback::Nothing)?;
+            }
         }
         Change::Sampler(record) => records::SAMPLERS.put(on, record.id.as_str(), record)?,
         Change::SamplerGone(id) => {

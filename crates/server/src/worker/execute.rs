@@ -220,6 +220,11 @@ impl Training {
         let state = (&*folder.join(STATE_FILE), part);
         self.runs
             .load(id, job.seq_id, &record.lora, state, purpose)?;
+        if let (Some(theirs), Some(ours)) = (&saved.info.numerics, &record.numerics)
+            && theirs != ours
+        {
+            tracing::warn!(model.id = %id, %path, theirs, ours, "loads weights that were trained in other numbers");
+        }
         let store = &self.shared.store;
         store.remember_checkpoint(owner, "checkpoint_read", path);
         let result = LoadWeightsResult {

@@ -22,7 +22,7 @@ use tinkrs_wire::endpoint::{self, Auth};
 
 use crate::caller::{ADMIN_KEY, Answer, KEY, Local, TestServer};
 use crate::endpoints::assert_covers;
-use crate::openai::talking;
+use crate::talking::talking;
 use crate::way::Way;
 use mutate::Mutator;
 use valid::{Valid, valid_requests};

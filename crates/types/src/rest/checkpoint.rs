@@ -97,6 +97,9 @@ pub struct WeightsInfo {
     /// Whether the attention layers have adapters; `None` reads as true.
     #[serde(default)]
     pub train_attn: Option<bool>,
+    /// The numeric path that they were trained with, such as `q8_0/int8@0123456789abcdef`. Only some servers say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numerics: Option<String>,
 }
 
 impl WeightsInfo {
@@ -110,6 +113,7 @@ impl WeightsInfo {
             train_unembed: Some(lora.train_unembed),
             train_mlp: Some(lora.train_mlp),
             train_attn: Some(lora.train_attn),
+            numerics: None,
         }
     }
 }

@@ -38,6 +38,12 @@ pub struct TrainingRun {
     /// Its labels.
     #[serde(default)]
     pub user_metadata: Option<UserMetadata>,
+    /// The numeric path that it computes with, such as `q8_0/int8@0123456789abcdef`. Only some servers say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numerics: Option<String>,
+    /// Those that it has computed with before, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier_numerics: Vec<String>,
 }
 
 impl TrainingRun {
@@ -73,6 +79,8 @@ impl TrainingRun {
             last_checkpoint: None,
             last_sampler_checkpoint: None,
             user_metadata: None,
+            numerics: None,
+            earlier_numerics: Vec::new(),
         }
     }
 }

@@ -338,6 +338,40 @@ mod tests {
         assert!(text.ends_with("# EOF\n"), "{text}");
     }
 
+    /// Words that begin with `tinkrs_`, as the names of series do.
+    fn names_in(text: &str) -> std::collections::BTreeSet<&str> {
+        let words = text.split(|c: char| c != '_' && !c.is_ascii_alphanumeric());
+        words.filter(|word| word.starts_with("tinkrs_")).collect()
+    }
+
+    #[test]
+    fn the_grafana_dashboard_shows_every_family_and_no_other() {
+        let metrics = Metrics::default();
+        metrics.operation("optim_step", "done");
+        metrics.operation_time("optim_step", Duration::from_secs(1));
+        metrics.request("GET", "/x", 200, Duration::from_secs(1));
+        metrics.tokens("sampled", 1);
+        metrics.set_pending(1);
+        metrics.set_stored_bytes("database", 1);
+        metrics.set_memory(&[("weights", 1)], 2);
+        metrics.set_live("sessions", 1);
+        let text = metrics.exposition();
+        let series = text.lines().filter(|line| !line.starts_with('#'));
+        let series: String = series.map(|line| format!("{line}\n")).collect();
+        let exported = names_in(&series);
+        let dashboard = include_str!("../../../docs/grafana/tinkrs.json");
+        let shown = names_in(dashboard);
+        for name in &shown {
+            assert!(exported.contains(name), "no {name} in\n{text}");
+        }
+        // Of a histogram, the buckets say the most.
+        let parts = ["_sum", "_count"];
+        for name in exported {
+            let is_part = parts.iter().any(|part| name.ends_with(part));
+            assert!(is_part || shown.contains(name), "{name} is not shown");
+        }
+    }
+
     #[test]
     fn buckets_count_everything_up_to_their_bound() {
         let metrics = Metrics::default();

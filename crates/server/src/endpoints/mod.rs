@@ -6,6 +6,7 @@
 //! - [`generation`]: from tokens to a stream of tokens. A request takes a place in the owner's line, its bytes count, it shares prompt
 //!   beginnings with all others, and whoever hangs up stops it at the next step;
 //! - [`answers`]: from a conversation to thoughts, words and calls, as they are drawn and as a whole;
+//! - [`calls`]: what an answer is that has to be a call;
 //! - [`text`], [`server_sent`], [`dialect`]: stop texts, streams of events, and each API's form of errors;
 //! - [`openai`] and [`anthropic`]: the two APIs on top of these.
 //!
@@ -15,6 +16,7 @@
 
 pub(crate) mod answers;
 pub(crate) mod anthropic;
+pub(crate) mod calls;
 pub(crate) mod dialect;
 pub(crate) mod generation;
 pub(crate) mod models;

@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use crate::caller::{Answer, TestServer};
-use crate::openai::{idle, start, talking};
+use crate::talking::{calling, idle, start, talking};
 
 const MESSAGES: &str = "/v1/messages";
 const HOSTED: &str = "/anthropic/api/v1/messages";
@@ -52,10 +52,22 @@ fn message(events: &[Value]) -> Value {
                 blocks.push(event["content_block"].clone());
             }
             "content_block_delta" => {
-                assert_eq!(event["delta"]["type"], "text_delta", "{event}");
-                let text = &mut message["content"][index]["text"];
-                let new = event["delta"]["text"].as_str().unwrap();
-                *text = json!(format!("{}{new}", text.as_str().unwrap()));
+                let (member, new) = match event["delta"]["type"].as_str().unwrap() {
+                    "text_delta" => ("text", &event["delta"]["text"]),
+                    "input_json_delta" => ("input", &event["delta"]["partial_json"]),
+                    _ => panic!("{event}"),
+                };
+                let text = &mut message["content"][index][member];
+                let new = new.as_str().unwrap();
+                // The input of a call begins as an empty object.
+                *text = json!(format!("{}{new}", text.as_str().unwrap_or_default()));
+            }
+            "content_block_stop" => {
+                let block = &mut message["content"][index];
+                if block["type"] == "tool_use" {
+                    let input = block["input"].as_str().unwrap_or("{}");
+                    block["input"] = serde_json::from_str(input).unwrap();
+                }
             }
             "message_delta" => {
                 message["stop_reason"] = event["delta"]["stop_reason"].clone();
@@ -128,6 +140,57 @@ async fn an_answer_keeps_to_its_schema() {
     let value: Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("{answer}"));
     assert!(value == "yes" || value == "no", "{value}");
     assert_eq!(answer["stop_reason"], "end_turn");
+}
+
+#[tokio::test]
+async fn a_call_that_has_to_be_made_keeps_to_the_schema_of_its_tool() {
+    let server = start(calling()).await;
+    let tool = |name: &str, letter: &str| {
+        json!({"name": name, "strict": true, "input_schema": {
+            "type": "object", "properties": {"a": {"enum": [letter]}, "b": {"type": "boolean"}},
+            "required": ["a", "b"], "additionalProperties": false,
+        }})
+    };
+    let tools = json!([tool("f", "x"), tool("g", "y")]);
+    for choice in [
+        json!({"type": "any"}),
+        json!({"type": "any", "disable_parallel_tool_use": true}),
+        json!({"type": "tool", "name": "g"}),
+    ] {
+        let mut body = with(&json!({"tools": tools, "tool_choice": choice, "max_tokens": 100}));
+        let whole = server.ok(MESSAGES, body.clone()).await;
+        assert_eq!(whole["stop_reason"], "tool_use", "{whole}");
+        let [call] = whole["content"].as_array().unwrap().as_slice() else {
+            panic!("{whole}");
+        };
+        let letter = if call["name"] == "g" { "y" } else { "x" };
+        assert!(choice["name"].is_null() || call["name"] == "g", "{call}");
+        assert_eq!(call["input"]["a"], letter);
+        assert!(call["input"]["b"].is_boolean());
+        assert!(call["id"].as_str().unwrap().starts_with("toolu_"));
+        body["stream"] = true.into();
+        let streamed = message(&events(&server.post(MESSAGES, body).await));
+        assert_eq!(streamed["stop_reason"], "tool_use");
+        for member in ["name", "input"] {
+            assert_eq!(streamed["content"][0][member], call[member]);
+        }
+    }
+    let begun = json!([{"role": "user", "content": "x"}, {"role": "assistant", "content": "{"}]);
+    for (change, member) in [
+        (json!({"messages": begun}), "messages"),
+        (
+            json!({"output_config": {"format": {"type": "json_schema", "schema": {}}}}),
+            "output_config.format",
+        ),
+    ] {
+        let mut body = with(&json!({"tools": tools, "tool_choice": {"type": "any"}}));
+        let members = body.as_object_mut().unwrap();
+        members.extend(change.as_object().unwrap().clone());
+        let answer = server.post(MESSAGES, body).await;
+        assert_eq!(answer.status, 400);
+        let text = answer.json()["error"]["message"].to_string();
+        assert!(text.contains(&format!("`{member}`")), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ mod caller;
 mod endpoints;
 mod soak;
 mod socket;
+mod talking;
 mod way;
 
 mod accept;
@@ -27,7 +28,9 @@ mod losses;
 mod memory;
 mod mutations;
 mod names;
+mod numerics;
 mod openai;
+mod openai_shapes;
 mod poison;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod power;

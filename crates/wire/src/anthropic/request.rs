@@ -162,7 +162,7 @@ pub struct Tool {
     /// A JSON schema of its arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_schema: Option<Map<String, Value>>,
-    /// Whether arguments have to keep to the schema.
+    /// Whether arguments have to keep to the schema, as those of a call that has to be made always do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict: Option<bool>,
     /// Taken, and not looked at: arguments are sent when they are complete.
@@ -177,7 +177,7 @@ pub struct Tool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolChoice {
-    /// `auto` or `none`.
+    /// `auto`, `none`, `any` for a call of any tool, or `tool` for one of the tool `name`.
     #[serde(rename = "type")]
     pub kind: String,
     /// What has to be called, for `tool`.

@@ -2,20 +2,20 @@
 
 use std::collections::HashMap;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tinkrs_chat::{Conversation, Effort, Json, Message, RenderOptions, Role, ToolCall};
 use tinkrs_wire::anthropic::{
     Block, Blocks, CountTokensRequest, MessagesRequest, OutputConfig, RequestMessage,
     ThinkingConfig, Tool, ToolChoice,
 };
 
-use super::found;
+use super::{found, tools};
+use crate::endpoints::answers::AnswerShape;
 use crate::endpoints::missing;
 use crate::error::ApiError;
 
 /// Fewest tokens of a budget for thoughts, as the Anthropic API has it.
 const LEAST_BUDGET: u32 = 1024;
-const LONGEST_NAME: usize = 128;
 
 /// What makes the prompt, of either request.
 #[derive(Clone, Copy)]
@@ -66,6 +66,8 @@ pub(super) struct Translated {
     /// Whether nothing was said of thoughts, which then are turned off where the format can.
     pub(super) has_default_thinking: bool,
     pub(super) parallel_calls: bool,
+    /// The call that an answer has to be, if it has to.
+    pub(super) shape: Option<AnswerShape>,
 }
 
 /// Reads what makes the prompt.
@@ -89,11 +91,17 @@ pub(super) fn translate(asked: Asked<'_>) -> Result<Translated, ApiError> {
         options.prefill = Some(text_of(&last.content, &member)?);
     }
     let mut conversation = Conversation::from(reader.messages);
-    conversation.tools = tools(asked)?;
     let choice = asked.tool_choice;
     let one_call = choice.and_then(|choice| choice.disable_parallel_tool_use);
+    let tools::Offer { written, shape } = tools::offer(asked.tools.unwrap_or_default(), choice)?;
+    conversation.tools = written;
+    if shape.is_some() && options.prefill.is_some() {
+        let expected = "the message before the call to be the user's";
+        return Err(found("messages", "an answer that is begun", expected));
+    }
     Ok(Translated {
         conversation,
+        shape,
         has_default_thinking: asked.thinking.is_none() && options.reasoning_effort.is_none(),
         options,
         parallel_calls: !one_call.unwrap_or(false),
@@ -230,66 +238,8 @@ fn join(before: &str, after: &str) -> String {
 }
 
 /// Writes a value as the chat formats want it.
-fn to_json(value: &Value) -> Json {
+pub(super) fn to_json(value: &Value) -> Json {
     Json::parse(&value.to_string()).expect("what was read as JSON is JSON")
-}
-
-fn tools(asked: Asked<'_>) -> Result<Vec<Json>, ApiError> {
-    let tools = asked.tools.unwrap_or_default();
-    for (index, tool) in tools.iter().enumerate() {
-        check_tool(tool, &tools[..index], &format!("tools[{index}]"))?;
-    }
-    let choice = asked.tool_choice;
-    match choice.map_or("auto", |choice| choice.kind.as_str()) {
-        "auto" => {}
-        "none" => return Ok(Vec::new()),
-        kind => {
-            let expected = "`auto` or `none`: calls are not forced here";
-            return Err(found("tool_choice.type", format!("`{kind}`"), expected));
-        }
-    }
-    let written = tools.iter().map(|tool| {
-        let mut function = json!({"name": tool.name});
-        if let Some(description) = &tool.description {
-            function["description"] = json!(description);
-        }
-        function["parameters"] = json!(tool.input_schema);
-        to_json(&json!({"type": "function", "function": function}))
-    });
-    Ok(written.collect())
-}
-
-fn check_tool(tool: &Tool, before: &[Tool], member: &str) -> Result<(), ApiError> {
-    let of = |name: &str| format!("{member}.{name}");
-    if let Some(kind) = tool.kind.as_deref().filter(|kind| *kind != "custom") {
-        let expected = "`custom`: this server runs no tools";
-        return Err(found(&of("type"), format!("`{kind}`"), expected));
-    }
-    let name = &tool.name;
-    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-    if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(is_letter) {
-        let expected = "1 to 128 letters, digits, `_` and `-`";
-        return Err(found(&of("name"), format!("`{name}`"), expected));
-    }
-    if before.iter().any(|other| other.name == *name) {
-        return Err(found(
-            &of("name"),
-            format!("`{name}` again"),
-            "each name once",
-        ));
-    }
-    let Some(schema) = &tool.input_schema else {
-        return Err(missing(&of("input_schema")));
-    };
-    if let Some(kind) = schema.get("type").filter(|kind| *kind != "object") {
-        let expected = "`object`: arguments have names";
-        return Err(found(&of("input_schema.type"), kind, expected));
-    }
-    if tool.strict == Some(true) {
-        let expected = "false: arguments of calls are not constrained here";
-        return Err(found(&of("strict"), true, expected));
-    }
-    Ok(())
 }
 
 /// Reads what is asked of the chat format.
@@ -344,6 +294,7 @@ fn options(asked: Asked<'_>) -> Result<RenderOptions, ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn read(body: &Value) -> Result<Translated, ApiError> {
         let mut body = body.clone();
@@ -417,29 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_are_offered_as_functions_unless_none_may_be_called() {
-        let mut body = json!({
-            "messages": [{"role": "user", "content": "x"}],
-            "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object"}}],
-        });
-        let translated = read(&body).unwrap();
-        assert!(translated.parallel_calls);
-        assert_eq!(
-            translated.conversation.tools[0].to_string(),
-            to_json(&json!({"type": "function", "function":
-                {"name": "f", "description": "d", "parameters": {"type": "object"}}}))
-            .to_string()
-        );
-        body["tool_choice"] = json!({"type": "auto", "disable_parallel_tool_use": true});
-        assert!(!read(&body).unwrap().parallel_calls);
-        body["tool_choice"] = json!({"type": "none"});
-        assert!(read(&body).unwrap().conversation.tools.is_empty());
-    }
-
-    #[test]
     fn what_is_wrong_is_refused_by_its_name() {
-        let tool =
-            |tool: Value| json!({"messages": [{"role": "user", "content": "x"}], "tools": [tool]});
         let block = |role: &str, block: Value| json!({"messages": [{"role": role, "content": [block]}, {"role": "user", "content": "x"}]});
         let with = |member: &str, value: Value| json!({"messages": [{"role": "user", "content": "x"}], "max_tokens": 2000, member: value});
         let cases = [
@@ -487,31 +416,6 @@ mod tests {
                 ),
             ),
             ("system[0].type", with("system", json!([{"type": "image"}]))),
-            (
-                "tools[0].type",
-                tool(json!({"type": "web_search_20250305", "name": "w"})),
-            ),
-            (
-                "tools[0].name",
-                tool(json!({"name": "a b", "input_schema": {}})),
-            ),
-            ("tools[0].input_schema", tool(json!({"name": "a"}))),
-            (
-                "tools[0].input_schema.type",
-                tool(json!({"name": "a", "input_schema": {"type": "array"}})),
-            ),
-            (
-                "tools[0].strict",
-                tool(json!({"name": "a", "input_schema": {}, "strict": true})),
-            ),
-            (
-                "tool_choice.type",
-                with("tool_choice", json!({"type": "any"})),
-            ),
-            (
-                "tool_choice.type",
-                with("tool_choice", json!({"type": "tool", "name": "f"})),
-            ),
             ("thinking.type", with("thinking", json!({"type": "deep"}))),
             (
                 "thinking.budget_tokens",

@@ -112,13 +112,14 @@ fn begin(
     let context = weights.base.description.context;
     let room = u32::try_from(context.saturating_sub(prompt.len()).max(1)).unwrap_or(u32::MAX);
     let prefill = translated.options.prefill.clone().unwrap_or_default();
+    let shape = shape(request, translated.shape)?;
     let question = Question {
         conversation: translated.conversation,
         options: translated.options,
         draw,
         max_tokens: Some(max_tokens.min(room)),
         parallel_calls: translated.parallel_calls,
-        shape: shape(request)?,
+        shape,
     };
     let answers = server.ask(owner, &weights, question)?;
     let begun = Begun {
@@ -161,11 +162,18 @@ async fn whole(begun: Begun, answers: Answers) -> Result<Plain<AnswerMessage>, A
 }
 
 /// Reads what the answer has to be.
-fn shape(request: &MessagesRequest) -> Result<Option<AnswerShape>, ApiError> {
+fn shape(
+    request: &MessagesRequest,
+    call: Option<AnswerShape>,
+) -> Result<Option<AnswerShape>, ApiError> {
     let config = request.output_config.as_ref();
     let Some(format) = config.and_then(|config| config.format.as_ref()) else {
-        return Ok(None);
+        return Ok(call);
     };
+    if call.is_some() {
+        let expected = "nothing where a tool has to be called";
+        return Err(found("output_config.format", "a format", expected));
+    }
     if format.kind != "json_schema" {
         let kind = format!("`{}`", format.kind);
         return Err(found("output_config.format.type", kind, "`json_schema`"));

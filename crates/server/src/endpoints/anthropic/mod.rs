@@ -4,6 +4,7 @@ mod blocks;
 mod conversation;
 mod messages;
 mod stream;
+mod tools;
 
 use axum::http::HeaderMap;
 use tinkrs_wire::header as names;

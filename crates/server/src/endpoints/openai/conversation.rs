@@ -1,6 +1,5 @@
 //! From the messages and tools of the OpenAI API to a conversation.
 
-use serde_json::{Map, Value, json};
 use tinkrs_chat::{Conversation, Effort, Json, Message, RenderOptions, Role, ToolCall};
 use tinkrs_wire::openai::chat::{
     ChatCompletionRequest, ChatMessage, ChatRole, Content, FunctionDefinition, ToolChoice,
@@ -10,6 +9,7 @@ use tinkrs_wire::openai::chat::{
 use super::found;
 use super::missing;
 use crate::endpoints::answers::AnswerShape;
+use crate::endpoints::calls::{self, Callable};
 use crate::error::ApiError;
 
 /// Most tools of a request, as the OpenAI API has it.
@@ -132,40 +132,6 @@ fn forced<'a>(
     }
 }
 
-/// Writes the schema of a call of one of these functions. What their own schemas define is at its top, where references
-/// look for it.
-fn call_schema(functions: &[&FunctionDefinition]) -> Result<Value, ApiError> {
-    let mut definitions = Map::new();
-    let mut calls = Vec::new();
-    for function in functions {
-        let mut arguments = function.parameters.clone().unwrap_or_default();
-        arguments.entry("type").or_insert_with(|| "object".into());
-        if let Some(Value::Object(own)) = arguments.remove("$defs") {
-            for (name, definition) in own {
-                let known = definitions.insert(name.clone(), definition);
-                if known.is_some_and(|known| known != definitions[&name]) {
-                    let expected = "one definition of a name where any function may be called";
-                    return Err(found("tools", format!("two of `{name}`"), expected));
-                }
-            }
-        }
-        calls.push(json!({
-            "type": "object",
-            "properties": {"name": {"const": function.name}, "arguments": arguments},
-            "required": ["name", "arguments"],
-            "additionalProperties": false,
-        }));
-    }
-    let mut schema = match calls.len() {
-        1 => calls.remove(0),
-        _ => json!({"anyOf": calls}),
-    };
-    if !definitions.is_empty() {
-        schema["$defs"] = definitions.into();
-    }
-    Ok(schema)
-}
-
 fn message(index: usize, sent: &ChatMessage) -> Result<Message, ApiError> {
     let role = match sent.role {
         ChatRole::System | ChatRole::Developer => Role::System,
@@ -257,8 +223,11 @@ pub(super) fn shape(request: &ChatCompletionRequest) -> Result<Option<AnswerShap
             let expected = "`text` where a function has to be called";
             return Err(found("response_format.type", "another format", expected));
         }
-        let schema = call_schema(&functions)?;
-        return Ok(Some(AnswerShape::Call { schema }));
+        let callables = functions.iter().map(|function| Callable {
+            name: &function.name,
+            parameters: function.parameters.as_ref(),
+        });
+        return calls::one_of(&callables.collect::<Vec<_>>()).map(Some);
     }
     let Some(format) = format else {
         return Ok(None);

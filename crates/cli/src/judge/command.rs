@@ -5,22 +5,19 @@
 //! reply to the reader before it writes the question. When the program fails, the reason is kept,
 //! and everybody who waits or asks later gets it.
 
-use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::Context;
 use tinkrs::BoxError;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::group::Group;
+use super::shell::{Shell, excerpt, listen, short};
 
 /// How many questions may wait to be written.
 const QUEUE: usize = 64;
-/// How much of the program's complaints is kept: the end, in bytes.
-const EXCERPT: usize = 2000;
 /// No number takes more bytes than this.
 const LONGEST_LINE: usize = 4096;
 
@@ -39,25 +36,12 @@ impl JudgeCommand {
     /// Starts the program in a shell, and gives up on it when it takes longer than `patience` for
     /// an answer.
     pub(crate) fn start(command: &str, patience: Duration) -> anyhow::Result<Self> {
-        let (shell, flag) = if cfg!(windows) {
-            ("cmd", "/C")
-        } else {
-            ("sh", "-c")
-        };
-        let mut program = Command::new(shell);
-        program
-            .args([flag, command])
-            // Python keeps its output to itself for a while otherwise.
-            .env("PYTHONUNBUFFERED", "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut group =
-            Group::spawn(&mut program).with_context(|| format!("could not start `{command}`"))?;
-        let missing = || anyhow::anyhow!("`{command}` has no pipes");
-        let stdin = group.leader.stdin.take().with_context(missing)?;
-        let stdout = group.leader.stdout.take().with_context(missing)?;
-        let stderr = group.leader.stderr.take().with_context(missing)?;
+        let Shell {
+            group,
+            stdin,
+            stdout,
+            stderr,
+        } = Shell::start(command)?;
 
         let (questions, asked) = mpsc::channel(QUEUE);
         let (replies, waiting) = mpsc::channel(QUEUE);
@@ -226,37 +210,6 @@ impl Reader {
             _ => otherwise.to_owned(),
         };
         format!("`{}` {how} before answer {number}", self.command)
-    }
-}
-
-/// Keeps the end of what the program complains about.
-async fn listen(mut stderr: ChildStderr, complaints: Arc<Mutex<Vec<u8>>>) {
-    let mut part = [0; 1024];
-    while let Ok(length @ 1..) = stderr.read(&mut part).await {
-        let mut kept = complaints
-            .lock()
-            .unwrap_or_else(|poison| poison.into_inner());
-        kept.extend_from_slice(&part[..length]);
-        let surplus = kept.len().saturating_sub(EXCERPT);
-        kept.drain(..surplus);
-    }
-}
-
-fn excerpt(complaints: &Mutex<Vec<u8>>) -> String {
-    let kept = complaints
-        .lock()
-        .unwrap_or_else(|poison| poison.into_inner());
-    let text = String::from_utf8_lossy(&kept);
-    match text.trim() {
-        "" => String::new(),
-        text => format!("\nits stderr:\n{text}"),
-    }
-}
-
-fn short(line: &str) -> String {
-    match line.char_indices().nth(80) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line.to_owned(),
     }
 }
 

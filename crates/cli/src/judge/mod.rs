@@ -1,7 +1,10 @@
 //! Grading answers: by comparison with the right one, or by a program of the user's.
 
 mod command;
+mod env_program;
+mod env_task;
 mod group;
+mod shell;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +13,15 @@ use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tinkrs::{BoxError, SamplingParams};
-use tinkrs_chat::{Renderer, Response};
+use tinkrs_chat::{Message, Renderer, Response};
 use tinkrs_recipes::data::Task;
 use tinkrs_recipes::evaluate::Check;
-use tinkrs_recipes::rl::{Env, Judgement, Problem, Turn};
+use tinkrs_recipes::rl::{Env, EnvFuture, Problem, Turn};
 use tinkrs_server::units::duration;
 
 use command::JudgeCommand;
+pub(crate) use env_program::EnvProgram;
+pub(crate) use env_task::{EnvArgs, EnvTask};
 pub(crate) use group::end_all;
 
 const GRADING: &str = "Grading answers";
@@ -161,8 +166,9 @@ impl JudgedTask {
 }
 
 impl Problem for JudgedTask {
-    fn start(&self) -> Result<Box<dyn Env>, BoxError> {
-        Ok(Box::new(self.clone()))
+    fn start(&self) -> EnvFuture<'_, Box<dyn Env>> {
+        let asked: Box<dyn Env> = Box::new(self.clone());
+        Box::pin(async { Ok(asked) })
     }
 
     fn params(&self) -> SamplingParams {
@@ -182,15 +188,18 @@ impl Env for JudgedTask {
         Ok(self.prompt.to_vec())
     }
 
-    fn act(&mut self, tokens: &[u32]) -> Result<Turn, BoxError> {
-        self.said = Some(self.renderer.parse(tokens)?);
-        Ok(Turn::end(0.0))
+    fn act<'a>(&'a mut self, tokens: &'a [u32]) -> EnvFuture<'a, Turn> {
+        Box::pin(async move {
+            let said = self.renderer.parse(tokens)?;
+            let reward = self.judge.score(&self.task, &said).await?;
+            self.said = Some(said);
+            Ok(Turn::end(reward))
+        })
     }
 
-    fn judge(self: Box<Self>) -> Judgement {
-        Box::pin(async move {
-            let said = self.said.as_ref().ok_or("the model has not answered yet")?;
-            self.judge.score(&self.task, said).await
-        })
+    fn transcript(&self) -> Vec<Message> {
+        let asked = self.task.question.messages.iter();
+        let said = self.said.iter().map(|said| &said.message);
+        asked.chain(said).cloned().collect()
     }
 }

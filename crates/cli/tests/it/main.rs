@@ -9,6 +9,7 @@ mod conform;
 mod data;
 mod docs;
 mod endings;
+mod environments;
 mod eval;
 mod evaluation;
 mod export;

@@ -5,7 +5,7 @@
 //! down. There is no reward and no group: it is the reinforcement loop, pulled towards the
 //! teacher and nothing else.
 
-use crate::rl::{self, Baseline, Env, PolicyConfig, Problem, Reference, Turn};
+use crate::rl::{self, Baseline, Env, EnvFuture, Episodes, PolicyConfig, Problem, Reference, Turn};
 use crate::run::{Adam, Adapter, Checkpoints, Evaluation, Hooks, Outcome};
 use crate::{Error, Schedule};
 use serde::{Deserialize, Serialize};
@@ -84,6 +84,7 @@ impl OnPolicyConfig {
             adapter: self.adapter.clone(),
             learning_rate: self.learning_rate,
             policy: self.policy,
+            episodes: Episodes::default(),
             baseline: Baseline::None,
             kl_penalty: self.kl_weight,
             seed: self.seed,
@@ -107,8 +108,9 @@ struct Prompt {
 }
 
 impl Problem for Prompt {
-    fn start(&self) -> Result<Box<dyn Env>, BoxError> {
-        Ok(Box::new(self.clone()))
+    fn start(&self) -> EnvFuture<'_, Box<dyn Env>> {
+        let prompt: Box<dyn Env> = Box::new(self.clone());
+        Box::pin(std::future::ready(Ok(prompt)))
     }
 
     fn params(&self) -> SamplingParams {
@@ -125,8 +127,8 @@ impl Env for Prompt {
         Ok(self.tokens.to_vec())
     }
 
-    fn act(&mut self, _: &[u32]) -> Result<Turn, BoxError> {
-        Ok(Turn::end(0.0))
+    fn act<'a>(&'a mut self, _: &'a [u32]) -> EnvFuture<'a, Turn> {
+        Box::pin(std::future::ready(Ok(Turn::end(0.0))))
     }
 }
 

@@ -6,6 +6,7 @@ use super::rollout::Group;
 use crate::Error;
 use crate::run::Numbers;
 use futures_util::future::try_join_all;
+use std::collections::BTreeMap;
 use tinkrs::{Datum, ForwardBackwardOutput, SamplingClient};
 
 /// A model to stay close to: the base model, or a teacher.
@@ -131,7 +132,18 @@ fn numbers(groups: &[Group]) -> Numbers {
             .all(|pair| pair[0].reward == pair[1].reward)
     };
     let mean_reward = episodes().map(|episode| episode.reward).sum::<f64>() / count;
-    Numbers::from([
+    let turns: usize = episodes().map(|episode| episode.turns).sum();
+    let cut_short = episodes().filter(|episode| episode.cut_short).count();
+    let mut sums: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    for (name, number) in episodes().flat_map(|episode| &episode.metrics) {
+        let (sum, count) = sums.entry(name).or_default();
+        (*sum, *count) = (*sum + number, *count + 1.0);
+    }
+    let told = sums.into_iter();
+    let told = told.map(|(name, (sum, count))| (format!("env/{name}"), sum / count));
+    let ours = [
+        ("turns_per_episode".to_owned(), turns as f64 / count),
+        ("episodes_cut_short".to_owned(), cut_short as f64),
         ("reward".to_owned(), mean_reward),
         ("groups".to_owned(), groups.len() as f64),
         (
@@ -150,7 +162,8 @@ fn numbers(groups: &[Group]) -> Numbers {
                 .map(|sequence| sequence.tokens.len())
                 .sum::<usize>() as f64,
         ),
-    ])
+    ];
+    ours.into_iter().chain(told).collect()
 }
 
 /// Estimates how far the trainer is from the sampler, in nats a token: the mean of

@@ -1,6 +1,7 @@
 //! Settings of a reinforcement run.
 
 use super::advantage::Baseline;
+use super::episodes::Episodes;
 use super::loss::PolicyLoss;
 use crate::run::{self, Adam, Adapter, Checkpoints, Evaluation};
 use crate::{Error, Schedule};
@@ -22,6 +23,10 @@ pub struct Config {
     #[serde(flatten)]
     #[cfg_attr(feature = "clap", command(flatten))]
     pub policy: PolicyConfig,
+    /// What episodes may take, and what becomes of those that fail.
+    #[serde(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub episodes: Episodes,
     /// How rewards become advantages.
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long, value_name = "NAME", value_enum))]
@@ -94,6 +99,7 @@ impl Config {
             adapter: Adapter::new(base_model),
             learning_rate: Schedule::default(),
             policy: PolicyConfig::default(),
+            episodes: Episodes::default(),
             baseline: Baseline::default(),
             kl_penalty: 0.0,
             seed: 0,
@@ -122,6 +128,7 @@ impl Config {
             let problem = format!("{}, expected 0 or more", self.kl_penalty);
             return Err(Error::setting("kl_penalty", problem));
         }
+        self.episodes.check(self.policy.group_size)?;
         self.policy.loss.check()?;
         self.adam.check()?;
         self.checkpoints.check()?;

@@ -1,11 +1,16 @@
 //! Environments: what a model acts in.
 
+use super::episode::Episode;
+use crate::run::Numbers;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use tinkrs::{BoxError, SamplingParams};
-use tinkrs_chat::{Conversation, Renderer, Response};
+use tinkrs_chat::{Conversation, Message, Renderer, Response};
+
+/// What an environment is busy with: `Box::pin(async move { … })`.
+pub type EnvFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send + 'a>>;
 
 /// What came of an action.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,24 +19,37 @@ pub struct Turn {
     pub reward: f64,
     /// Whether the episode is over.
     pub done: bool,
+    /// Numbers to watch. Those of an episode add up by name; a step has the mean over its episodes, as `env/NAME`.
+    pub metrics: Numbers,
 }
 
 impl Turn {
     /// Ends the episode with this reward.
     pub fn end(reward: f64) -> Self {
-        Self { reward, done: true }
+        Self {
+            reward,
+            done: true,
+            metrics: Numbers::new(),
+        }
     }
 
     /// Continues, with nothing earned yet.
     pub fn go_on() -> Self {
         Self::default()
     }
+
+    /// Adds a number to watch.
+    #[must_use]
+    pub fn metric(mut self, name: impl Into<String>, number: f64) -> Self {
+        *self.metrics.entry(name.into()).or_default() += number;
+        self
+    }
 }
 
 /// One episode: the model sees tokens, writes tokens, and earns a reward.
 ///
-/// Implement it over several turns for tools and games; for one question and one answer there is
-/// [`Question`].
+/// Implement it over several turns for games; for a conversation with tools there is
+/// [`MessageEnv`](super::MessageEnv), and for one question and one answer [`Question`].
 pub trait Env: Send {
     /// Returns what the model sees now: all tokens, from the beginning of the episode.
     ///
@@ -39,32 +57,29 @@ pub trait Env: Send {
     /// sequence.
     ///
     /// # Errors
-    /// If there is nothing to see. The run stops.
+    /// If there is nothing to see. The episode has failed.
     fn observe(&self) -> Result<Vec<u32>, BoxError>;
 
-    /// Takes what the model wrote.
+    /// Takes what the model wrote, and may take its time: for a tool, a program, another machine.
     ///
     /// # Errors
-    /// If the environment failed. The run stops; for a bad action, return a low reward instead.
-    fn act(&mut self, tokens: &[u32]) -> Result<Turn, BoxError>;
+    /// If the environment failed, and the episode with it ([`Episodes`](super::Episodes) says what follows). For
+    /// a bad action, return a low reward instead.
+    fn act<'a>(&'a mut self, tokens: &'a [u32]) -> EnvFuture<'a, Turn>;
 
-    /// Returns what the episode earned on top of its turns, from a judge who takes time, such as
-    /// another program. It is asked once, after the last turn; by default there is no such judge.
-    fn judge(self: Box<Self>) -> Judgement {
-        Box::pin(std::future::ready(Ok(0.0)))
+    /// Returns what was said, for people to read and for [`Problem::compare`]. By default nothing.
+    fn transcript(&self) -> Vec<Message> {
+        Vec::new()
     }
 }
-
-/// A reward that is still being computed. If it fails, the run stops.
-pub type Judgement = Pin<Box<dyn Future<Output = Result<f64, BoxError>> + Send>>;
 
 /// Something to solve, again and again: a group of episodes starts from each.
 pub trait Problem: Send + Sync {
     /// Starts an episode.
     ///
     /// # Errors
-    /// If it cannot start. The run stops.
-    fn start(&self) -> Result<Box<dyn Env>, BoxError>;
+    /// If it cannot start. The episode has failed.
+    fn start(&self) -> EnvFuture<'_, Box<dyn Env>>;
 
     /// Returns how to sample in it.
     fn params(&self) -> SamplingParams;
@@ -74,6 +89,15 @@ pub trait Problem: Send + Sync {
     /// of problems is checked.
     fn identity(&self) -> Vec<u32> {
         Vec::new()
+    }
+
+    /// Returns what each episode of a group earns when all of them are looked at together, on top of what it
+    /// earned alone. By default nothing.
+    ///
+    /// # Errors
+    /// If they cannot be compared. The run stops.
+    fn compare<'a>(&'a self, group: &'a [Episode]) -> EnvFuture<'a, Vec<f64>> {
+        Box::pin(std::future::ready(Ok(vec![0.0; group.len()])))
     }
 }
 
@@ -87,6 +111,7 @@ pub struct Question {
     prompt: Arc<Vec<u32>>,
     params: SamplingParams,
     grader: Grader,
+    asked: Arc<[Message]>,
 }
 
 impl Question {
@@ -105,6 +130,7 @@ impl Question {
             params: renderer.sampling_params(max_tokens),
             renderer: renderer.clone(),
             grader: Arc::new(grader),
+            asked: conversation.messages.clone().into(),
         })
     }
 }
@@ -118,8 +144,12 @@ impl fmt::Debug for Question {
 }
 
 impl Problem for Question {
-    fn start(&self) -> Result<Box<dyn Env>, BoxError> {
-        Ok(Box::new(self.clone()))
+    fn start(&self) -> EnvFuture<'_, Box<dyn Env>> {
+        let asked = Asked {
+            question: self.clone(),
+            said: None,
+        };
+        Box::pin(std::future::ready(Ok(Box::new(asked) as Box<dyn Env>)))
     }
 
     fn params(&self) -> SamplingParams {
@@ -131,12 +161,28 @@ impl Problem for Question {
     }
 }
 
-impl Env for Question {
+/// A question that was asked once.
+struct Asked {
+    question: Question,
+    said: Option<Message>,
+}
+
+impl Env for Asked {
     fn observe(&self) -> Result<Vec<u32>, BoxError> {
-        Ok(self.prompt.to_vec())
+        Ok(self.question.prompt.to_vec())
     }
 
-    fn act(&mut self, tokens: &[u32]) -> Result<Turn, BoxError> {
-        Ok(Turn::end((self.grader)(&self.renderer.parse(tokens)?)))
+    fn act<'a>(&'a mut self, tokens: &'a [u32]) -> EnvFuture<'a, Turn> {
+        Box::pin(async move {
+            let said = self.question.renderer.parse(tokens)?;
+            let turn = Turn::end((self.question.grader)(&said));
+            self.said = Some(said.message);
+            Ok(turn)
+        })
+    }
+
+    fn transcript(&self) -> Vec<Message> {
+        let asked = self.question.asked.iter().cloned();
+        asked.chain(self.said.clone()).collect()
     }
 }

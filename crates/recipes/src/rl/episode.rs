@@ -1,7 +1,10 @@
 //! Episodes as training data.
 
+use super::env::Turn;
 use crate::Error;
+use crate::run::Numbers;
 use tinkrs::Datum;
+use tinkrs_chat::Message;
 
 /// A stretch of an episode that reads as one sequence of tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,6 +22,14 @@ pub struct Episode {
     pub sequences: Vec<Sequence>,
     /// What was earned in all.
     pub reward: f64,
+    /// How many turns the model had.
+    pub turns: usize,
+    /// Whether a limit ended it, and not the environment.
+    pub cut_short: bool,
+    /// Numbers of its turns, added up by name.
+    pub metrics: Numbers,
+    /// What was said, if the environment tells.
+    pub messages: Vec<Message>,
 }
 
 impl Episode {
@@ -40,6 +51,15 @@ impl Episode {
         sequence
             .written
             .extend(logprobs.iter().map(|logprob| Some(*logprob)));
+    }
+
+    /// Adds what came of a turn.
+    pub(super) fn earn(&mut self, turn: Turn) {
+        self.turns += 1;
+        self.reward += turn.reward;
+        for (name, number) in turn.metrics {
+            *self.metrics.entry(name).or_default() += number;
+        }
     }
 
     /// Returns how many tokens the model wrote.

@@ -8,7 +8,9 @@
 use super::batch::{Batch, Reference, sampler_trainer_kl};
 use super::config::Config;
 use super::env::Problem;
-use super::rollout::{Group, mix, play};
+use super::episodes::Episodes;
+use super::rollout::{Played, mix, play};
+use super::transcripts;
 use crate::Error;
 use crate::data::{Batches, Split};
 use crate::run::{self, Goal, Hooks, Numbers, Outcome, Plan, Run};
@@ -98,17 +100,19 @@ pub async fn train_towards<'d>(
     let problems = split.train;
     let batches = Batches::new(problems.len(), config.policy.problems_per_step, config.seed)?;
     let plan = plan(config, split);
+    let run_folder = folder.as_ref().to_owned();
     let mut run = Run::open(service, &config.adapter, plan, config, folder)
         .await?
         .keeping(config.checkpoints)
         .evaluating(config.evaluation, Goal::REWARD);
+    transcripts::drop_from(&run_folder, run.steps_done())?;
     let mut sampler = run.training.save_weights_and_get_sampling_client().await?;
     let mut playing: VecDeque<Playing> = VecDeque::new();
 
     while run.steps_done() < config.policy.steps && !hooks.interrupt.is_set() {
         let step = run.steps_done();
         // Before more episodes are played than may be needed.
-        let evaluated = evaluate(&mut run, split.eval, &sampler, false, &mut hooks).await;
+        let evaluated = evaluate(&mut run, split.eval, config, &sampler, false, &mut hooks).await;
         if evaluated.is_err() {
             return lost(run, evaluated).await;
         }
@@ -127,12 +131,25 @@ pub async fn train_towards<'d>(
         let mut played = playing
             .pop_front()
             .expect("at least this step is being played");
-        let groups = match played.wait().await {
-            Ok(groups) => groups,
+        let mut episodes = match played.wait().await {
+            Ok(episodes) => episodes,
             Err(error) => return lost(run, Err(error)).await,
         };
+        transcripts::write(
+            &run_folder,
+            step,
+            &episodes.groups,
+            config.episodes.transcripts,
+        )?;
+        let groups = std::mem::take(&mut episodes.groups);
         let batch = Batch::new(groups, config.baseline, reference.as_ref()).await?;
         let mut numbers = batch.numbers;
+        if episodes.failures > 0 || config.episodes.tolerates() {
+            numbers.extend(episodes.numbers());
+        }
+        if let Some(failure) = &episodes.last_failure {
+            hooks.failure(failure);
+        }
         numbers.insert("staleness".to_owned(), (step - played.version) as f64);
 
         if !batch.datums.is_empty() {
@@ -165,7 +182,7 @@ pub async fn train_towards<'d>(
     }
     let finished = run.steps_done() >= config.policy.steps;
     if finished {
-        let evaluated = evaluate(&mut run, split.eval, &sampler, true, &mut hooks).await;
+        let evaluated = evaluate(&mut run, split.eval, config, &sampler, true, &mut hooks).await;
         if evaluated.is_err() {
             return lost(run, evaluated).await;
         }
@@ -185,6 +202,7 @@ async fn lost(run: Run, failed: Result<(), Error>) -> Result<Outcome, Error> {
 async fn evaluate(
     run: &mut Run,
     problems: &[Arc<dyn Problem>],
+    config: &Config,
     sampler: &SamplingClient,
     is_last: bool,
     hooks: &mut Hooks<'_>,
@@ -192,10 +210,17 @@ async fn evaluate(
     if problems.is_empty() || !run.eval_due(is_last) {
         return Ok(());
     }
-    let groups = play(sampler, problems, 1, Some(EVAL_SEED)).await?;
-    let rewards = groups.iter().flatten().map(|episode| episode.reward);
-    let mean = rewards.sum::<f64>() / problems.len() as f64;
-    let numbers = Numbers::from([(Goal::REWARD.number.to_owned(), mean)]);
+    let limits = Episodes {
+        min_group_size: config.episodes.min_group_size.min(1),
+        ..config.episodes
+    };
+    let played = play(sampler, problems, &limits, 1, Some(EVAL_SEED)).await?;
+    let rewards = played.groups.iter().flatten().map(|episode| episode.reward);
+    let mean = rewards.sum::<f64>() / played.groups.len().max(1) as f64;
+    let mut numbers = Numbers::from([(Goal::REWARD.number.to_owned(), mean)]);
+    if played.dropped > 0 {
+        numbers.insert("eval_episodes_dropped".to_owned(), played.dropped as f64);
+    }
     run.evaluated(numbers, hooks).await
 }
 
@@ -204,7 +229,7 @@ struct Playing {
     problems: Vec<usize>,
     /// How many steps the weights have seen that they are played with.
     version: usize,
-    task: JoinSet<Result<Vec<Group>, Error>>,
+    task: JoinSet<Result<Played, Error>>,
 }
 
 impl Playing {
@@ -221,9 +246,9 @@ impl Playing {
             .map(|index| Arc::clone(&problems[*index]))
             .collect();
         let (sampler, group_size) = (sampler.clone(), config.policy.group_size);
-        let seed = Some(mix(config.seed, step as u64));
+        let (seed, limits) = (Some(mix(config.seed, step as u64)), config.episodes);
         let mut task = JoinSet::new();
-        task.spawn(async move { play(&sampler, &problems, group_size, seed).await });
+        task.spawn(async move { play(&sampler, &problems, &limits, group_size, seed).await });
         Self {
             problems: chosen,
             version,
@@ -231,7 +256,7 @@ impl Playing {
         }
     }
 
-    async fn wait(&mut self) -> Result<Vec<Group>, Error> {
+    async fn wait(&mut self) -> Result<Played, Error> {
         let joined = self.task.join_next().await.expect("the task was spawned");
         joined.map_err(|panic| Error::Caller {
             what: "an environment",

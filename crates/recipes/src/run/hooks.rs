@@ -59,6 +59,7 @@ pub struct Hooks<'a> {
     pub interrupt: Interrupt,
     on_step: Option<Listener<'a, StepReport>>,
     on_eval: Option<Listener<'a, EvalReport>>,
+    on_failure: Option<Listener<'a, str>>,
 }
 
 impl<'a> Hooks<'a> {
@@ -74,6 +75,20 @@ impl<'a> Hooks<'a> {
     pub fn on_eval(mut self, listener: impl FnMut(&EvalReport) + Send + 'a) -> Self {
         self.on_eval = Some(Box::new(listener));
         self
+    }
+
+    /// Calls a function with the reason why an episode failed, in steps that went on without it: the last reason
+    /// of the step.
+    #[must_use]
+    pub fn on_failure(mut self, listener: impl FnMut(&str) + Send + 'a) -> Self {
+        self.on_failure = Some(Box::new(listener));
+        self
+    }
+
+    pub(crate) fn failure(&mut self, reason: &str) {
+        if let Some(listener) = &mut self.on_failure {
+            listener(reason);
+        }
     }
 
     pub(crate) fn eval(&mut self, report: &EvalReport) {

@@ -6,7 +6,7 @@ use tinkrs::{BoxError, SamplingParams};
 use tinkrs_chat::{Conversation, Message};
 use tinkrs_recipes::Schedule;
 use tinkrs_recipes::data::Split;
-use tinkrs_recipes::rl::{self, Env, Problem, Question, Turn};
+use tinkrs_recipes::rl::{self, Env, EnvFuture, Episodes, Problem, Question, Turn};
 use tinkrs_recipes::run::{Entry, Hooks, Interrupt, Journal, read_metrics};
 
 fn config() -> rl::Config {
@@ -168,11 +168,12 @@ struct Play {
 }
 
 impl Problem for TwoTurns {
-    fn start(&self) -> Result<Box<dyn Env>, BoxError> {
-        Ok(Box::new(Play {
+    fn start(&self) -> EnvFuture<'_, Box<dyn Env>> {
+        let play: Box<dyn Env> = Box::new(Play {
             tokens: vec![5, 6],
             turns: 0,
-        }))
+        });
+        Box::pin(async { Ok(play) })
     }
 
     fn params(&self) -> SamplingParams {
@@ -185,16 +186,20 @@ impl Env for Play {
         Ok(self.tokens.clone())
     }
 
-    fn act(&mut self, tokens: &[u32]) -> Result<Turn, BoxError> {
-        if tokens.is_empty() {
-            return Err("the model said nothing".into());
-        }
-        self.tokens.extend_from_slice(tokens);
-        self.tokens.push(9);
-        self.turns += 1;
-        Ok(Turn {
-            reward: f64::from(tokens[0]),
-            done: self.turns == 2,
+    fn act<'a>(&'a mut self, tokens: &'a [u32]) -> EnvFuture<'a, Turn> {
+        Box::pin(async move {
+            if tokens.is_empty() {
+                return Err("the model said nothing".into());
+            }
+            self.tokens.extend_from_slice(tokens);
+            self.tokens.push(9);
+            self.turns += 1;
+            let turn = Turn {
+                reward: f64::from(tokens[0]),
+                done: self.turns == 2,
+                ..Turn::default()
+            };
+            Ok(turn.metric("written", tokens.len() as f64))
         })
     }
 }
@@ -204,15 +209,20 @@ async fn episodes_of_several_turns_are_one_sequence_and_repeatable() -> Result<(
     let server = TestServer::start().await;
     let sampler = server.service().create_sampling_client(MODEL).await?;
     let problems: [Arc<dyn Problem>; 1] = [Arc::new(TwoTurns)];
-    let groups = rl::play(&sampler, &problems, 3, Some(7)).await?;
+    let limits = Episodes::default();
+    let played = rl::play(&sampler, &problems, &limits, 3, Some(7)).await?;
+    let groups = &played.groups;
     assert_eq!(groups[0].len(), 3);
     for episode in &groups[0] {
         assert_eq!(episode.sequences.len(), 1);
         let tokens = &episode.sequences[0].tokens;
         assert!(tokens.starts_with(&[5, 6]) && tokens.contains(&9));
         assert!(episode.written_tokens() >= 2);
+        assert_eq!(episode.metrics["written"], episode.written_tokens() as f64);
+        assert_eq!((episode.turns, episode.cut_short), (2, false));
     }
-    assert_eq!(groups, rl::play(&sampler, &problems, 3, Some(7)).await?);
+    let again = rl::play(&sampler, &problems, &limits, 3, Some(7)).await?;
+    assert_eq!(played, again);
     assert_ne!(groups[0][0], groups[0][1], "members of a group differ");
     Ok(())
 }
@@ -225,8 +235,9 @@ struct JudgedLate {
 struct Waiting(Arc<AtomicUsize>);
 
 impl Problem for JudgedLate {
-    fn start(&self) -> Result<Box<dyn Env>, BoxError> {
-        Ok(Box::new(Waiting(Arc::clone(&self.verdicts))))
+    fn start(&self) -> EnvFuture<'_, Box<dyn Env>> {
+        let waiting: Box<dyn Env> = Box::new(Waiting(Arc::clone(&self.verdicts)));
+        Box::pin(async { Ok(waiting) })
     }
 
     fn params(&self) -> SamplingParams {
@@ -239,19 +250,110 @@ impl Env for Waiting {
         Ok(vec![5, 6])
     }
 
-    fn act(&mut self, _: &[u32]) -> Result<Turn, BoxError> {
-        Ok(Turn::end(1.0))
-    }
-
-    fn judge(self: Box<Self>) -> rl::Judgement {
+    fn act<'a>(&'a mut self, _: &'a [u32]) -> EnvFuture<'a, Turn> {
         Box::pin(async move {
             tokio::task::yield_now().await;
             match self.0.fetch_add(1, Ordering::Relaxed) {
-                number if number < 8 => Ok(number as f64),
+                number if number < 8 => Ok(Turn::end(1.0 + number as f64)),
                 _ => Err("the judge left".into()),
             }
         })
     }
+}
+
+/// Fails in every third episode.
+struct Moody {
+    episodes: AtomicUsize,
+}
+
+impl Problem for Moody {
+    fn start(&self) -> EnvFuture<'_, Box<dyn Env>> {
+        let number = self.episodes.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move {
+            if number % 3 == 2 {
+                return Err("not in the mood".into());
+            }
+            let (tokens, turns) = (vec![5, 6], 0);
+            Ok(Box::new(Play { tokens, turns }) as Box<dyn Env>)
+        })
+    }
+
+    fn params(&self) -> SamplingParams {
+        SamplingParams::new(3)
+    }
+
+    fn compare<'a>(&'a self, group: &'a [rl::Episode]) -> EnvFuture<'a, Vec<f64>> {
+        let places = (0..group.len()).map(|place| 1000.0 * place as f64);
+        let places: Vec<f64> = places.collect();
+        Box::pin(async { Ok(places) })
+    }
+}
+
+#[tokio::test]
+async fn episodes_that_fail_are_played_again_or_left_out_and_counted() -> Result<()> {
+    let server = TestServer::start().await;
+    let sampler = server.service().create_sampling_client(MODEL).await?;
+    let play = |limits: Episodes, group_size| {
+        let problems: [Arc<dyn Problem>; 1] = [Arc::new(Moody {
+            episodes: AtomicUsize::new(0),
+        })];
+        let sampler = &sampler;
+        async move { rl::play(sampler, &problems, &limits, group_size, Some(7)).await }
+    };
+    let error = play(Episodes::default(), 3).await.unwrap_err();
+    let error = format!("{:#}", anyhow::Error::from(error));
+    assert!(error.ends_with("not in the mood"), "{error}");
+
+    let mut limits = Episodes::default();
+    limits.min_group_size = 2;
+    let played = play(limits, 3).await?;
+    assert_eq!(played.groups[0].len(), 2);
+    assert_eq!((played.failures, played.dropped), (1, 1));
+    let reason = played.last_failure.unwrap();
+    assert!(reason.ends_with("not in the mood"), "{reason}");
+    // What the group as a whole says comes on top.
+    assert!(played.groups[0][0].reward < 1000.0 + f64::from(u16::MAX));
+    assert!(played.groups[0][1].reward >= 1000.0);
+
+    limits.min_group_size = 3;
+    let error = play(limits, 3).await.unwrap_err();
+    assert!(
+        error.to_string().contains("failed"),
+        "no group is left: {error}"
+    );
+    limits.episode_retries = 1;
+    let played = play(limits, 3).await?;
+    assert_eq!(played.groups[0].len(), 3);
+    assert_eq!((played.failures, played.dropped), (1, 0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn limits_end_an_episode_with_what_it_has_earned() -> Result<()> {
+    let server = TestServer::start().await;
+    let sampler = server.service().create_sampling_client(MODEL).await?;
+    let problems: [Arc<dyn Problem>; 1] = [Arc::new(TwoTurns)];
+    let mut limits = Episodes::default();
+    limits.max_turns = 1;
+    let played = rl::play(&sampler, &problems, &limits, 2, Some(7)).await?;
+    for episode in &played.groups[0] {
+        assert_eq!((episode.turns, episode.cut_short), (1, true));
+    }
+    limits = Episodes::default();
+    limits.max_episode_tokens = 4;
+    let played = rl::play(&sampler, &problems, &limits, 2, Some(7)).await?;
+    for episode in &played.groups[0] {
+        assert!(episode.cut_short);
+        assert!(episode.sequences[0].tokens.len() <= 4);
+    }
+    limits.max_episode_tokens = 2;
+    let error = rl::play(&sampler, &problems, &limits, 2, None).await;
+    let error = format!("{:#}", anyhow::Error::from(error.unwrap_err()));
+    assert!(
+        error.ends_with("begins with 2 tokens; it may have 2 in all"),
+        "{error}"
+    );
+    Ok(())
 }
 
 #[tokio::test]

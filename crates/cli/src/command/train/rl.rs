@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tinkrs_chat::Renderer;
 use tinkrs_recipes::Tokens;
 use tinkrs_recipes::data::{Split, Task, read_numbered};
 use tinkrs_recipes::rl::{self, Problem};
@@ -13,12 +15,18 @@ use tinkrs_recipes::run::Hooks;
 use super::Training;
 use super::options::{AnswerArgs, EvalArgs, RunArgs};
 use crate::context::Context;
-use crate::judge::{Judge, JudgeArgs, JudgedTask};
+use crate::judge::{EnvArgs, EnvProgram, EnvTask, Judge, JudgeArgs, JudgedTask};
+use crate::output::note;
+
+/// Most turns of an episode in a program, unless said otherwise.
+const MAX_TURNS: usize = 16;
+/// Most tokens of an episode where the server does not say what a model can take.
+const CONTEXT: usize = 4096;
 
 /// Learn from rewards, on a JSONL file of questions
 ///
 /// Each line is {"prompt": "…", "answer": "…"}, where the prompt is what a user asks, or the same with
-/// "messages". The model answers each question several times, answers are graded, and those better than
+/// "messages"; with `--env-command`, a line is a task of any form for that program. The model answers each question several times, answers are graded, and those better than
 /// the others of their group become likelier. Ctrl-C saves a checkpoint; the same command continues from
 /// there with the next questions.
 #[derive(Debug, clap::Args, Serialize, Deserialize)]
@@ -28,6 +36,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     judge: JudgeArgs,
+
+    #[command(flatten)]
+    env: EnvArgs,
 
     #[command(flatten)]
     answer: AnswerArgs,
@@ -44,6 +55,7 @@ impl Default for Args {
         Self {
             run: RunArgs::default(),
             judge: JudgeArgs::default(),
+            env: EnvArgs::default(),
             answer: AnswerArgs::default(),
             recipe: rl::Config::new(tinkrs_nano::NAME),
             eval: EvalArgs::default(),
@@ -54,12 +66,59 @@ impl Default for Args {
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     args.recipe.check().map_err(super::in_our_words)?;
     let answer_tokens = args.answer.max_tokens()?;
-    let judge = args.judge.open()?;
+    let grading = match args.env.open()? {
+        Some(program) => Grading::Env(program),
+        None => Grading::Judge(args.judge.open()?),
+    };
     let eval_file = args.eval.file()?;
     let learn = async |training: &Training<'_>| {
-        learn(training, args, eval_file, answer_tokens, judge).await
+        learn(training, args, eval_file, answer_tokens, grading).await
     };
     Training::with(ctx, &args.run, None, learn).await
+}
+
+/// What says how good an answer is.
+enum Grading {
+    Judge(Judge),
+    Env(Arc<EnvProgram>),
+}
+
+/// What to solve, and the most tokens that it begins with.
+type Problems = (Vec<Arc<dyn Problem>>, usize);
+
+impl Grading {
+    fn read(
+        &self,
+        file: &Path,
+        renderer: &Renderer,
+        answer_tokens: u32,
+    ) -> anyhow::Result<Problems> {
+        let judge = match self {
+            Self::Judge(judge) => judge,
+            Self::Env(program) => {
+                let tasks = read_numbered::<Value>(file)?;
+                super::not_empty(&tasks, 0, file)?;
+                let task = |(_, task)| {
+                    let task = EnvTask::new(program, renderer, answer_tokens, task);
+                    Arc::new(task) as Arc<dyn Problem>
+                };
+                return Ok((tasks.into_iter().map(task).collect(), 0));
+            }
+        };
+        let tasks = read_numbered::<Task>(file)?;
+        super::not_empty(&tasks, 0, file)?;
+        let judged = |(line, task)| {
+            JudgedTask::new(renderer, task, answer_tokens, judge)
+                .with_context(|| format!("{}, line {line}", file.display()))
+        };
+        let tasks = tasks.into_iter().map(judged);
+        let tasks = tasks.collect::<Result<Vec<_>, _>>()?;
+        let longest = tasks.iter().map(JudgedTask::prompt_tokens).max();
+        let tasks = tasks
+            .into_iter()
+            .map(|task| Arc::new(task) as Arc<dyn Problem>);
+        Ok((tasks.collect(), longest.unwrap_or(0)))
+    }
 }
 
 async fn learn(
@@ -67,33 +126,38 @@ async fn learn(
     args: &Args,
     eval_file: Option<&Path>,
     answer_tokens: u32,
-    judge: Judge,
+    grading: Grading,
 ) -> anyhow::Result<()> {
-    let config = rl::Config {
+    let mut config = rl::Config {
         adapter: training.adapter(&args.recipe.adapter),
         ..args.recipe.clone()
     };
-    let file = args.run.data()?;
-    let read = |file: &Path| {
-        let tasks = read_numbered::<Task>(file)?;
-        super::not_empty(&tasks, 0, file)?;
-        let judged = |(line, task)| {
-            JudgedTask::new(&training.renderer, task, answer_tokens, &judge)
-                .with_context(|| format!("{}, line {line}", file.display()))
-        };
-        tasks.into_iter().map(judged).collect::<Result<Vec<_>, _>>()
-    };
-    let tasks = read(file)?;
-    let eval = eval_file.map(read).transpose()?.unwrap_or_default();
-    let all = tasks.iter().chain(&eval);
-    let longest = all.map(JudgedTask::prompt_tokens).max().unwrap_or(0);
-    super::announce(tasks.len(), eval.len(), &config.policy);
+    let read = |file: &Path| grading.read(file, &training.renderer, answer_tokens);
+    let (train, mut longest) = read(args.run.data()?)?;
+    let (eval, eval_longest) = eval_file.map(read).transpose()?.unwrap_or_default();
+    longest = longest.max(eval_longest);
+    if matches!(grading, Grading::Env(_)) {
+        let episodes = &mut config.episodes;
+        if episodes.max_turns == 0 {
+            episodes.max_turns = MAX_TURNS;
+        }
+        if episodes.max_episode_tokens == 0 {
+            episodes.max_episode_tokens = context(training).await?;
+        }
+        longest = episodes.max_episode_tokens;
+    }
+    super::announce(train.len(), eval.len(), &config.policy);
+    let turns = u32::try_from(config.episodes.max_turns.max(1)).unwrap_or(u32::MAX);
     let tokens = Tokens::of_rl(&config, longest, answer_tokens, eval.len());
-    let [train, eval] = [tasks, eval].map(|tasks| {
-        let tasks = tasks.into_iter();
-        let tasks = tasks.map(|task| Arc::new(task) as Arc<dyn Problem>);
-        tasks.collect::<Vec<_>>()
-    });
+    let tokens = match &grading {
+        Grading::Judge(_) => tokens,
+        // Each turn reads all that came before it.
+        Grading::Env(_) => Tokens {
+            prefill: tokens.prefill.saturating_mul(turns.into()),
+            sample: tokens.sample.saturating_mul(turns.into()),
+            ..tokens
+        },
+    };
     let problems = Split {
         train: &train,
         eval: &eval,
@@ -101,6 +165,11 @@ async fn learn(
     let finished = rl::finished(&config, problems, &training.folder);
     let train = async |training: &Training<'_>, hooks: Hooks<'_>| {
         let service = &training.backend.service;
+        let hooks = hooks.on_failure(|reason| {
+            note(format_args!(
+                "an episode failed, and the run goes on without it: {reason}"
+            ));
+        });
         Ok(rl::train(service, &config, problems, &training.folder, hooks).await?)
     };
     let steps = config.policy.steps;
@@ -108,9 +177,23 @@ async fn learn(
         .policy
         .problems_per_step
         .saturating_mul(config.policy.group_size);
-    let longest = longest.saturating_add(answer_tokens as usize);
+    let longest = match &grading {
+        Grading::Judge(_) => longest.saturating_add(answer_tokens as usize),
+        Grading::Env(_) => longest,
+    };
     let pass = super::pass_size(&config.adapter, episodes, longest);
     training
         .run("reward", &tokens, steps, pass, finished, train)
         .await
+}
+
+/// Returns how many tokens the model can have before it, or a careful guess where the server does not say.
+async fn context(training: &Training<'_>) -> anyhow::Result<usize> {
+    let known = training.backend.service.get_server_capabilities().await?;
+    let model = &training.backend.model;
+    let mut models = known.supported_models.iter();
+    let model = models.find(|known| known.model_name.as_ref() == Some(model));
+    let length = model.and_then(|model| model.max_context_length);
+    let length = length.and_then(|length| usize::try_from(length).ok());
+    Ok(length.unwrap_or(CONTEXT))
 }

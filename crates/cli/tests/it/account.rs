@@ -273,6 +273,26 @@ async fn a_healthy_set_up_passes_the_doctor() {
     assert_eq!(checks[4]["status"], "ok", "{report}");
 }
 
+#[tokio::test]
+async fn the_health_check_of_a_container_needs_no_key_and_fails_when_the_server_is_gone() {
+    let server = Local::start().await;
+    let user = server.user().without_key();
+    let report = user.run(&["--json", "doctor", "--alive"]).await.json();
+    let checks = report["checks"].as_array().unwrap();
+    assert_eq!(checks.len(), 1, "{report}");
+    assert_eq!(checks[0]["status"], "ok", "{report}");
+    let ran = User::of("http://127.0.0.1:9").without_key();
+    let ran = ran.run(&["doctor", "--alive"]).await;
+    assert!(ran.stdout.contains("could not reach"), "{ran:?}");
+    ran.failed(1);
+    let ran = user.run(&["doctor", "--alive", "--local"]).await;
+    let complaint = ran.failed(1);
+    assert!(
+        complaint.contains("name it with `--base-url`"),
+        "{complaint}"
+    );
+}
+
 #[test]
 fn the_doctor_passes_on_a_machine_without_a_key_and_finds_a_broken_folder() {
     let here = crate::here::Here::new();

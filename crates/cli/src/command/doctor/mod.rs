@@ -5,6 +5,7 @@ mod remote;
 
 use anyhow::anyhow;
 use serde::Serialize;
+use tinkrs::server_url;
 use tinkrs_wire::SDK_VERSION;
 
 use crate::context::Context;
@@ -18,6 +19,10 @@ use crate::table::Table;
 /// needed. For another server it looks at the URL, the credential, the server, the clock and the models.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Only ask the server whether it is up, as the health check of a container does; no key is needed
+    #[arg(long)]
+    alive: bool,
+
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -65,6 +70,9 @@ struct Report {
 }
 
 pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
+    if args.alive {
+        return alive(ctx, args).await;
+    }
     let mut checks = vec![version()];
     checks.extend(match args.server.choose(false, &Environment::read()) {
         Choice::Local => here::checks(args.server.data_dir()).await,
@@ -78,6 +86,25 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     if !checks.iter().any(|check| check.name == here::DISK) {
         checks.push(here::disk(args.server.data_dir()));
     }
+    report(ctx, checks)
+}
+
+/// Asks one server whether it is up.
+async fn alive(ctx: &Context, args: &Args) -> anyhow::Result<()> {
+    let url = match args.server.choose(false, &Environment::read()) {
+        Choice::Local => {
+            return Err(anyhow!(
+                "`--alive` asks a server, and none is named: name it with `--base-url` or TINKER_BASE_URL"
+            ));
+        }
+        Choice::Url(url) => url,
+        Choice::Hosted => server_url::from_env(),
+    };
+    report(ctx, vec![remote::server(&url).await])
+}
+
+/// Shows the checks, and fails if one of them did.
+fn report(ctx: &Context, checks: Vec<Check>) -> anyhow::Result<()> {
     let failures = checks.iter().filter(|check| check.status == Status::Failed);
     let failures = failures.count() as u64;
     let ok = failures == 0;

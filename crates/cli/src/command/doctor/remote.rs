@@ -63,6 +63,12 @@ fn credential() -> Check {
     Check::new("credential", Status::Ok, detail)
 }
 
+/// Asks the server whether it is up.
+pub(super) async fn server(url: &str) -> Check {
+    let [server, _clock] = reach(url).await;
+    server
+}
+
 /// Asks the server whether it is up, and what time it is there.
 async fn reach(url: &str) -> [Check; 2] {
     let started = Instant::now();

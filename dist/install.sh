@@ -1,0 +1,43 @@
+#!/bin/sh
+# Installs the tinkrs program of a release, after its checksum has been verified.
+#
+# usage: install.sh [FROM]
+#   FROM  a folder, or the address of one, with the tarball and SHA256SUMS; by default the newest release
+#   TINKRS_INSTALL_DIR  where the program goes (default ~/.local/bin)
+#
+# Needs sh, tar, sha256sum and, for an address, curl. Nothing is installed unless everything has worked.
+set -eu
+from=${1:-https://github.com/tinkrs/tinkrs/releases/latest/download}
+to=${TINKRS_INSTALL_DIR:-$HOME/.local/bin}
+
+fail() { echo "install.sh: $*" >&2; exit 1; }
+
+[ "$(uname -s)" = Linux ] || fail "there are binaries for Linux alone; elsewhere: cargo install --path crates/cli"
+processor=$(uname -m)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fetch() {
+  case $from in
+  https://*) curl --proto '=https' --tlsv1.2 -fsSL "$from/$1" -o "$work/$1" || fail "could not download $from/$1" ;;
+  *://*) fail "$from: releases are downloaded over https alone" ;;
+  *) cp "$from/$1" "$work/$1" || fail "there is no $1 in $from" ;;
+  esac
+}
+
+fetch SHA256SUMS
+tarball=$(sed -n "s/^[0-9a-f]\{64\}  \(tinkrs-[0-9A-Za-z.+-]*-$processor-linux\.tar\.gz\)\$/\1/p" "$work/SHA256SUMS")
+[ -n "$tarball" ] || fail "this release has no binary for $processor; build it: cargo install --path crates/cli"
+[ "$(printf '%s\n' "$tarball" | wc -l)" = 1 ] || fail "SHA256SUMS names several binaries for $processor"
+fetch "$tarball"
+(cd "$work" && grep -F "  $tarball" SHA256SUMS | sha256sum -c --status -) ||
+  fail "$tarball is damaged or was changed: its checksum is not the one in SHA256SUMS; nothing was installed"
+tar -xzf "$work/$tarball" -C "$work" "${tarball%.tar.gz}/tinkrs"
+
+mkdir -p "$to"
+# A new file and a rename: a program that is running keeps the old one.
+cp "$work/${tarball%.tar.gz}/tinkrs" "$to/.tinkrs.new"
+chmod 755 "$to/.tinkrs.new"
+mv "$to/.tinkrs.new" "$to/tinkrs"
+echo "installed $("$to/tinkrs" --version) as $to/tinkrs"
+case :$PATH: in *":$to:"*) ;; *) echo "$to is not in PATH; add it, or run $to/tinkrs" ;; esac

@@ -110,8 +110,19 @@ fn the_settings_in_older_run_folders_can_be_read() {
     let config: rl::Config = serde_json::from_value(rl.clone()).unwrap();
     assert_eq!(config.policy.loss, PolicyLoss::cispo(0.9, 1.1));
     let mut written = without_newer(serde_json::to_value(&config).unwrap());
-    let eval_every = written.as_object_mut().unwrap().remove("eval_every");
-    assert_eq!(eval_every, Some(json!(20)));
+    let newer = [
+        ("eval_every", json!(20)),
+        ("max_turns", json!(0)),
+        ("max_episode_tokens", json!(0)),
+        ("episode_timeout", json!(0.0)),
+        ("episode_retries", json!(0)),
+        ("min_group_size", json!(0)),
+        ("transcripts", json!(0)),
+    ];
+    for (name, default) in newer {
+        let found = written.as_object_mut().unwrap().remove(name);
+        assert_eq!(found, Some(default), "{name}");
+    }
     assert_eq!(
         written["loss"],
         json!({"kind": "cispo", "low": 0.9, "high": 1.1})

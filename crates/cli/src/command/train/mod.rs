@@ -256,7 +256,7 @@ impl Training<'_> {
             note(words);
         }
         let hooks = Hooks::default();
-        stop_on_ctrl_c(hooks.interrupt.clone(), self.backend.service.clone())?;
+        let at_once = stop_on_ctrl_c(hooks.interrupt.clone(), self.backend.service.clone())?;
         self.sample(async || self.sampler_before().await, 0).await?;
         let progress = Mutex::new(TrainingProgress::of(number));
         let shown = || progress.lock().unwrap_or_else(PoisonError::into_inner);
@@ -275,6 +275,11 @@ impl Training<'_> {
             }
         });
         let outcome = train(self, hooks.on_eval(|report| shown().eval(report))).await;
+        if outcome.is_err() && at_once.is_set() {
+            // What was under way fails because the session is being closed: that is no error of the run, and the
+            // task that closes it ends the process.
+            std::future::pending::<()>().await;
+        }
         shown().end();
         let bill = bill.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(bill) = bill {
@@ -530,20 +535,23 @@ fn announce(questions: usize, eval: usize, config: &PolicyConfig) {
     ));
 }
 
-/// The first Ctrl-C ends the run after the step, the second one at once.
-fn stop_on_ctrl_c(interrupt: Interrupt, service: ServiceClient) -> anyhow::Result<()> {
+/// The first Ctrl-C ends the run after the step, the second one at once, which is set in what is returned.
+fn stop_on_ctrl_c(interrupt: Interrupt, service: ServiceClient) -> anyhow::Result<Interrupt> {
     let mut ctrl_c = CtrlC::listen()?;
+    let at_once = Interrupt::default();
+    let stops_at_once = at_once.clone();
     tokio::spawn(async move {
         ctrl_c.pressed().await;
         note("stopping after this step, with a checkpoint; Ctrl-C again stops at once");
         interrupt.set();
         ctrl_c.pressed().await;
+        stops_at_once.set();
         judge::end_all();
         let told = Ending::INTERRUPTED.tell(&service);
         let _ = tokio::time::timeout(AT_ONCE, told).await;
         std::process::exit(130);
     });
-    Ok(())
+    Ok(at_once)
 }
 
 /// Refuses a file with nothing to learn from.

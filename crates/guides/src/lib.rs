@@ -9,8 +9,12 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../../../docs/ci.md")]
     struct Ci;
+    #[doc = include_str!("../../../docs/from-python-sdk.md")]
+    struct FromPythonSdk;
     #[doc = include_str!("../../../docs/hosted.md")]
     struct Hosted;
+    #[doc = include_str!("../../../docs/ordering.md")]
+    struct Ordering;
     #[doc = include_str!("../../../docs/rl.md")]
     struct Rl;
 }

@@ -5,6 +5,8 @@
 //! its value, at the top or in one of the structs there. So help, file and command line cannot disagree.
 //! An option that is not in the tree (`#[serde(skip)]`) is for the command line only.
 
+#[cfg(test)]
+mod commands_page;
 mod file;
 #[cfg(test)]
 mod reference;

@@ -8,6 +8,7 @@ mod checkpoints;
 mod conform;
 mod data;
 mod docs;
+mod docs_links;
 mod endings;
 mod environments;
 mod eval;

@@ -7,4 +7,6 @@ mod golden;
 mod hostile;
 #[cfg(feature = "schema")]
 mod openapi;
+#[cfg(feature = "schema")]
+mod openapi_page;
 mod properties;

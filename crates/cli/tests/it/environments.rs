@@ -99,7 +99,7 @@ fn a_program_that_crashes_costs_episodes_that_are_counted_or_a_run_that_continue
     );
     assert_ne!(crashing, script);
     here.write("crashing.py", &crashing);
-    let rl: Vec<&str> = RL.iter().copied().collect();
+    let rl: Vec<&str> = RL.to_vec();
     let from = rl.iter().position(|word| *word == "--from").unwrap();
     let rl = [&rl[..from], &rl[from + 2..]].concat();
     let env = ["--env-command", "python3 crashing.py", "--steps", "2"];

@@ -5,84 +5,17 @@
 //! the arithmetic and that the engine does not implement are refused by name rather than ignored.
 
 pub(crate) mod architecture;
+mod features;
 mod huggingface;
 mod presets;
+mod rope;
 
 pub use architecture::Architecture;
+pub use features::{Activation, Experts, Features, LayerKind};
 pub(crate) use huggingface::TokenIds;
+pub use rope::{Rope, RopeScaling};
 
 use crate::Error;
-
-/// How rotary frequencies are stretched for contexts longer than the first training.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum RopeScaling {
-    /// Frequencies are used as they are.
-    None,
-    /// Llama 3.1's rule: long wavelengths are divided by `factor`, short ones kept, and those in
-    /// between blended.
-    Llama3 {
-        /// Divisor of the frequencies whose wavelength exceeds `original_context / low_freq_factor`.
-        factor: f64,
-        /// Bound of the long wavelengths.
-        low_freq_factor: f64,
-        /// Frequencies whose wavelength is below `original_context / high_freq_factor` are kept.
-        high_freq_factor: f64,
-        /// Context length of the first training.
-        original_context: usize,
-    },
-}
-
-/// Rotary position embedding.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rope {
-    /// Base of the frequencies: `theta^(-2i / head_dim)`.
-    pub theta: f64,
-    /// Adjustment of the frequencies.
-    pub scaling: RopeScaling,
-}
-
-impl Rope {
-    /// Returns the angle per position of each of the `head_dim / 2` rotating pairs.
-    ///
-    /// ```text
-    /// f_i = theta^(-2i / d)
-    /// Llama3, with wavelength w = 2π / f_i and original context c:
-    ///   w < c / high            f_i
-    ///   w > c / low             f_i / factor
-    ///   otherwise               (1 - s) f_i / factor + s f_i,  s = (c / w - low) / (high - low)
-    /// ```
-    #[must_use]
-    pub fn frequencies(&self, head_dim: usize) -> Vec<f64> {
-        let plain =
-            (0..head_dim / 2).map(|pair| self.theta.powf(-2.0 * pair as f64 / head_dim as f64));
-        match self.scaling {
-            RopeScaling::None => plain.collect(),
-            RopeScaling::Llama3 {
-                factor,
-                low_freq_factor,
-                high_freq_factor,
-                original_context,
-            } => {
-                let context = original_context as f64;
-                plain
-                    .map(|frequency| {
-                        let wavelength = std::f64::consts::TAU / frequency;
-                        if wavelength < context / high_freq_factor {
-                            frequency
-                        } else if wavelength > context / low_freq_factor {
-                            frequency / factor
-                        } else {
-                            let kept = (context / wavelength - low_freq_factor)
-                                / (high_freq_factor - low_freq_factor);
-                            (1.0 - kept) * frequency / factor + kept * frequency
-                        }
-                    })
-                    .collect()
-            }
-        }
-    }
-}
 
 /// The shape of a decoder-only language model.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,6 +54,8 @@ pub struct ModelConfig {
     pub bos: Option<u32>,
     /// Tokens that end a text.
     pub eos: Vec<u32>,
+    /// What the family adds to the plain layer.
+    pub features: Features,
 }
 
 impl ModelConfig {
@@ -129,8 +64,8 @@ impl ModelConfig {
     /// # Errors
     ///
     /// When the text is not JSON, a size is missing or contradicts another, or the model needs
-    /// something that the engine does not implement: another architecture, sliding windows,
-    /// experts, quantisation, an activation other than SiLU, another rotary scaling.
+    /// something that the engine does not implement: another architecture, activation, quantisation or
+    /// rotary scaling.
     pub fn from_hf_json(text: &str) -> Result<Self, Error> {
         let config = huggingface::parse(text)?;
         config.validate()?;
@@ -204,7 +139,10 @@ impl ModelConfig {
                 format!("{} is not usable", self.rms_eps),
             ));
         }
-        self.rope.validate()?;
+        self.features.validate(self)?;
+        for rope in [Some(&self.rope), self.features.local_rope.as_ref()] {
+            rope.map_or(Ok(()), |rope| rope.validate(self.head_dim))?;
+        }
         for (option, tokens) in [
             ("bos_token_id", self.bos.as_slice()),
             ("eos_token_id", &self.eos),
@@ -217,40 +155,6 @@ impl ModelConfig {
             }
         }
         Ok(())
-    }
-}
-
-impl Rope {
-    fn validate(&self) -> Result<(), Error> {
-        if !(self.theta.is_finite() && self.theta > 1.0) {
-            return Err(Error::invalid(
-                "rope_theta",
-                format!("{} is not above 1", self.theta),
-            ));
-        }
-        let RopeScaling::Llama3 {
-            factor,
-            low_freq_factor,
-            high_freq_factor,
-            original_context,
-        } = self.scaling
-        else {
-            return Ok(());
-        };
-        let usable = factor.is_finite()
-            && factor >= 1.0
-            && low_freq_factor > 0.0
-            && high_freq_factor.is_finite()
-            && high_freq_factor > low_freq_factor
-            && original_context > 0;
-        if usable {
-            Ok(())
-        } else {
-            Err(Error::invalid(
-                "rope_scaling",
-                format!("{:?} is not usable", self.scaling),
-            ))
-        }
     }
 }
 
@@ -323,31 +227,5 @@ mod tests {
                 "{option}: {message}"
             );
         }
-    }
-
-    #[test]
-    fn llama3_scaling_keeps_short_wavelengths_and_divides_long_ones() {
-        let scaling = RopeScaling::Llama3 {
-            factor: 8.0,
-            low_freq_factor: 1.0,
-            high_freq_factor: 4.0,
-            original_context: 8192,
-        };
-        let plain = Rope {
-            theta: 500_000.0,
-            scaling: RopeScaling::None,
-        }
-        .frequencies(128);
-        let scaled = Rope {
-            theta: 500_000.0,
-            scaling,
-        }
-        .frequencies(128);
-        assert_eq!(plain[0], scaled[0]);
-        assert_eq!(plain[63] / 8.0, scaled[63]);
-        assert!(
-            scaled.is_sorted_by(|a, b| a > b),
-            "frequencies must fall: {scaled:?}"
-        );
     }
 }

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
-use tinkrs_engine::config::{Architecture, ModelConfig};
+use tinkrs_engine::config::{Architecture, Features, ModelConfig};
 use tinkrs_engine::peft::PeftAdapter;
 use tinkrs_engine::weights::{
     Dtype, GgufFormat, GgufTensor, Quantisation, WeightSource, gguf_tensors, interleave,
@@ -40,6 +40,7 @@ impl<'a> ModelFile<'a> {
         let merged = Merged::new(base.weights(), adapter, Some(Dtype::F32));
         let how = how.unwrap_or_else(|| base.weights().precision().into());
         let config = merged.config().clone();
+        check_family(&config)?;
         let mut notes = Vec::new();
         let mut contents = Contents::default();
         model_values(&mut contents, &config, name, how);
@@ -133,6 +134,7 @@ impl AdapterFile {
         how: Option<Quantisation>,
     ) -> Result<Self, Error> {
         let config = base.weights().config();
+        check_family(config)?;
         if config.tied_head && adapter.layers.contains_key("lm_head") {
             return Err(Error::Unsupported(
                 "the adapter changes the head, which this model shares with its embedding: a GGUF adapter cannot \
@@ -210,6 +212,25 @@ impl AdapterFile {
     }
 }
 
+/// Refuses families whose files have not been compared with llama.cpp.
+fn check_family(config: &ModelConfig) -> Result<(), Error> {
+    let is_plain = config.features == Features::default();
+    let known = [
+        Architecture::Llama,
+        Architecture::Qwen2,
+        Architecture::Qwen3,
+        Architecture::Mistral,
+    ];
+    if is_plain && known.contains(&config.architecture) {
+        return Ok(());
+    }
+    Err(Error::Unsupported(format!(
+        "GGUF files of {} models cannot be written, only those of Llama, Qwen2, Qwen3 and Mistral without a sliding \
+         window: export as `merged` or `peft`",
+        config.architecture.name()
+    )))
+}
+
 /// Adds what the model is.
 fn model_values(contents: &mut Contents, config: &ModelConfig, name: &str, how: Quantisation) {
     let architecture = config.architecture.gguf_name();
@@ -234,7 +255,7 @@ fn model_values(contents: &mut Contents, config: &ModelConfig, name: &str, how: 
         config.rms_eps as f32,
     );
     contents.f32(&key("rope.freq_base"), config.rope.theta as f32);
-    if config.architecture == Architecture::Llama {
+    if config.architecture.gguf_name() == "llama" {
         contents.u32(&key("vocab_size"), size(config.vocab));
         contents.u32(&key("rope.dimension_count"), size(config.head_dim));
     }
@@ -281,7 +302,7 @@ fn rope_factors(config: &ModelConfig) -> Option<Part> {
     let scaled = config.rope.frequencies(config.head_dim);
     let plain = tinkrs_engine::config::Rope {
         scaling: tinkrs_engine::config::RopeScaling::None,
-        ..config.rope
+        ..config.rope.clone()
     };
     let plain = plain.frequencies(config.head_dim);
     let factors = plain.iter().zip(&scaled);

@@ -25,6 +25,12 @@ impl<'a> Folder<'a> {
         merged: Merged<'a>,
         shard_bytes: usize,
     ) -> Result<Self, Error> {
+        // Its tensors have other names in the files that such a configuration is for.
+        if base.config_json().contains_key("text_config") {
+            return Err(Error::Unsupported(
+                "the base model sees images, and only its part for text is known here: export as `peft`".to_owned(),
+            ));
+        }
         Ok(Self {
             outlines: merged.outlines()?,
             files: base.text_files()?,

@@ -23,8 +23,8 @@ fn shapes() -> Vec<ModelConfig> {
     };
     let scaled = ModelConfig {
         rope: Rope {
-            theta: 500_000.0,
             scaling,
+            ..Rope::plain(500_000.0)
         },
         tied_head: false,
         ..ModelConfig::tiny_llama()
@@ -416,4 +416,25 @@ fn a_gguf_file_alone_is_a_base_with_tokenizer_and_template() {
         template(folder.path()).unwrap()
     );
     tinkrs_chat::Renderer::from_path(back.path()).unwrap();
+}
+
+#[test]
+fn families_that_gguf_files_are_not_written_for_are_refused_by_name() {
+    for config in [
+        ModelConfig::tiny_gemma3(),
+        ModelConfig::tiny_phi3(),
+        ModelConfig::tiny_mistral(),
+        ModelConfig::tiny_qwen3_moe(),
+    ] {
+        let folder = saved(&config, Dtype::F32);
+        let base = Base::open(folder.path()).unwrap();
+        let refused = Export::plan(&base, None, "base", What::Gguf(None))
+            .err()
+            .unwrap();
+        assert!(
+            refused.to_string().contains(config.architecture.name()),
+            "{refused}"
+        );
+        assert!(Export::plan(&base, None, "base", What::Merged(None)).is_ok());
+    }
 }

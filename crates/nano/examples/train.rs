@@ -16,7 +16,7 @@ use std::time::Instant;
 use anyhow::{Context, anyhow};
 use fastrand::Rng;
 use serde_json::json;
-use tinkrs_engine::config::{Architecture, Rope, RopeScaling};
+use tinkrs_engine::config::{Architecture, Features, Rope};
 use tinkrs_engine::weights::{Dtype, RandomWeights, TensorView, WeightSource, save_folder};
 use tinkrs_engine::{Error, FullWeights, ModelConfig, Threads, TrainingRun};
 use tinkrs_nano::text;
@@ -143,16 +143,14 @@ fn shape(tokenizer: &Tokenizer) -> anyhow::Result<ModelConfig> {
         vocab: tokenizer.get_vocab_size(true),
         max_context: 512,
         rms_eps: 1e-5,
-        rope: Rope {
-            theta: 10_000.0,
-            scaling: RopeScaling::None,
-        },
+        rope: Rope::plain(10_000.0),
         tied_head: true,
         qkv_bias: false,
         attention_output_bias: false,
         qk_norm: false,
         bos: None,
         eos: vec![end],
+        features: Features::default(),
     })
 }
 

@@ -1,11 +1,11 @@
 //! The families of decoders that the engine implements, and what sets them apart.
 //!
-//! A new family of dense decoders is a variant and its [`Family`] here, and a preset with which the tests
-//! cover it. Whatever names or chooses families reads this list.
+//! A new family is a variant and its [`Family`] here, and a preset with which the tests cover it. Whatever
+//! names or chooses families reads this list.
 
 /// The families of decoders that the engine implements.
 ///
-/// They share one form of layer (norm, attention, norm, gated MLP) and differ in its details, which
+/// They share one form of layer (norm, attention, norm, feed-forward) and differ in its details, which
 /// [`ModelConfig`](super::ModelConfig) spells out one by one; the family only names where the defaults
 /// came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,10 +17,22 @@ pub enum Architecture {
     Qwen2,
     /// Qwen3: a norm on each query and key head, and a head size of its own.
     Qwen3,
+    /// Mistral: Llama with a sliding window in every layer, where the file names one.
+    Mistral,
+    /// Phi-3 and Phi-4: projections of the same input in one matrix, and only a part of each head rotated.
+    Phi3,
+    /// Gemma 2: norms on both sides of each part, GELU, bounded scores, every other layer sliding.
+    Gemma2,
+    /// Gemma 3 (of models that see images, the part for text): five of six layers sliding, with a rotary base of
+    /// their own, and norms on query and key heads.
+    Gemma3,
+    /// Qwen3 with experts, such as Qwen3-30B-A3B.
+    Qwen3Moe,
 }
 
 /// The families, as messages list them.
-pub(crate) const SUPPORTED: &str = "llama, qwen2 and qwen3";
+pub(crate) const SUPPORTED: &str =
+    "llama, qwen2, qwen3, mistral, phi3, gemma2, gemma3, gemma3_text and qwen3_moe";
 
 /// What a family is called, and what its files leave unsaid.
 pub(crate) struct Family {
@@ -30,6 +42,8 @@ pub(crate) struct Family {
     pub(crate) model_type: &'static str,
     /// Member of `architectures` in Hugging Face's `config.json`.
     pub(crate) class: &'static str,
+    /// Other values of `model_type` and `architectures`: models that see images, with this one inside.
+    pub(crate) around: &'static [&'static str],
     /// `general.architecture` in GGUF files.
     pub(crate) gguf: &'static str,
     /// Whether queries, keys and values always have biases, and attention's output never.
@@ -38,22 +52,51 @@ pub(crate) struct Family {
     pub(crate) qk_norm: bool,
     /// Head size where the file gives none; otherwise `hidden / heads`.
     pub(crate) default_head_dim: Option<usize>,
-    /// Whether a `sliding_window` only counts if `use_sliding_window` is set as well.
-    pub(crate) window_has_switch: bool,
+    /// Which layers a `sliding_window` is for.
+    pub(crate) windows: Windows,
     /// Whether GGUF stores the rows of rotated heads in interleaved order.
     pub(crate) gguf_interleaves_heads: bool,
+    /// Whether projections of the same input are one matrix.
+    pub(crate) fused_projections: bool,
+    /// Whether it computes as Gemma does: GELU, norms of outputs, `1 + w`, scaled embeddings, tied head.
+    pub(crate) is_gemma: bool,
+    /// Whether it has experts.
+    pub(crate) has_experts: bool,
+    /// Base of the rotary frequencies where the file gives none.
+    pub(crate) default_theta: f64,
+    /// The same of sliding layers, if it is another one.
+    pub(crate) local_theta: Option<f64>,
+}
+
+/// Which layers slide in files that do not list them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Windows {
+    /// None; a `sliding_window` is refused.
+    None,
+    /// All.
+    All,
+    /// Those from `max_window_layers` on, if `use_sliding_window` is set.
+    Switched,
+    /// All but every so-manieth.
+    AllBut(usize),
 }
 
 const LLAMA: Family = Family {
     name: "Llama",
     model_type: "llama",
     class: "LlamaForCausalLM",
+    around: &[],
     gguf: "llama",
     fixed_biases: false,
     qk_norm: false,
     default_head_dim: None,
-    window_has_switch: false,
+    windows: Windows::None,
     gguf_interleaves_heads: true,
+    fused_projections: false,
+    is_gemma: false,
+    has_experts: false,
+    default_theta: 10_000.0,
+    local_theta: None,
 };
 
 const QWEN2: Family = Family {
@@ -62,10 +105,9 @@ const QWEN2: Family = Family {
     class: "Qwen2ForCausalLM",
     gguf: "qwen2",
     fixed_biases: true,
-    qk_norm: false,
-    default_head_dim: None,
-    window_has_switch: true,
+    windows: Windows::Switched,
     gguf_interleaves_heads: false,
+    ..LLAMA
 };
 
 const QWEN3: Family = Family {
@@ -73,16 +115,80 @@ const QWEN3: Family = Family {
     model_type: "qwen3",
     class: "Qwen3ForCausalLM",
     gguf: "qwen3",
-    fixed_biases: false,
     qk_norm: true,
     default_head_dim: Some(128),
-    window_has_switch: true,
+    windows: Windows::Switched,
     gguf_interleaves_heads: false,
+    ..LLAMA
+};
+
+/// In GGUF files, Mistral is a Llama.
+const MISTRAL: Family = Family {
+    name: "Mistral",
+    model_type: "mistral",
+    class: "MistralForCausalLM",
+    windows: Windows::All,
+    ..LLAMA
+};
+
+const PHI3: Family = Family {
+    name: "Phi-3",
+    model_type: "phi3",
+    class: "Phi3ForCausalLM",
+    gguf: "phi3",
+    windows: Windows::All,
+    gguf_interleaves_heads: false,
+    fused_projections: true,
+    ..LLAMA
+};
+
+const GEMMA2: Family = Family {
+    name: "Gemma 2",
+    model_type: "gemma2",
+    class: "Gemma2ForCausalLM",
+    gguf: "gemma2",
+    default_head_dim: Some(256),
+    windows: Windows::AllBut(2),
+    gguf_interleaves_heads: false,
+    is_gemma: true,
+    ..LLAMA
+};
+
+const GEMMA3: Family = Family {
+    name: "Gemma 3",
+    model_type: "gemma3_text",
+    class: "Gemma3ForCausalLM",
+    around: &["gemma3", "Gemma3ForConditionalGeneration"],
+    gguf: "gemma3",
+    qk_norm: true,
+    windows: Windows::AllBut(6),
+    default_theta: 1_000_000.0,
+    local_theta: Some(10_000.0),
+    ..GEMMA2
+};
+
+const QWEN3_MOE: Family = Family {
+    name: "Qwen3-MoE",
+    model_type: "qwen3_moe",
+    class: "Qwen3MoeForCausalLM",
+    gguf: "qwen3moe",
+    default_head_dim: None,
+    has_experts: true,
+    ..QWEN3
 };
 
 impl Architecture {
     /// Every family.
-    pub const ALL: [Self; 3] = [Self::Llama, Self::Qwen2, Self::Qwen3];
+    pub const ALL: [Self; 8] = [
+        Self::Llama,
+        Self::Qwen2,
+        Self::Qwen3,
+        Self::Mistral,
+        Self::Phi3,
+        Self::Gemma2,
+        Self::Gemma3,
+        Self::Qwen3Moe,
+    ];
 
     /// Returns the name to be shown: `Llama`.
     #[must_use]
@@ -107,6 +213,11 @@ impl Architecture {
             Self::Llama => &LLAMA,
             Self::Qwen2 => &QWEN2,
             Self::Qwen3 => &QWEN3,
+            Self::Mistral => &MISTRAL,
+            Self::Phi3 => &PHI3,
+            Self::Gemma2 => &GEMMA2,
+            Self::Gemma3 => &GEMMA3,
+            Self::Qwen3Moe => &QWEN3_MOE,
         }
     }
 
@@ -127,11 +238,17 @@ mod tests {
         for architecture in Architecture::ALL {
             let family = architecture.family();
             assert!(SUPPORTED.contains(family.model_type));
+            let by_gguf = Architecture::find(|other| other.gguf == family.gguf);
+            let is_llama = by_gguf == Some(Architecture::Llama);
             for found in [
                 Architecture::find(|other| other.model_type == family.model_type),
                 Architecture::find(|other| other.class == family.class),
-                Architecture::find(|other| other.gguf == family.gguf),
+                by_gguf.filter(|_| !is_llama).or(Some(architecture)),
             ] {
+                assert_eq!(found, Some(architecture));
+            }
+            for name in family.around {
+                let found = Architecture::find(|other| other.around.contains(name));
                 assert_eq!(found, Some(architecture));
             }
         }

@@ -1,6 +1,8 @@
 //! Ready-made shapes for tests, examples and benchmarks.
 
-use super::{Architecture, ModelConfig, Rope, RopeScaling};
+use super::{
+    Activation, Architecture, Experts, Features, LayerKind, ModelConfig, Rope, RopeScaling,
+};
 
 impl ModelConfig {
     /// Returns a Llama of some 30 thousand parameters: grouped heads, plain rotation, tied head.
@@ -17,16 +19,14 @@ impl ModelConfig {
             vocab: 96,
             max_context: 128,
             rms_eps: 1e-5,
-            rope: Rope {
-                theta: 10_000.0,
-                scaling: RopeScaling::None,
-            },
+            rope: Rope::plain(10_000.0),
             tied_head: true,
             qkv_bias: false,
             attention_output_bias: false,
             qk_norm: false,
             bos: Some(1),
             eos: vec![2],
+            features: Features::default(),
         }
     }
 
@@ -44,8 +44,8 @@ impl ModelConfig {
         };
         Self {
             rope: Rope {
-                theta: 100.0,
                 scaling,
+                ..Rope::plain(100.0)
             },
             tied_head: false,
             ..Self::tiny_llama()
@@ -58,10 +58,7 @@ impl ModelConfig {
         Self {
             architecture: Architecture::Qwen2,
             rms_eps: 1e-6,
-            rope: Rope {
-                theta: 1_000_000.0,
-                scaling: RopeScaling::None,
-            },
+            rope: Rope::plain(1_000_000.0),
             qkv_bias: true,
             ..Self::tiny_llama()
         }
@@ -74,23 +71,123 @@ impl ModelConfig {
             architecture: Architecture::Qwen3,
             head_dim: 16,
             rms_eps: 1e-6,
-            rope: Rope {
-                theta: 1_000_000.0,
-                scaling: RopeScaling::None,
-            },
+            rope: Rope::plain(1_000_000.0),
             qk_norm: true,
             ..Self::tiny_llama()
         }
     }
 
+    /// Returns a Mistral whose layers see seven positions.
+    #[must_use]
+    pub fn tiny_mistral() -> Self {
+        Self {
+            architecture: Architecture::Mistral,
+            features: Features {
+                layer_kinds: vec![LayerKind::Sliding],
+                window: Some(7),
+                ..Features::default()
+            },
+            ..Self::tiny_llama()
+        }
+    }
+
+    /// Returns a Phi-3: fused projections, half of each head rotated, divided frequencies.
+    #[must_use]
+    pub fn tiny_phi3() -> Self {
+        let attention_factor = (1.0 + 2f64.ln() / 128f64.ln()).sqrt();
+        Self {
+            architecture: Architecture::Phi3,
+            rope: Rope {
+                scaling: RopeScaling::Divided {
+                    divisors: vec![1.0, 1.5],
+                    attention_factor,
+                },
+                dimensions: Some(4),
+                ..Rope::plain(10_000.0)
+            },
+            tied_head: false,
+            features: Features {
+                fused_projections: true,
+                ..Features::default()
+            },
+            ..Self::tiny_llama()
+        }
+    }
+
+    /// Returns a Gemma 2: bounds of scores that are small enough to matter.
+    #[must_use]
+    pub fn tiny_gemma2() -> Self {
+        Self {
+            architecture: Architecture::Gemma2,
+            rms_eps: 1e-6,
+            features: Features {
+                layer_kinds: vec![LayerKind::Sliding, LayerKind::Full],
+                window: Some(6),
+                activation: Activation::GeGlu,
+                norms_add_one: true,
+                output_norms: true,
+                scaled_embedding: true,
+                query_scalar: Some(12.0),
+                attention_softcap: Some(2.0),
+                final_softcap: Some(3.0),
+                ..Features::default()
+            },
+            ..Self::tiny_llama()
+        }
+    }
+
+    /// Returns a Gemma 3: two rotations, and norms on query and key heads.
+    #[must_use]
+    pub fn tiny_gemma3() -> Self {
+        Self {
+            architecture: Architecture::Gemma3,
+            rope: Rope {
+                scaling: RopeScaling::Linear { factor: 4.0 },
+                ..Rope::plain(1_000_000.0)
+            },
+            qk_norm: true,
+            features: Features {
+                local_rope: Some(Rope::plain(10_000.0)),
+                query_scalar: Some(16.0),
+                attention_softcap: None,
+                final_softcap: None,
+                ..Self::tiny_gemma2().features
+            },
+            ..Self::tiny_gemma2()
+        }
+    }
+
+    /// Returns a Qwen3 with five experts, of which two compute each token.
+    #[must_use]
+    pub fn tiny_qwen3_moe() -> Self {
+        Self {
+            architecture: Architecture::Qwen3Moe,
+            features: Features {
+                experts: Some(Experts {
+                    count: 5,
+                    per_token: 2,
+                    ffn: 24,
+                    normalised: true,
+                }),
+                ..Features::default()
+            },
+            ..Self::tiny_qwen3()
+        }
+    }
+
     /// Returns every tiny shape, so that a test can cover all architectures in one loop.
     #[must_use]
-    pub fn tiny_models() -> [Self; 4] {
+    pub fn tiny_models() -> [Self; 9] {
         [
             Self::tiny_llama(),
             Self::tiny_llama3(),
             Self::tiny_qwen2(),
             Self::tiny_qwen3(),
+            Self::tiny_mistral(),
+            Self::tiny_phi3(),
+            Self::tiny_gemma2(),
+            Self::tiny_gemma3(),
+            Self::tiny_qwen3_moe(),
         ]
     }
 

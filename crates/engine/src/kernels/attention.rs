@@ -5,6 +5,9 @@
 //! lse_i = c · max_j s_ij + ln Σ_j p_ij      c = 1 / √d
 //! ```
 //!
+//! With a window `w`, row `i` sees the last `w` positions only. With a bound `b`, `c s_ij` becomes
+//! `b tanh(c s_ij / b)`. A sink is one more score of a row, which has no value: its share is lost.
+//!
 //! All scores of a tile of queries are computed before their soft-max. Nothing is rescaled on the way,
 //! so a row's result does not depend on the tile it is in, nor on how its keys are cut into blocks:
 //! training, prefill and decoding give the same bits.
@@ -56,6 +59,17 @@ pub(crate) fn store_value(values: &mut [f32], at: usize, value: &[f32]) {
     values[at * padded..][..value.len()].copy_from_slice(value);
 }
 
+/// What becomes of a score, and which there are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scoring {
+    /// The factor `c`.
+    pub(crate) scale: f32,
+    /// Positions that a row sees, its own included.
+    pub(crate) window: Option<usize>,
+    /// The bound `b`.
+    pub(crate) softcap: Option<f32>,
+}
+
 /// The queries of one call.
 ///
 /// Either consecutive positions of one head (`position_step` 1), or all heads that share the keys at
@@ -70,6 +84,8 @@ pub(crate) struct Queries<'a> {
     /// Position of the first row.
     pub(crate) position: usize,
     pub(crate) position_step: usize,
+    /// The sinks of the heads that the rows are of, or nothing.
+    pub(crate) sinks: &'a [f32],
 }
 
 impl Queries<'_> {
@@ -81,6 +97,37 @@ impl Queries<'_> {
     fn widest(&self) -> usize {
         self.visible(self.rows - 1)
     }
+
+    /// First key that row `i` sees.
+    fn first(&self, i: usize, window: Option<usize>) -> usize {
+        window.map_or(0, |window| self.visible(i).saturating_sub(window))
+    }
+
+    /// Keys before this one are seen by no row; panels are whole.
+    fn skipped(&self, window: Option<usize>) -> usize {
+        self.first(0, window) / LANES * LANES
+    }
+
+    fn sink(&self, i: usize) -> Option<f32> {
+        self.sinks.get(i * (1 - self.position_step)).copied()
+    }
+}
+
+/// Leaves out the first `skipped` positions, a multiple of 16.
+fn after<'b>(
+    blocks: impl Iterator<Item = Block<'b>> + Clone,
+    mut skipped: usize,
+    d: usize,
+) -> impl Iterator<Item = Block<'b>> + Clone {
+    blocks.filter_map(move |block| {
+        let cut = skipped.min(block.len);
+        skipped -= cut;
+        (cut < block.len).then(|| Block {
+            keys: &block.keys[cut * d..],
+            values: &block.values[cut * d.next_multiple_of(LANES)..],
+            len: block.len - cut,
+        })
+    })
 }
 
 /// Buffers of one thread, grown to the largest tile seen.
@@ -94,12 +141,16 @@ pub(crate) struct AttentionScratch {
 pub(crate) fn forward<'b>(
     queries: Queries<'_>,
     blocks: impl Iterator<Item = Block<'b>> + Clone,
-    scale: f32,
+    scoring: Scoring,
     scratch: &mut AttentionScratch,
     mut write: impl FnMut(usize, &[f32], f32),
 ) {
     let Queries { rows, d, .. } = queries;
-    let width = queries.widest().next_multiple_of(LANES);
+    let Scoring { window, .. } = scoring;
+    let skipped = queries.skipped(window);
+    let blocks = after(blocks, skipped, d);
+    let seen = queries.widest() - skipped;
+    let width = seen.next_multiple_of(LANES);
     let padded = d.next_multiple_of(LANES);
     grow(&mut scratch.scores, rows * width);
     grow(&mut scratch.output, rows * padded);
@@ -107,17 +158,35 @@ pub(crate) fn forward<'b>(
     let output = &mut scratch.output[..rows * padded];
     let mut sums = [(0.0f32, 0.0f32); TILE];
 
-    compute_scores(queries, blocks.clone(), scores, width);
+    compute_scores(queries, blocks.clone(), scores, width, seen);
     for (i, sums) in sums[..rows].iter_mut().enumerate() {
-        let (seen, hidden) = scores[i * width..(i + 1) * width].split_at_mut(queries.visible(i));
-        let shift = softmax::max(seen);
-        let sum = softmax::exp_in_place(seen, scale, shift);
+        let row = &mut scores[i * width..(i + 1) * width];
+        let (row, hidden) = row.split_at_mut(queries.visible(i) - skipped);
         hidden.fill(0.0);
-        *sums = (sum, scale.mul_add(shift, sum.ln()));
+        let (hidden, row) = row.split_at_mut(queries.first(i, window) - skipped);
+        hidden.fill(0.0);
+        let scale = match scoring.softcap {
+            None => scoring.scale,
+            Some(cap) => {
+                softmax::cap(row, scoring.scale, cap);
+                1.0
+            }
+        };
+        let shift = softmax::max(row);
+        let sum = softmax::exp_in_place(row, scale, shift);
+        let lse = scale.mul_add(shift, sum.ln());
+        *sums = match queries.sink(i) {
+            None => (1.0 / sum, lse),
+            Some(sink) => {
+                let (small, large) = (lse.min(sink), lse.max(sink));
+                let all = large + (small - large).exp().ln_1p();
+                ((lse - all).exp() / sum, all)
+            }
+        };
     }
     let mut first = 0;
     for block in blocks {
-        let depth = block.len.min(queries.widest() - first);
+        let depth = block.len.min(seen - first);
         let start = if first == 0 { Start::Zero } else { Start::Keep };
         let a = Left {
             data: &scores[first..],
@@ -131,30 +200,29 @@ pub(crate) fn forward<'b>(
         };
         small::product(rows, depth, padded / LANES, a, b, output, padded, start);
         first += depth;
-        if first == queries.widest() {
+        if first == seen {
             break;
         }
     }
     assert_eq!(
-        first,
-        queries.widest(),
+        first, seen,
         "the blocks end before the last query's position"
     );
-    for (i, (row, &(sum, lse))) in output.chunks_exact_mut(padded).zip(&sums).enumerate() {
-        let inverse = 1.0 / sum;
+    for (i, (row, &(inverse, lse))) in output.chunks_exact_mut(padded).zip(&sums).enumerate() {
         row.iter_mut().for_each(|o| *o *= inverse);
         write(i, &row[..d], lse);
     }
 }
 
-/// Fills `scores` (rows of `width`) with `q · k` for all panels that some row of a strip sees.
+/// Fills `scores` (rows of `width`) with `q · k` for the panels of the first `widest` positions.
 pub(super) fn compute_scores<'b>(
     queries: Queries<'_>,
     blocks: impl Iterator<Item = Block<'b>>,
     scores: &mut [f32],
     width: usize,
+    widest: usize,
 ) {
-    let (rows, d, widest) = (queries.rows, queries.d, queries.widest());
+    let (rows, d) = (queries.rows, queries.d);
     let mut first = 0;
     for block in blocks {
         let len = block.len.min(widest - first);
@@ -236,6 +304,11 @@ mod tests {
                 check::values(t * d, 3),
             );
             let scale = 1.0 / (d as f32).sqrt();
+            let scoring = Scoring {
+                scale,
+                window: None,
+                softcap: None,
+            };
             let run = |from: usize, rows: usize, per_block: usize| {
                 let blocks = blocks(&k, &v, t, d, per_block);
                 let mut out = vec![0.0; rows * d];
@@ -246,11 +319,12 @@ mod tests {
                     d,
                     position: from,
                     position_step: 1,
+                    sinks: &[],
                 };
                 forward(
                     queries,
                     view(&blocks),
-                    scale,
+                    scoring,
                     &mut AttentionScratch::default(),
                     |i, o, _| {
                         out[i * d..(i + 1) * d].copy_from_slice(o);

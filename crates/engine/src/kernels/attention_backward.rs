@@ -7,10 +7,12 @@
 //! dq_i = Σ_j ds_ij k_j      dk_j = Σ_i ds_ij q_i      dv_j = Σ_i p_ij do_i
 //! ```
 //!
+//! A bound of the scores adds its own derivative, `1 − tanh²`, to `ds`. A sink is in `lse` and needs no more.
+//!
 //! Heads and tiles of queries are visited in order by one task, so the sums of `dk` and `dv` are fixed.
 
 use super::attention::{
-    Block, Queries, TILE, compute_scores, grow, keys_len, store_key, values_len,
+    Block, Queries, Scoring, TILE, compute_scores, grow, keys_len, store_key, values_len,
 };
 use super::gemm::Start;
 use super::matrix::Mat;
@@ -51,7 +53,7 @@ pub(crate) struct AttentionBackwardScratch {
 /// Computes the gradients; `write` receives rows: `(Target, position, gradient)`.
 pub(crate) fn backward(
     group: &Group<'_>,
-    scale: f32,
+    scoring: Scoring,
     scratch: &mut AttentionBackwardScratch,
     mut write: impl FnMut(Target, usize, &[f32]),
 ) {
@@ -71,7 +73,14 @@ pub(crate) fn backward(
     }
     for first in (0..t).step_by(TILE) {
         let rows = TILE.min(t - first);
-        let seen = first + rows;
+        // Positions before `low` are seen by no row of the tile; panels are whole.
+        let begin = |i: usize| {
+            scoring
+                .window
+                .map_or(0, |window| (i + 1).saturating_sub(window))
+        };
+        let low = begin(first) / LANES * LANES;
+        let seen = first + rows - low;
         let width = seen.next_multiple_of(LANES);
         for head in 0..group.heads {
             for i in 0..rows {
@@ -86,37 +95,52 @@ pub(crate) fn backward(
                 d,
                 position: first,
                 position_step: 1,
+                sinks: &[],
             };
             let block = |keys| Block {
                 keys,
                 values: &[],
-                len: t,
+                len: t - low,
             };
             compute_scores(
                 tile(&s.q),
-                std::iter::once(block(&s.key_panels)),
+                std::iter::once(block(&s.key_panels[low * d..])),
                 &mut s.p,
                 width,
+                seen,
             );
             compute_scores(
                 tile(&s.d_o),
-                std::iter::once(block(&s.value_panels)),
+                std::iter::once(block(&s.value_panels[low * d..])),
                 &mut s.dp,
                 width,
+                seen,
             );
             for i in 0..rows {
                 let columns = head * d..(head + 1) * d;
                 let mean =
                     softmax::dot(&s.d_o[i * padded..][..d], &group.o.row(first + i)[columns]);
-                let visible = first + i + 1;
+                let visible = begin(first + i) - low..first + i + 1 - low;
                 let (p, dp) = (
                     &mut s.p[i * width..][..width],
                     &mut s.dp[i * width..][..width],
                 );
-                softmax::probabilities(&mut p[..visible], scale, group.lse.row(first + i)[head]);
-                softmax::backward(&p[..visible], &mut dp[..visible], mean, scale);
-                p[visible..].fill(0.0);
-                dp[visible..].fill(0.0);
+                for hidden in [0..visible.start, visible.end..width] {
+                    p[hidden.clone()].fill(0.0);
+                    dp[hidden].fill(0.0);
+                }
+                let (p, dp) = (&mut p[visible.clone()], &mut dp[visible]);
+                let lse = group.lse.row(first + i)[head];
+                match scoring.softcap {
+                    None => {
+                        softmax::probabilities(p, scoring.scale, lse);
+                        softmax::backward(p, dp, mean, scoring.scale);
+                    }
+                    Some(cap) => {
+                        softmax::cap(p, scoring.scale, cap);
+                        softmax::capped_backward(p, dp, mean, scoring.scale, cap, lse);
+                    }
+                }
             }
             let panels = padded / LANES;
             let right = |data| Right {
@@ -134,7 +158,7 @@ pub(crate) fn backward(
                 seen,
                 panels,
                 ds,
-                right(&s.keys),
+                right(&s.keys[low * padded..]),
                 &mut s.dq,
                 padded,
                 Start::Zero,
@@ -153,7 +177,7 @@ pub(crate) fn backward(
                 panels,
                 turned(&s.dp),
                 right(&s.q),
-                &mut s.dk,
+                &mut s.dk[low * padded..],
                 padded,
                 Start::Keep,
             );
@@ -163,7 +187,7 @@ pub(crate) fn backward(
                 panels,
                 turned(&s.p),
                 right(&s.d_o),
-                &mut s.dv,
+                &mut s.dv[low * padded..],
                 padded,
                 Start::Keep,
             );
@@ -218,28 +242,34 @@ mod tests {
         k: &[f64],
         v: &[f64],
         d_o: &[f32],
-        t: usize,
-        d: usize,
-        heads: usize,
+        (t, d, heads): (usize, usize, usize),
+        scoring: Scoring,
+        sink: Option<f64>,
     ) -> f64 {
-        let scale = 1.0 / (d as f64).sqrt();
+        let scale = f64::from(scoring.scale);
+        let bounded = |s: f64| match scoring.softcap.map(f64::from) {
+            None => s,
+            Some(cap) => cap * (s / cap).tanh(),
+        };
         let mut total = 0.0;
         for head in 0..heads {
             for i in 0..t {
                 let q = &q[i * heads * d + head * d..][..d];
-                let e: Vec<f64> = (0..=i)
+                let first = scoring
+                    .window
+                    .map_or(0, |window| (i + 1).saturating_sub(window));
+                let e: Vec<f64> = (first..=i)
                     .map(|j| {
-                        (q.iter()
-                            .zip(&k[j * d..][..d])
-                            .map(|(q, k)| q * k)
-                            .sum::<f64>()
-                            * scale)
-                            .exp()
+                        let products = q.iter().zip(&k[j * d..][..d]).map(|(q, k)| q * k);
+                        bounded(products.sum::<f64>() * scale).exp()
                     })
                     .collect();
-                let sum: f64 = e.iter().sum();
+                let sum: f64 = e.iter().sum::<f64>() + sink.map_or(0.0, f64::exp);
                 for c in 0..d {
-                    let o = (0..=i).map(|j| e[j] * v[j * d + c]).sum::<f64>() / sum;
+                    let o = (first..=i)
+                        .map(|j| e[j - first] * v[j * d + c])
+                        .sum::<f64>()
+                        / sum;
                     total += o * f64::from(d_o[i * heads * d + head * d + c]);
                 }
             }
@@ -249,7 +279,16 @@ mod tests {
 
     #[test]
     fn gradients_match_finite_differences_for_grouped_heads() {
-        for (seed, t, d, heads) in [(1, 3, 8, 1), (2, 19, 16, 2), (3, 70, 4, 2)] {
+        for (seed, t, d, heads, window, softcap, with_sink) in [
+            (1, 3, 8, 1, None, None, false),
+            (2, 19, 16, 2, None, None, false),
+            (3, 70, 4, 2, None, None, false),
+            (4, 70, 4, 2, Some(5), None, false),
+            (5, 70, 8, 1, Some(33), None, true),
+            (6, 19, 8, 2, None, Some(0.5), false),
+            (7, 40, 4, 1, Some(20), Some(0.7), true),
+        ] {
+            let sinks = [0.3];
             let wide = heads * d;
             let (q, k, v) = (
                 check::values(t * wide, seed),
@@ -257,7 +296,11 @@ mod tests {
                 check::values(t * d, seed + 2),
             );
             let d_o = check::values(t * wide, seed + 3);
-            let scale = 1.0 / (d as f32).sqrt();
+            let scoring = Scoring {
+                scale: 1.0 / (d as f32).sqrt(),
+                window,
+                softcap,
+            };
             let (mut keys, mut values) = (vec![0.0; keys_len(t, d)], vec![0.0; values_len(t, d)]);
             for j in 0..t {
                 store_key(&mut keys, j, &k[j * d..][..d]);
@@ -274,6 +317,7 @@ mod tests {
                         d,
                         position: i,
                         position_step: 1,
+                        sinks: &sinks[..usize::from(with_sink)],
                     };
                     let block = Block {
                         keys: &keys,
@@ -283,7 +327,7 @@ mod tests {
                     attention::forward(
                         queries,
                         std::iter::once(block),
-                        scale,
+                        scoring,
                         &mut Default::default(),
                         |_, row, l| {
                             o[i * wide + head * d..][..d].copy_from_slice(row);
@@ -305,7 +349,7 @@ mod tests {
                 (vec![0.0; t * wide], vec![0.0; t * d], vec![0.0; t * d]);
             backward(
                 &group,
-                scale,
+                scoring,
                 &mut AttentionBackwardScratch::default(),
                 |target, i, row| match target {
                     Target::Query(head) => dq[i * wide + head * d..][..d].copy_from_slice(row),
@@ -314,9 +358,13 @@ mod tests {
                 },
             );
             let (q, k, v) = (check::widen(&q), check::widen(&k), check::widen(&v));
-            check::gradient(&dq, &q, |q| value(q, &k, &v, &d_o, t, d, heads), "dq");
-            check::gradient(&dk, &k, |k| value(&q, k, &v, &d_o, t, d, heads), "dk");
-            check::gradient(&dv, &v, |v| value(&q, &k, v, &d_o, t, d, heads), "dv");
+            let value = |q: &[f64], k: &[f64], v: &[f64]| {
+                let sink = with_sink.then_some(f64::from(sinks[0]));
+                value(q, k, v, &d_o, (t, d, heads), scoring, sink)
+            };
+            check::gradient(&dq, &q, |q| value(q, &k, &v), "dq");
+            check::gradient(&dk, &k, |k| value(&q, k, &v), "dk");
+            check::gradient(&dv, &v, |v| value(&q, &k, v), "dv");
         }
     }
 }

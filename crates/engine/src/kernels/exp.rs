@@ -29,6 +29,18 @@ pub(crate) fn exp(x: f32) -> f32 {
     sum * f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23))
 }
 
+/// Returns `tanh(x)`: a polynomial near zero, where the exponential would cancel.
+#[inline(always)]
+pub(crate) fn tanh(x: f32) -> f32 {
+    let square = x * x;
+    let mut near: f32 = 62.0 / 2835.0;
+    for coefficient in [-17.0 / 315.0, 2.0 / 15.0, -1.0 / 3.0, 1.0] {
+        near = square.mul_add(near, coefficient);
+    }
+    let far = 1.0 - 2.0 / (1.0 + exp(2.0 * x));
+    if square < 0.0625 { x * near } else { far }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,5 +58,15 @@ mod tests {
         assert!(worst < 2.4e-7, "largest relative error {worst:e}");
         assert_eq!(exp(0.0), 1.0);
         assert!(exp(-1e30) < 2e-38);
+    }
+
+    #[test]
+    fn tanh_agrees_with_double_precision_near_zero_and_far_from_it() {
+        for i in -20_000..20_000 {
+            let x = i as f32 * 1e-3 + 1e-5;
+            let exact = f64::from(x).tanh();
+            let error = ((f64::from(tanh(x)) - exact) / exact).abs();
+            assert!(error < 6e-7, "tanh({x}) is off by {error:e}");
+        }
     }
 }

@@ -15,6 +15,7 @@ pub(crate) mod attention_backward;
 #[cfg(test)]
 pub(crate) mod check;
 pub(crate) mod exp;
+pub(crate) mod gated;
 pub(crate) mod gemm;
 pub(crate) mod isa;
 pub(crate) mod matrix;
@@ -28,7 +29,6 @@ pub(crate) mod rope;
 pub(crate) mod shared;
 mod small;
 pub(crate) mod softmax;
-pub(crate) mod swiglu;
 
 pub(crate) use micro::LANES;
 

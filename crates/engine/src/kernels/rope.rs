@@ -6,6 +6,9 @@
 //! x_i' = x_i cos − x_{i+d/2} sin      x_{i+d/2}' = x_{i+d/2} cos + x_i sin
 //! ```
 //!
+//! Only the first `d` numbers of a head may turn. Some models multiply what has turned by a factor, which is
+//! then in the cosines and sines.
+//!
 //! A rotation's transpose is its inverse, so the backward pass turns gradients by `−t f_i`.
 
 use std::sync::{Arc, RwLock};
@@ -16,6 +19,7 @@ use crate::config::Rope;
 #[derive(Debug)]
 pub(crate) struct Table {
     frequencies: Vec<f64>,
+    factor: f64,
     angles: RwLock<Arc<Vec<f32>>>,
 }
 
@@ -37,6 +41,7 @@ impl Table {
     pub(crate) fn new(rope: &Rope, head_dim: usize) -> Self {
         Self {
             frequencies: rope.frequencies(head_dim),
+            factor: rope.attention_factor(),
             angles: RwLock::default(),
         }
     }
@@ -56,9 +61,11 @@ impl Table {
         if !enough(&held) {
             let mut values = Vec::with_capacity(positions.next_power_of_two() * 2 * half);
             for position in 0..positions.next_power_of_two() {
-                let angle = |f: &f64| position as f64 * f;
-                values.extend(self.frequencies.iter().map(|f| angle(f).cos() as f32));
-                values.extend(self.frequencies.iter().map(|f| angle(f).sin() as f32));
+                let (angle, factor) = (|f: &f64| position as f64 * f, self.factor);
+                let frequencies = self.frequencies.iter();
+                values.extend(frequencies.map(|f| (factor * angle(f).cos()) as f32));
+                let frequencies = self.frequencies.iter();
+                values.extend(frequencies.map(|f| (factor * angle(f).sin()) as f32));
             }
             *held = Arc::new(values);
         }
@@ -75,7 +82,7 @@ impl Angles {
         let (cos, sin) =
             self.values[position * 2 * self.half..][..2 * self.half].split_at(self.half);
         let sign = if turn == Turn::Forward { 1.0 } else { -1.0 };
-        let (low, high) = head.split_at_mut(self.half);
+        let (low, high) = head[..2 * self.half].split_at_mut(self.half);
         for (((a, b), &cos), &sin) in low.iter_mut().zip(high).zip(cos).zip(sin) {
             let sin = sign * sin;
             (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
@@ -86,17 +93,10 @@ impl Angles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::RopeScaling;
     use crate::kernels::check;
 
     fn table() -> Table {
-        Table::new(
-            &Rope {
-                theta: 10_000.0,
-                scaling: RopeScaling::None,
-            },
-            8,
-        )
+        Table::new(&Rope::plain(10_000.0), 8)
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!
 //! Sums go through 16 lanes by index and then through the lanes, so they depend on the row alone.
 
-use super::exp::exp;
+use super::exp::{exp, tanh};
 use super::isa::vectorised;
 
 const LANES: usize = 16;
@@ -73,6 +73,41 @@ vectorised! {
     pub(crate) fn probabilities(row: &mut [f32], scale: f32, lse: f32) {
         for x in row {
             *x = exp(scale.mul_add(*x, -lse));
+        }
+    }
+}
+
+vectorised! {
+    /// Replaces `x_j` by `cap · tanh(scale · x_j / cap)`.
+    pub(crate) fn cap(row: &mut [f32], scale: f32, cap: f32) {
+        let inner = scale / cap;
+        for x in row {
+            *x = cap * tanh(inner * *x);
+        }
+    }
+}
+
+vectorised! {
+    /// Turns bounded scores into probabilities, and gradients of those into gradients of the scores before
+    /// the bound: `p_j = exp(x_j − lse)`, `ds_j = p_j (dp_j − mean) · scale · (1 − (x_j / cap)²)`.
+    pub(crate) fn capped_backward(
+        row: &mut [f32], dp: &mut [f32], mean: f32, scale: f32, cap: f32, lse: f32
+    ) {
+        for (x, dp) in row.iter_mut().zip(dp) {
+            let t = *x / cap;
+            let p = exp(*x - lse);
+            *dp = p * (*dp - mean) * scale * t.mul_add(-t, 1.0);
+            *x = p;
+        }
+    }
+}
+
+vectorised! {
+    /// Replaces bounded scores `x_j` by `factor · exp(x_j − lse) · (1 − (x_j / cap)²)`.
+    pub(crate) fn capped_score_gradient(row: &mut [f32], lse: f32, factor: f32, cap: f32) {
+        for x in row {
+            let t = *x / cap;
+            *x = factor * exp(*x - lse) * t.mul_add(-t, 1.0);
         }
     }
 }

@@ -88,7 +88,7 @@ impl Attention {
 
     pub(crate) fn linears(&self) -> Vec<&Linear> {
         match self {
-            Self::Full(full) => full.linears().into(),
+            Self::Full(full) => full.linears(),
         }
     }
 }

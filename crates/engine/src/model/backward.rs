@@ -4,6 +4,7 @@
 //! of rows; activations are recomputed where that is cheap.
 
 use super::Model;
+use super::forward::LayerAngles;
 use super::linear::Linear;
 use super::rows::Rows;
 use super::tensor_table::{SiteKey, TensorKey};
@@ -11,13 +12,12 @@ use super::workspace::Workspace;
 use crate::adapter::Adapter;
 use crate::kernels::gemm::outer;
 use crate::kernels::matrix::{Mat, MatMut};
-use crate::kernels::rope::Angles;
 use crate::train::slots::Slots;
 
 /// A batch on its way back through the decoder layers.
 pub(crate) struct BackwardPass<'a> {
     pub(crate) rows: &'a Rows<'a>,
-    pub(crate) angles: Angles,
+    pub(crate) angles: LayerAngles,
     pub(crate) adapter: Option<&'a Adapter>,
     pub(crate) gradients: Gradients<'a>,
     /// Gradients of an adapter's inner activations, of one linear layer at a time.
@@ -114,7 +114,10 @@ impl Model {
             let sums = &mut pass.gradients.values[slot];
             for (&token, d) in tokens.iter().zip(d.chunks_exact(hidden)) {
                 let sums = &mut sums[token as usize * hidden..][..hidden];
-                sums.iter_mut().zip(d).for_each(|(sum, d)| *sum += d);
+                let scale = self.embedding_scale().unwrap_or(1.0);
+                sums.iter_mut()
+                    .zip(d)
+                    .for_each(|(sum, d)| *sum += d * scale);
             }
         }
     }

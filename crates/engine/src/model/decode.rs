@@ -19,6 +19,8 @@
 
 use std::ops::Range;
 
+use rayon::prelude::*;
+
 use super::Model;
 use super::attention::Past;
 use super::cache::KvCache;
@@ -28,6 +30,7 @@ use crate::Error;
 use crate::adapter::Adapter;
 use crate::kernels::gemm::{Start, project};
 use crate::kernels::matrix::{Mat, MatMut};
+use crate::kernels::softmax;
 
 /// New tokens of one sequence.
 #[derive(Debug)]
@@ -147,6 +150,10 @@ impl Model {
                     let y = &mut logits[(from - range.start) * vocab..(to - range.start) * vocab];
                     add_pairs(part, &[(0, pair)], y, vocab, &mut Vec::new());
                 }
+            }
+            if let Some(cap) = self.final_softcap() {
+                let rows = logits.par_chunks_exact_mut(vocab);
+                rows.for_each(|row| softmax::cap(row, 1.0, cap));
             }
         });
         logits

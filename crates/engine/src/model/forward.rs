@@ -10,13 +10,30 @@ use super::attention::Past;
 use super::layer::LayerKept;
 use super::rows::{Rows, rows_per_task};
 use super::workspace::{Workspace, sized};
+use crate::config::LayerKind;
 use crate::kernels::rope::Angles;
 
 /// A batch on its way through the decoder layers.
 pub(crate) struct ForwardPass<'a> {
     pub(crate) rows: &'a Rows<'a>,
-    pub(crate) angles: Angles,
+    pub(crate) angles: LayerAngles,
     pub(crate) past: Past<'a>,
+}
+
+/// The rotations of a pass, by the kind of layer.
+#[derive(Clone, Debug)]
+pub(crate) struct LayerAngles {
+    full: Angles,
+    sliding: Angles,
+}
+
+impl LayerAngles {
+    pub(crate) fn of(&self, kind: LayerKind) -> &Angles {
+        match kind {
+            LayerKind::Full => &self.full,
+            LayerKind::Sliding => &self.sliding,
+        }
+    }
 }
 
 impl Model {
@@ -89,9 +106,20 @@ impl Model {
         }
     }
 
-    pub(crate) fn angles(&self, rows: &Rows<'_>) -> Angles {
-        self.rope
-            .up_to(rows.positions().iter().max().map_or(0, |last| last + 1))
+    pub(crate) fn angles(&self, rows: &Rows<'_>) -> LayerAngles {
+        let positions = rows.positions().iter().max().map_or(0, |last| last + 1);
+        let full = self.rope.up_to(positions);
+        let local = self.local_rope.as_ref();
+        LayerAngles {
+            sliding: local.map_or_else(|| full.clone(), |local| local.up_to(positions)),
+            full,
+        }
+    }
+
+    /// What embeddings are multiplied by, if the model does that.
+    pub(crate) fn embedding_scale(&self) -> Option<f32> {
+        let scaled = self.config.features.scaled_embedding;
+        scaled.then(|| (self.config.hidden as f64).sqrt() as f32)
     }
 
     fn embed(&self, tokens: &[u32], x: &mut Vec<f32>) {
@@ -100,6 +128,11 @@ impl Model {
             .par_chunks_exact_mut(hidden)
             .with_min_len(rows_per_task(hidden))
             .zip(tokens)
-            .for_each(|(row, &token)| self.embedding.row(token as usize, row));
+            .for_each(|(row, &token)| {
+                self.embedding.row(token as usize, row);
+                if let Some(scale) = self.embedding_scale() {
+                    row.iter_mut().for_each(|x| *x *= scale);
+                }
+            });
     }
 }

@@ -41,19 +41,39 @@ impl Targets {
     }
 
     /// Returns a row's log-probabilities and, if slopes are given, turns its scores into gradients.
-    fn score(&self, row: &mut [f32], index: usize, slopes: Option<&[f32]>) -> Vec<f32> {
+    fn score(
+        &self,
+        row: &mut [f32],
+        index: usize,
+        slopes: Option<&[f32]>,
+        softcap: Option<f32>,
+    ) -> Vec<f32> {
         let range = self.of(index);
         let targets = &self.tokens[range.clone()];
+        if let Some(cap) = softcap {
+            softmax::cap(row, 1.0, cap);
+        }
         let lse = softmax::log_sum_exp(row);
-        let logprobs = targets
+        let logprobs: Vec<f32> = targets
             .iter()
             .map(|&token| row[token as usize] - lse)
             .collect();
         if let Some(slopes) = slopes {
             let slopes = &slopes[range];
-            softmax::score_gradient(row, lse, -slopes.iter().sum::<f32>());
-            for (&token, &slope) in targets.iter().zip(slopes) {
-                row[token as usize] += slope;
+            let factor = -slopes.iter().sum::<f32>();
+            let Some(cap) = softcap else {
+                softmax::score_gradient(row, lse, factor);
+                for (&token, &slope) in targets.iter().zip(slopes) {
+                    row[token as usize] += slope;
+                }
+                return logprobs;
+            };
+            // Through the bound, whose derivative is 1 − (z / cap)².
+            let through = |&token: &u32| 1.0 - (row[token as usize] / cap).powi(2);
+            let through: Vec<f32> = targets.iter().map(through).collect();
+            softmax::capped_score_gradient(row, lse, factor, cap);
+            for ((&token, &slope), through) in targets.iter().zip(slopes).zip(through) {
+                row[token as usize] += slope * through;
             }
         }
         logprobs
@@ -154,11 +174,12 @@ impl<'a> Head<'a> {
             if let Some(pair) = pair {
                 add_pairs(x, &[(0, pair)], logits, vocab, &mut u);
             }
+            let softcap = self.model.final_softcap();
             let (targets, slopes) = (self.targets, back.as_ref().map(|back| back.slopes));
             let results: Vec<Vec<f32>> = logits
                 .par_chunks_exact_mut(vocab)
                 .zip(block)
-                .map(|(row, &index)| targets.score(row, index, slopes))
+                .map(|(row, &index)| targets.score(row, index, slopes, softcap))
                 .collect();
             for (&row, found) in block.iter().zip(results) {
                 logprobs[self.targets.of(row)].copy_from_slice(&found);
@@ -203,6 +224,13 @@ impl<'a> Head<'a> {
                 back.d_normed[row * hidden..(row + 1) * hidden].copy_from_slice(d_x);
             }
         }
+    }
+}
+
+impl Model {
+    /// The bound of the head's scores, if the model has one.
+    pub(crate) fn final_softcap(&self) -> Option<f32> {
+        self.config.features.final_softcap.map(|cap| cap as f32)
     }
 }
 

@@ -13,6 +13,7 @@ use super::norm::Norm;
 use super::numerics::{Numerics, Plan};
 use super::tensor_table::{EMBEDDING, FINAL_NORM, FullNames, HEAD, Names, TensorKey, TensorTable};
 use super::workspace::Pool;
+use crate::config::Features;
 use crate::kernels::panels::Panels;
 use crate::kernels::rope;
 use crate::weights::WeightSource;
@@ -93,6 +94,11 @@ impl Reader<'_> {
             final_norm,
             head,
             rope: rope::Table::new(&config.rope, config.head_dim),
+            local_rope: config
+                .features
+                .local_rope
+                .as_ref()
+                .map(|rope| rope::Table::new(rope, config.head_dim)),
             workspaces: Pool::default(),
         })
     }
@@ -119,7 +125,10 @@ impl Reader<'_> {
     }
 
     fn norm(&self, names: &FullNames) -> Result<Norm, Error> {
-        let (key, weight) = self.vector(&names.weight())?;
+        let (key, mut weight) = self.vector(&names.weight())?;
+        if self.config.features.norms_add_one {
+            weight.iter_mut().for_each(|weight| *weight += 1.0);
+        }
         Ok(Norm {
             weight,
             key,
@@ -140,12 +149,20 @@ impl Reader<'_> {
     /// Tells these weights, packed like this, from others: every number of the files and of the configuration that
     /// results depend on is in it.
     fn digest(&self) -> u64 {
-        let ModelConfig { rope, rms_eps, .. } = self.config;
+        let ModelConfig { rms_eps, .. } = *self.config;
         let mut digest = Digest::default();
         digest.text(self.config.architecture.model_type());
-        let frequencies = rope.frequencies(self.config.head_dim);
-        for number in frequencies.iter().chain([rms_eps]) {
+        let frequencies = self.config.rope.frequencies(self.config.head_dim);
+        for number in frequencies.iter().chain([&rms_eps]) {
             digest.number(number.to_bits());
+        }
+        // Models from before there were features keep their digests.
+        if self.config.features != Features::default() || self.config.rope.attention_factor() != 1.0
+        {
+            digest.text(&format!(
+                "{:?} {:?}",
+                self.config.features, self.config.rope
+            ));
         }
         for size in [self.config.heads, self.config.kv_heads] {
             digest.number(size as u64);
@@ -173,10 +190,30 @@ impl LayerReader<'_> {
         self.reader.norm(&names.in_layer(self.layer))
     }
 
+    /// Reads a vector that was declared without an ending.
+    pub(crate) fn vector(&self, names: Names) -> Result<Bias, Error> {
+        let (key, values) = self.reader.vector(&names.in_layer(self.layer))?;
+        Ok(Bias { values, key })
+    }
+
+    /// Reads a matrix that has no adapter.
+    pub(crate) fn matrix(&self, names: Names) -> Result<(Panels, TensorKey), Error> {
+        self.reader.matrix(&names.in_layer(self.layer))
+    }
+
+    /// Reads a linear layer of an expert.
+    pub(crate) fn expert(&self, names: Names, expert: usize) -> Result<Linear, Error> {
+        self.linear_named(&names.in_expert(self.layer, expert))
+    }
+
     /// Reads a linear layer, with its bias if one was declared.
     pub(crate) fn linear(&self, names: Names) -> Result<Linear, Error> {
-        let (reader, names) = (self.reader, names.in_layer(self.layer));
-        let (weight, weight_key) = reader.matrix(&names)?;
+        self.linear_named(&names.in_layer(self.layer))
+    }
+
+    fn linear_named(&self, names: &FullNames) -> Result<Linear, Error> {
+        let reader = self.reader;
+        let (weight, weight_key) = reader.matrix(names)?;
         let bias_names = names.bias();
         let bias = match reader.table.tensor_key(&bias_names.hugging_face) {
             None => None,

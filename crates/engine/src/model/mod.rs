@@ -66,6 +66,8 @@ pub struct Model {
     /// `None` when the head is the embedding.
     pub(crate) head: Option<Panels>,
     pub(crate) rope: rope::Table,
+    /// The rotation of sliding layers, if it is another one.
+    pub(crate) local_rope: Option<rope::Table>,
     pub(crate) workspaces: Pool,
 }
 
@@ -90,6 +92,7 @@ impl Model {
             .map(|linear| &linear.weight)
             .chain([&self.embedding])
             .chain(&self.head)
+            .chain(self.layers.iter().filter_map(Layer::router))
             .map(Panels::size_bytes)
             .sum()
     }

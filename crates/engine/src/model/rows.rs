@@ -48,6 +48,20 @@ impl<'a> Rows<'a> {
         }
     }
 
+    /// Picks rows, in ascending order, for work that sees no sequences: only their adapters are known.
+    pub(crate) fn select(&self, rows: &[usize]) -> Self {
+        let adapters = self.adapters.iter().filter_map(|(range, adapter)| {
+            let start = rows.partition_point(|&row| row < range.start);
+            let end = rows.partition_point(|&row| row < range.end);
+            (start < end).then_some((start..end, *adapter))
+        });
+        Self {
+            spans: Vec::new(),
+            positions: rows.iter().map(|&row| self.positions[row]).collect(),
+            adapters: adapters.collect(),
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.positions.len()
     }

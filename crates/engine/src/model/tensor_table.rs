@@ -57,6 +57,15 @@ impl Names {
         }
     }
 
+    /// Names of something in an expert, whose index replaces the star. GGUF has all experts in one tensor.
+    pub(crate) fn in_expert(self, layer: usize, expert: usize) -> FullNames {
+        let FullNames { hugging_face, gguf } = self.in_layer(layer);
+        FullNames {
+            hugging_face: hugging_face.replace('*', &expert.to_string()),
+            gguf,
+        }
+    }
+
     /// Names of something in a decoder layer.
     pub(crate) fn in_layer(self, layer: usize) -> FullNames {
         FullNames {
@@ -105,6 +114,17 @@ pub(crate) struct LinearSpec {
     pub(crate) group: SiteGroup,
 }
 
+impl LinearSpec {
+    fn site(&self, names: FullNames) -> Site {
+        Site {
+            name: names.hugging_face,
+            outputs: self.outputs,
+            inputs: self.inputs,
+            group: self.group,
+        }
+    }
+}
+
 /// A tensor of the model.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorSpec {
@@ -113,6 +133,15 @@ pub(crate) struct TensorSpec {
     pub(crate) shape: Vec<usize>,
     /// The number of heads that its rows make up, if those are rotated.
     pub(crate) rotary_heads: Option<usize>,
+    /// Which part of GGUF's tensor it is, if that holds several.
+    pub(crate) part: Option<Part>,
+}
+
+/// One of several equal parts of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) index: usize,
+    pub(crate) count: usize,
 }
 
 /// A linear layer that an adapter can change.
@@ -175,6 +204,7 @@ impl TensorTable {
             names: FINAL_NORM.in_model().weight(),
             shape: vec![config.hidden],
             rotary_heads: None,
+            part: None,
         });
         if !config.tied_head {
             table.push(matrix(HEAD, config));
@@ -235,6 +265,7 @@ fn matrix(names: Names, config: &ModelConfig) -> TensorSpec {
         names: names.in_model().weight(),
         shape: vec![config.vocab, config.hidden],
         rotary_heads: None,
+        part: None,
     }
 }
 
@@ -252,6 +283,42 @@ impl LayerTensors<'_> {
         self.table.push(tensor);
     }
 
+    /// Declares a vector that only some models have, whose name has no ending.
+    pub(crate) fn vector(&mut self, names: Names, width: usize) {
+        let FullNames { hugging_face, gguf } = names.in_layer(self.index);
+        self.optional.push(TensorSpec {
+            names: FullNames {
+                hugging_face,
+                gguf: format!("{gguf}.weight"),
+            },
+            shape: vec![width],
+            rotary_heads: None,
+            part: None,
+        });
+    }
+
+    /// Declares a matrix that has no adapter.
+    pub(crate) fn matrix(&mut self, names: Names, outputs: usize, inputs: usize) {
+        self.table.push(TensorSpec {
+            names: names.in_layer(self.index).weight(),
+            shape: vec![outputs, inputs],
+            rotary_heads: None,
+            part: None,
+        });
+    }
+
+    /// Declares a linear layer of an expert, without a bias.
+    pub(crate) fn expert(&mut self, spec: &LinearSpec, index: usize, count: usize) {
+        let names = spec.names.in_expert(self.index, index);
+        self.table.push(TensorSpec {
+            names: names.weight(),
+            shape: vec![spec.outputs, spec.inputs],
+            rotary_heads: None,
+            part: Some(Part { index, count }),
+        });
+        self.table.push_site(spec.site(names));
+    }
+
     /// Declares a norm that only some models have.
     pub(crate) fn optional_norm(&mut self, spec: &NormSpec) {
         let tensor = self.norm_tensor(spec);
@@ -264,18 +331,14 @@ impl LayerTensors<'_> {
             names,
             shape,
             rotary_heads: spec.rotary_heads,
+            part: None,
         };
         self.table
             .push(tensor(names.weight(), vec![spec.outputs, spec.inputs]));
         if spec.has_bias {
             self.optional.push(tensor(names.bias(), vec![spec.outputs]));
         }
-        self.table.push_site(Site {
-            name: names.hugging_face,
-            outputs: spec.outputs,
-            inputs: spec.inputs,
-            group: spec.group,
-        });
+        self.table.push_site(spec.site(names));
     }
 
     fn norm_tensor(&self, spec: &NormSpec) -> TensorSpec {
@@ -283,6 +346,7 @@ impl LayerTensors<'_> {
             names: spec.names.in_layer(self.index).weight(),
             shape: vec![spec.width],
             rotary_heads: None,
+            part: None,
         }
     }
 
@@ -319,7 +383,13 @@ mod tests {
                 table.tensors().iter().map(of).collect()
             };
             assert_eq!(names(|tensor| &tensor.names.hugging_face).len(), count);
-            assert_eq!(names(|tensor| &tensor.names.gguf).len(), count);
+            // Experts share a tensor of GGUF, each with a part of its own.
+            let in_gguf: HashSet<String> = table
+                .tensors()
+                .iter()
+                .map(|tensor| format!("{} {:?}", tensor.names.gguf, tensor.part))
+                .collect();
+            assert_eq!(in_gguf.len(), count);
         }
     }
 
@@ -359,6 +429,7 @@ mod tests {
                 .tensors()
                 .iter()
                 .filter(|tensor| tensor.shape.len() == 2)
+                .filter(|tensor| !tensor.names.gguf.contains("ffn_gate_inp"))
                 .filter_map(|tensor| tensor.names.hugging_face.strip_suffix(".weight"))
                 .filter(|name| *name != EMBEDDING.hugging_face && *name != HEAD.hugging_face);
             let sites: Vec<&str> = table

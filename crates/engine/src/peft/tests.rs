@@ -344,12 +344,16 @@ fn the_head_has_the_name_that_its_reader_expects_and_is_read_under_either() {
         // So that `peft` says what it misses.
         let targets = settings(&folder)["target_modules"].to_string();
         assert!(targets.contains("lm_head"), "{targets}");
+        let attention: &[&str] = match config.features.fused_projections {
+            true => &["qkv_proj", "o_proj"],
+            false => &["q_proj", "k_proj", "v_proj", "o_proj"],
+        };
         // The hosted service may write other targets beside the same tensors.
         for targets in [
             settings(&folder)["target_modules"].clone(),
             serde_json::json!("all-linear"),
-            serde_json::json!(["q_proj", "k_proj", "v_proj", "o_proj"]),
-            serde_json::json!(["q_proj", "k_proj", "v_proj", "o_proj", "unembed_tokens"]),
+            serde_json::json!(attention),
+            serde_json::json!([attention, &["unembed_tokens"]].concat()),
         ] {
             change(&folder, "target_modules", targets.clone());
             assert_eq!(load(folder.path(), &config).unwrap(), adapter, "{targets}");

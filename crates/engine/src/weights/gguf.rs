@@ -1,9 +1,10 @@
 //! Models in GGUF files, whose tensors are read as they are stored or dequantised.
 //!
 //! A GGUF file carries its configuration as metadata and its tensors under names of its own, with
-//! the sizes of a shape in reverse order. Two things are put right here: names become those of
-//! Hugging Face, and in Llama files the rows of the query and key projections, which are stored in
-//! interleaved rotary order, are put back in half-and-half order.
+//! the sizes of a shape in reverse order. What differs is put right here: names become those of
+//! Hugging Face; in Llama files the rows of the query and key projections, which are stored in
+//! interleaved rotary order, are put back in half-and-half order; experts, which share a tensor, are
+//! told apart; and norms that multiply by `1 + w`, stored with the one added, lose it.
 
 mod metadata;
 
@@ -55,31 +56,32 @@ impl GgufFile {
             precision: Dtype::F32,
         };
         for tensor in model.table.tensors() {
-            let name = &tensor.names.hugging_face;
-            let (info, _, _) = model.stored_bytes(name)?;
-            if info.shape != tensor.shape {
-                return Err(Error::Shape {
-                    tensor: name.clone(),
-                    expected: tensor.shape.clone(),
-                    got: info.shape.clone(),
-                });
-            }
+            model.stored_bytes(&tensor.names.hugging_face)?;
         }
-        let probe = FeedForward::precision_probe().in_layer(0).weight();
+        let probe = FeedForward::precision_probe(&model.config);
         let (_, format, _) = model.stored_bytes(&probe.hugging_face)?;
         model.precision = format.as_dtype().unwrap_or(Dtype::F32);
         Ok(model)
     }
 
-    /// Finds a tensor by its Hugging Face name: where it is, how it is stored, and its bytes.
-    fn stored_bytes(&self, name: &str) -> Result<(&TensorInfo, Format, &[u8]), Error> {
+    /// Finds a tensor by its Hugging Face name: its shape, how it is stored, and its bytes.
+    fn stored_bytes(&self, name: &str) -> Result<(&[usize], Format, &[u8]), Error> {
         let missing = || Error::MissingTensor {
             tensor: name.to_owned(),
             origin: self.path.display().to_string(),
         };
-        let tensor = self.table.tensor(name);
-        let info = tensor.and_then(|tensor| self.header.tensors.get(&tensor.names.gguf));
-        let info = info.ok_or_else(missing)?;
+        let tensor = self.table.tensor(name).ok_or_else(missing)?;
+        let info: &TensorInfo =
+            (self.header.tensors.get(&tensor.names.gguf)).ok_or_else(missing)?;
+        let count = tensor.part.map(|part| part.count);
+        let expected: Vec<usize> = count.into_iter().chain(tensor.shape.clone()).collect();
+        if info.shape != expected {
+            return Err(Error::Shape {
+                tensor: name.to_owned(),
+                expected,
+                got: info.shape.clone(),
+            });
+        }
         let format = Format::from_id(info.format, name)?;
         let bytes = info
             .bytes(format.block(), self.header.data_start, &self.map)
@@ -87,7 +89,14 @@ impl GgufFile {
                 let reason = format!("tensor `{name}` reaches past its end");
                 Error::malformed(self.path.display().to_string(), reason)
             })?;
-        Ok((info, format, bytes))
+        let bytes = match tensor.part {
+            None => bytes,
+            Some(part) => {
+                let length = bytes.len() / part.count;
+                &bytes[part.index * length..][..length]
+            }
+        };
+        Ok((&tensor.shape, format, bytes))
     }
 
     /// Returns the number of heads whose rows a tensor holds in interleaved order.
@@ -104,7 +113,7 @@ impl WeightSource for GgufFile {
     }
 
     fn tensor(&self, name: &str) -> Result<TensorView<'_>, Error> {
-        let (info, format, bytes) = self.stored_bytes(name)?;
+        let (shape, format, bytes) = self.stored_bytes(name)?;
         let (dtype, bytes) = match format.as_dtype() {
             Some(dtype) => (dtype, Cow::Borrowed(bytes)),
             None => (Dtype::F32, Cow::Owned(format.dequantise_to_bytes(bytes))),
@@ -113,7 +122,13 @@ impl WeightSource for GgufFile {
             Some(heads) => Cow::Owned(deinterleave(&bytes, heads, self.config.head_dim)),
             None => bytes,
         };
-        TensorView::new(name, dtype, info.shape.clone(), bytes)
+        let tensor = TensorView::new(name, dtype, shape.to_vec(), bytes)?;
+        if !(self.config.features.norms_add_one && name.ends_with("norm.weight")) {
+            return Ok(tensor);
+        }
+        let mut values = tensor.to_f32();
+        values.iter_mut().for_each(|value| *value -= 1.0);
+        TensorView::from_f32(name, Dtype::F32, shape.to_vec(), &values)
     }
 
     fn precision(&self) -> Dtype {
@@ -121,10 +136,10 @@ impl WeightSource for GgufFile {
     }
 
     fn stored(&self, name: &str) -> Result<StoredTensor<'_>, Error> {
-        let (info, format, bytes) = self.stored_bytes(name)?;
+        let (shape, format, bytes) = self.stored_bytes(name)?;
         let heads = self.interleaved_heads(name);
         let interleaved = heads.map(|_| self.config.head_dim);
-        let tensor = StoredTensor::new(name, format, info.shape.clone(), bytes)?;
+        let tensor = StoredTensor::new(name, format, shape.to_vec(), bytes)?;
         Ok(tensor.interleaved(interleaved))
     }
 

@@ -24,8 +24,27 @@ pub struct HuggingFaceFolder {
     folder: PathBuf,
     config: ModelConfig,
     shards: Vec<SafetensorsFile>,
-    shard_of_tensor: HashMap<String, usize>,
+    places: HashMap<String, Place>,
     precision: Dtype,
+}
+
+/// Where a tensor is.
+#[derive(Debug)]
+struct Place {
+    shard: usize,
+    /// What the file calls it.
+    stored: String,
+}
+
+/// Returns what a model for text alone calls a tensor: in models that see images, the part for text has a prefix.
+fn text_name(stored: &str) -> String {
+    match stored.strip_prefix("model.language_model.") {
+        Some(rest) => format!("model.{rest}"),
+        None => stored
+            .strip_prefix("language_model.")
+            .unwrap_or(stored)
+            .to_owned(),
+    }
 }
 
 impl HuggingFaceFolder {
@@ -45,16 +64,19 @@ impl HuggingFaceFolder {
             config.validate()?;
         }
 
-        let (shards, shard_of_tensor) = open_shards(&folder)?;
+        let (shards, stored) = open_shards(&folder)?;
+        let places = stored.into_iter();
+        let places = places.map(|(stored, shard)| (text_name(&stored), Place { shard, stored }));
         let mut model = Self {
             folder,
             config,
             shards,
-            shard_of_tensor,
+            places: places.collect(),
             precision: Dtype::F32,
         };
         for (name, expected) in tensor_shapes(&model.config) {
-            let got = model.shard(&name)?.shape(&name)?;
+            let (shard, stored) = model.place(&name)?;
+            let got = shard.shape(stored)?;
             if got != expected {
                 return Err(Error::Shape {
                     tensor: name,
@@ -64,7 +86,7 @@ impl HuggingFaceFolder {
             }
         }
         // Norms are sometimes kept in more precision than the matrices, which are what counts.
-        let probe = FeedForward::precision_probe().in_layer(0).weight();
+        let probe = FeedForward::precision_probe(&model.config);
         model.precision = model.tensor(&probe.hugging_face)?.dtype();
         Ok(model)
     }
@@ -75,9 +97,10 @@ impl HuggingFaceFolder {
         &self.folder
     }
 
-    fn shard(&self, tensor: &str) -> Result<&SafetensorsFile, Error> {
-        match self.shard_of_tensor.get(tensor) {
-            Some(&shard) => Ok(&self.shards[shard]),
+    /// Finds the file that has a tensor, and its name there.
+    fn place(&self, tensor: &str) -> Result<(&SafetensorsFile, &str), Error> {
+        match self.places.get(tensor) {
+            Some(place) => Ok((&self.shards[place.shard], &place.stored)),
             None => Err(Error::MissingTensor {
                 tensor: tensor.to_owned(),
                 origin: self.folder.display().to_string(),
@@ -92,7 +115,8 @@ impl WeightSource for HuggingFaceFolder {
     }
 
     fn tensor(&self, name: &str) -> Result<TensorView<'_>, Error> {
-        self.shard(name)?.tensor(name)
+        let (shard, stored) = self.place(name)?;
+        Ok(shard.tensor(stored)?.renamed(name))
     }
 
     fn precision(&self) -> Dtype {
@@ -104,8 +128,8 @@ impl WeightSource for HuggingFaceFolder {
     }
 
     fn release(&self, name: &str) {
-        if let Ok(shard) = self.shard(name) {
-            shard.release(name);
+        if let Ok((shard, stored)) = self.place(name) {
+            shard.release(stored);
         }
     }
 }
@@ -343,6 +367,28 @@ mod tests {
                     weights.tensor(&name).unwrap(),
                 );
                 assert_eq!(left.bytes(), right.bytes(), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_text_part_of_a_model_that_sees_images_is_found() {
+        for prefix in ["language_model.model.", "model.language_model."] {
+            let (folder, weights) = saved(ModelConfig::tiny_gemma3());
+            let shapes = tensor_shapes(weights.config());
+            let tensors = shapes.iter().map(|(name, _)| {
+                let stored = name.replacen("model.", prefix, 1);
+                weights.tensor(name).unwrap().renamed(&stored)
+            });
+            let image = TensorView::from_f32("vision_tower.x", Dtype::F32, vec![1], &[1.0]);
+            let tensors: Vec<_> = tensors.chain(image).collect();
+            let path = folder.path().join("model.safetensors");
+            fs::write(path, safetensors::encode(&tensors).unwrap()).unwrap();
+            let opened = HuggingFaceFolder::open(folder.path()).unwrap();
+            for (name, _) in &shapes {
+                let (found, expected) = (opened.tensor(name).unwrap(), weights.tensor(name));
+                assert_eq!(found.name(), name);
+                assert_eq!(found.bytes(), expected.unwrap().bytes(), "{name}");
             }
         }
     }

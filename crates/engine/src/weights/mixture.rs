@@ -68,7 +68,8 @@ impl Quantisation {
     /// Returns the format of a tensor, and whether it is another one than meant because rows do not fit.
     #[must_use]
     pub fn format_of(self, tensor: &GgufTensor, config: &ModelConfig) -> (Format, bool) {
-        if tensor.shape.len() < 2 {
+        // The router's few numbers decide who computes: llama.cpp leaves them, too.
+        if tensor.shape.len() < 2 || tensor.gguf_name.ends_with("ffn_gate_inp.weight") {
             return (Format::F32, false);
         }
         let meant = match self {
@@ -93,7 +94,9 @@ impl Quantisation {
 
 fn in_mixture(name: &str, config: &ModelConfig) -> Format {
     let is_output = name == "output.weight" || (config.tied_head && name == "token_embd.weight");
-    let is_sensitive = name.ends_with("attn_v.weight") || name.ends_with("ffn_down.weight");
+    let is_sensitive = name.ends_with("attn_v.weight")
+        || name.ends_with("ffn_down.weight")
+        || name.ends_with("ffn_down_exps.weight");
     let layer = name
         .strip_prefix("blk.")
         .and_then(|rest| rest.split('.').next());

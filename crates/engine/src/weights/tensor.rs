@@ -119,6 +119,12 @@ impl<'a> TensorView<'a> {
         (self.name, self.dtype, self.shape, self.bytes)
     }
 
+    /// Gives it another name.
+    pub(crate) fn renamed(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
     /// Returns the Hugging Face name.
     #[must_use]
     pub fn name(&self) -> &str {

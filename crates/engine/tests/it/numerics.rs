@@ -14,7 +14,7 @@ use tinkrs_engine::weights::HuggingFaceFolder;
 use tinkrs_engine::{Adapter, Threads, TrainingRun, peft};
 
 use crate::forward::{load, logits, logprobs, sequences};
-use crate::reference::{self, TINY_MODELS, Tensors, largest, largest_difference};
+use crate::reference::{self, TINY_MODELS, Tensors, largest_difference, relative_difference};
 use crate::training::{ENDING, PREFIX, adapted, data, gradients, transpose};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/numerics.md");
@@ -305,10 +305,6 @@ fn lora_gradient(gradients: &Tensors, parameter: &str) -> Vec<f32> {
     }
 }
 
-fn relative_difference(ours: &[f32], theirs: &[f32]) -> f32 {
-    largest_difference(ours, theirs) / largest(theirs)
-}
-
 fn raise(worst: &mut f32, ours: &[f32], theirs: &[f32]) {
     *worst = worst.max(largest_difference(ours, theirs));
 }
@@ -347,7 +343,9 @@ difference is within the last two rows; without the first it leaves out the real
 const NOTES: &str = "
 Differences of logits, log-probabilities and parameters are absolute; those of gradients are relative to the largest element of
 their tensor. The small models are random ones with two layers: Llama with and without the scaled rotary embedding of
-Llama 3, Qwen2 with its biases, Qwen3 with its norms of queries and keys, each with its own adapter of rank 4 by `peft`; every
+Llama 3, Qwen2 with its biases, Qwen3 with its norms of queries and keys, Mistral with a window of seven tokens, Phi-3 with fused
+projections and half of each head rotated, Gemma 2 and 3 with sliding and full layers in turn, Qwen3-MoE with two of five experts,
+each with its own adapter of rank 4 by `peft` (of experts, which `peft` does not adapt one by one, by PyTorch); every
 element is compared. Of the real models all log-probabilities of three texts are compared (two for SmolLM2), and for the first
 text 32 logits of each position and, with an adapter of rank 4 on every linear layer, the norm and eight elements of every
 gradient. The reference numbers and the scripts that made them are in `crates/engine/tests/reference`.

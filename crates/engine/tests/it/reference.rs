@@ -4,8 +4,18 @@ use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, SafeTensors};
 
-/// The four tiny models, by folder.
-pub(crate) const TINY_MODELS: [&str; 4] = ["tiny-llama", "tiny-llama3", "tiny-qwen2", "tiny-qwen3"];
+/// The tiny models, by folder.
+pub(crate) const TINY_MODELS: [&str; 9] = [
+    "tiny-llama",
+    "tiny-llama3",
+    "tiny-qwen2",
+    "tiny-qwen3",
+    "tiny-mistral",
+    "tiny-phi3",
+    "tiny-gemma2",
+    "tiny-gemma3",
+    "tiny-qwen3-moe",
+];
 
 /// Returns the path of a reference file or folder.
 pub(crate) fn path(name: &str) -> PathBuf {
@@ -78,7 +88,13 @@ pub(crate) fn largest_difference(left: &[f32], right: &[f32]) -> f32 {
     })
 }
 
+/// Returns the largest absolute difference, relative to the largest value on the right.
+pub(crate) fn relative_difference(left: &[f32], right: &[f32]) -> f32 {
+    // An expert that no token went to has no gradients.
+    largest_difference(left, right) / largest(right).max(f32::MIN_POSITIVE)
+}
+
 /// Returns the largest absolute value.
-pub(crate) fn largest(values: &[f32]) -> f32 {
+fn largest(values: &[f32]) -> f32 {
     values.iter().fold(0.0, |largest, x| largest.max(x.abs()))
 }

@@ -18,8 +18,14 @@ fn adapters_written_by_peft_load() {
     for (name, config) in TINY_MODELS.into_iter().zip(ModelConfig::tiny_models()) {
         let adapter = peft::load(&reference::path(name).join("adapter"), &config).unwrap();
         assert_eq!((adapter.rank, adapter.alpha), (4, 32.0), "{name}");
-        let with_head = ["tiny-llama3", "tiny-qwen3"].contains(&name);
-        assert_eq!(adapter.layers.len(), 14 + usize::from(with_head), "{name}");
+        let with_head = ["tiny-llama3", "tiny-qwen3", "tiny-phi3", "tiny-gemma2"].contains(&name);
+        let linears = match config.features.experts {
+            _ if config.features.fused_projections => 4,
+            None => 7,
+            Some(experts) => 4 + 3 * experts.count,
+        };
+        let expected = config.layers * linears + usize::from(with_head);
+        assert_eq!(adapter.layers.len(), expected, "{name}");
         assert_eq!(adapter.layers.contains_key("lm_head"), with_head, "{name}");
     }
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from gguf import GGMLQuantizationType as Type
-from gguf import GGUFWriter, quants
+from gguf import GGUFWriter, RopeScalingType, quants
 from safetensors.numpy import load_file, save_file
 
 HERE = Path(__file__).parent
@@ -26,6 +26,14 @@ PARTS = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_att
          "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
          "self_attn.k_norm": "attn_k_norm", "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate",
          "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+PHI3 = {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"}
+GEMMA = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+         "post_feedforward_layernorm": "post_ffw_norm"}
+MOE = {"mlp.gate": "ffn_gate_inp", "mlp.experts.gate_proj": "ffn_gate_exps", "mlp.experts.up_proj": "ffn_up_exps",
+       "mlp.experts.down_proj": "ffn_down_exps"}
+# Hugging Face's name, that of GGUF, and names of parts that differ from the usual ones.
+FAMILIES = {"gemma2": ("gemma2", GEMMA), "gemma3_text": ("gemma3", GEMMA), "phi3": ("phi3", PHI3),
+            "qwen3_moe": ("qwen3moe", MOE)}
 NAMES = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
          "lm_head.weight": "output.weight"}
 
@@ -42,11 +50,53 @@ def write_blocks():
     save_file(tensors, FOLDER / "blocks.safetensors")
 
 
-def gguf_name(name):
+def gguf_name(name, parts):
     if name in NAMES:
         return NAMES[name]
     _, _, layer, *part, kind = name.split(".")
-    return f"blk.{layer}.{PARTS['.'.join(part)]}.{kind}"
+    return f"blk.{layer}.{(PARTS | parts)['.'.join(part)]}.{kind}"
+
+
+def with_experts_joined(tensors):
+    """GGUF has the experts of a layer in one tensor."""
+    joined = {}
+    for name, tensor in tensors.items():
+        if ".experts." in name:
+            before, after = name.split(".experts.")
+            index, after = after.split(".", 1)
+            joined.setdefault(f"{before}.experts.{after}", {})[int(index)] = tensor
+        else:
+            joined[name] = tensor
+    return {name: np.stack([tensor[i] for i in range(len(tensor))]) if isinstance(tensor, dict) else tensor
+            for name, tensor in joined.items()}
+
+
+def write_features(writer, config):
+    """Adds what sets newer families apart."""
+    kind, rope = config["model_type"], config["rope_parameters"]
+    if kind.startswith("gemma"):
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_uint32(f"{FAMILIES[kind][0]}.attention.sliding_window_pattern", 2)
+        for option in ("attn", "final"):
+            if config.get(f"{option}_logit_softcapping"):
+                writer.add_float32(f"{FAMILIES[kind][0]}.{option}_logit_softcapping",
+                                   config[f"{option}_logit_softcapping"])
+    if kind == "gemma3_text":
+        writer.add_rope_scaling_type(RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope["full_attention"]["factor"])
+    if kind == "phi3":
+        head_dim = config["hidden_size"] // config["num_attention_heads"]
+        first, longest = config["original_max_position_embeddings"], config["max_position_embeddings"]
+        writer.add_rope_dimension_count(int(head_dim * rope["partial_rotary_factor"]))
+        writer.add_rope_scaling_type(RopeScalingType.LONGROPE)
+        writer.add_rope_scaling_orig_ctx_len(first)
+        writer.add_rope_scaling_attn_factors(float(np.sqrt(1 + np.log(longest / first) / np.log(first))))
+        for length in ("short", "long"):
+            writer.add_tensor(f"rope_factors_{length}.weight", np.array(rope[f"{length}_factor"], dtype=np.float32))
+    if kind == "qwen3_moe":
+        writer.add_expert_count(config["num_local_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
 
 
 def interleave(rows, heads):
@@ -64,7 +114,8 @@ def llama3_factors(head_dim, theta=500000.0, factor=8.0, low=1.0, high=4.0, cont
 def write_model(model):
     config = json.loads((HERE / model / "config.json").read_text())
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    writer = GGUFWriter(FOLDER / f"{model}.gguf", config["model_type"])
+    family, parts = FAMILIES.get(config["model_type"], (config["model_type"], {}))
+    writer = GGUFWriter(FOLDER / f"{model}.gguf", family)
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
@@ -79,19 +130,23 @@ def write_model(model):
         writer.add_rope_freq_base(500000.0)
         writer.add_tensor("rope_freqs.weight", llama3_factors(config["head_dim"]))
     else:
-        writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+        rope = config["rope_parameters"]
+        writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
+    write_features(writer, config)
     writer.add_token_list([f"token {i}" for i in range(config["vocab_size"])])
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(config["eos_token_id"])
-    for name, tensor in load_file(HERE / model / "model.safetensors").items():
+    for name, tensor in with_experts_joined(load_file(HERE / model / "model.safetensors")).items():
+        if family.startswith("gemma") and name.endswith("norm.weight"):
+            tensor = tensor + 1
         if config["model_type"] == "llama" and ".q_proj." in name:
             tensor = interleave(tensor, heads)
         if config["model_type"] == "llama" and ".k_proj." in name:
             tensor = interleave(tensor, kv_heads)
         if ".up_proj." in name or ".gate_proj." in name:
-            writer.add_tensor(gguf_name(name), quants.quantize(tensor, Type.Q8_0), raw_dtype=Type.Q8_0)
+            writer.add_tensor(gguf_name(name, parts), quants.quantize(tensor, Type.Q8_0), raw_dtype=Type.Q8_0)
         else:
-            writer.add_tensor(gguf_name(name), tensor.astype(np.float16) if tensor.ndim == 2 else tensor)
+            writer.add_tensor(gguf_name(name, parts), tensor.astype(np.float16) if tensor.ndim > 1 else tensor)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -101,5 +156,6 @@ def write_model(model):
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     write_blocks()
-    for model in ("tiny-llama", "tiny-llama3", "tiny-qwen2", "tiny-qwen3"):
+    for model in ("tiny-llama", "tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-gemma2", "tiny-gemma3",
+                  "tiny-qwen3-moe"):
         write_model(model)

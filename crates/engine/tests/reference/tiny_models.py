@@ -1,4 +1,4 @@
-"""Writes four tiny random models with an adapter each, and what PyTorch computes with them.
+"""Writes tiny random models with an adapter each, and what PyTorch computes with them.
 
 For each model, `expected.safetensors` holds (sequence s is 0 or 1; targets are the next tokens):
 
@@ -12,22 +12,28 @@ For each model, `expected.safetensors` holds (sequence s is 0 or 1; targets are 
   adamw.<variant>.losses, .norms   loss and global gradient norm of three steps
   adamw.<variant>.<parameter>      each A and B after the three steps
 
-Parameters are named as in `adapter_model.safetensors`.
+Parameters are named as in `adapter_model.safetensors`. Experts are linear layers of their own, as in files; `transformers`
+holds all of a layer in one tensor, for which `peft` has no such adapters, so theirs are added to the weights here: A and
+B of `experts.<number>.gate_proj`, `up_proj` and `down_proj`.
+
+Name a model to write that one alone.
 """
 
 import json
 import shutil
+import sys
 import warnings
 from pathlib import Path
 
 import torch
 import transformers
 from peft import LoraConfig, get_peft_model
-from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
+from safetensors.torch import load_file, save_file
+from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, LlamaConfig, MistralConfig, Phi3Config,
+                          Qwen2Config, Qwen3Config, Qwen3MoeConfig)
 
 HERE = Path(__file__).parent
-LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj"]
 SHAPE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48,
              vocab_size=96, max_position_embeddings=128, bos_token_id=1, eos_token_id=2, pad_token_id=None)
 # The base is small so that, of the four rotating pairs, one is kept, one blended and two divided.
@@ -46,6 +52,24 @@ MODELS = [
     ("tiny-qwen2", Qwen2Config(**SHAPE, rms_norm_eps=1e-6, tie_word_embeddings=True, rope_parameters=plain(1e6)), False),
     ("tiny-qwen3", Qwen3Config(**SHAPE, rms_norm_eps=1e-6, tie_word_embeddings=True, head_dim=16,
                                rope_parameters=plain(1e6)), True),
+    ("tiny-mistral", MistralConfig(**SHAPE, rms_norm_eps=1e-5, tie_word_embeddings=True, sliding_window=7,
+                                   rope_parameters=plain(1e4)), False),
+    ("tiny-phi3", Phi3Config(**SHAPE | dict(max_position_embeddings=256), rms_norm_eps=1e-5, tie_word_embeddings=False,
+                             original_max_position_embeddings=128,
+                             rope_parameters=dict(rope_type="longrope", rope_theta=1e4, partial_rotary_factor=0.5,
+                                                  short_factor=[1.0, 1.5], long_factor=[2.0, 3.0],
+                                                  original_max_position_embeddings=128)), True),
+    ("tiny-gemma2", Gemma2Config(**SHAPE, rms_norm_eps=1e-6, head_dim=8, sliding_window=6, query_pre_attn_scalar=12,
+                                 attn_logit_softcapping=2.0, final_logit_softcapping=3.0,
+                                 rope_parameters=plain(1e4)), True),
+    ("tiny-gemma3", Gemma3TextConfig(**SHAPE, rms_norm_eps=1e-6, head_dim=8, sliding_window=6, query_pre_attn_scalar=16,
+                                     layer_types=["sliding_attention", "full_attention"],
+                                     rope_parameters=dict(
+                                         full_attention=dict(rope_type="linear", rope_theta=1e6, factor=4.0),
+                                         sliding_attention=plain(1e4))), False),
+    ("tiny-qwen3-moe", Qwen3MoeConfig(**SHAPE, rms_norm_eps=1e-6, tie_word_embeddings=True, head_dim=16, num_experts=5,
+                                      num_experts_per_tok=2, moe_intermediate_size=24, norm_topk_prob=True,
+                                      rope_parameters=plain(1e6)), False),
 ]
 RANK, ALPHA, LEARNING_RATE, STEPS = 4, 32, 1e-2, 3
 VARIANTS = {"plain": dict(weight_decay=0.0, clip=0.0), "decay": dict(weight_decay=0.1, clip=0.0),
@@ -57,11 +81,12 @@ def randomise(model):
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape)
         if name.endswith("norm.weight"):
-            parameter.data = 1 + 0.1 * noise
+            # Gemma's norms multiply by one more than their weight.
+            parameter.data = (0 if "gemma" in model.config.model_type else 1) + 0.1 * noise
         elif name.endswith("bias"):
             parameter.data = 0.2 * noise
         else:
-            parameter.data = noise / parameter.shape[1] ** 0.5
+            parameter.data = noise / parameter.shape[-1] ** 0.5
 
 
 def sequences():
@@ -83,10 +108,63 @@ def loss_of(model, data):
     return sum(-(w * target_logprobs(logits_of(model, x), y)).sum() for x, y, w in data)
 
 
+def expert_tensors(name, tensor):
+    """Takes what `transformers` has of all experts apart, into the names and shapes that files have."""
+    layer, _, part = name.rpartition(".")
+    for index, expert in enumerate(tensor):
+        if part == "down_proj":
+            yield f"{layer}.{index}.down_proj.weight", expert
+        else:
+            for kind, half in zip(("gate_proj", "up_proj"), expert.chunk(2)):
+                yield f"{layer}.{index}.{kind}.weight", half
+
+
+def file_tensors(tensors):
+    """Gives tensors the names and shapes that they have in files."""
+    for name, tensor in tensors:
+        if ".experts." in name:
+            yield from expert_tensors(name, tensor)
+        else:
+            yield name, tensor
+
+
+class ExpertAdapters(torch.nn.Module):
+    """Adapters of all experts of a layer, added to their weights before each pass."""
+
+    def __init__(self, experts, prefix):
+        super().__init__()
+        self.experts, self.parameters_by_name = experts, {}
+        self.base = {part: getattr(experts, part).detach() for part in ("gate_up_proj", "down_proj")}
+        for part in self.base:
+            names = [name for name, _ in expert_tensors(f"{prefix}.{part}", self.base[part])]
+            shapes = [tensor.shape for _, tensor in expert_tensors(f"{prefix}.{part}", self.base[part])]
+            for name, (outputs, inputs) in zip(names, shapes):
+                layer = "base_model.model." + name.removesuffix(".weight")
+                self.parameters_by_name[f"{layer}.lora_A.weight"] = torch.nn.Parameter(torch.zeros(RANK, inputs))
+                self.parameters_by_name[f"{layer}.lora_B.weight"] = torch.nn.Parameter(torch.zeros(outputs, RANK))
+
+    def merge(self):
+        delta = {}
+        for name, a in self.parameters_by_name.items():
+            if name.endswith("lora_A.weight"):
+                b = self.parameters_by_name[name.replace("lora_A", "lora_B")]
+                index, part = name.split(".experts.")[1].split(".")[:2]
+                delta[int(index), part] = ALPHA / RANK * b @ a
+        count = len(self.base["down_proj"])
+        gate_up = torch.stack([torch.cat([delta[e, "gate_proj"], delta[e, "up_proj"]]) for e in range(count)])
+        down = torch.stack([delta[e, "down_proj"] for e in range(count)])
+        for part, change in (("gate_up_proj", gate_up), ("down_proj", down)):
+            self.experts._parameters.pop(part, None)
+            self.experts.__dict__.pop(part, None)
+            object.__setattr__(self.experts, part, self.base[part] + change)
+
+
 def adapted(folder, with_head):
     """Wraps the model in an adapter whose B is not zero, as it is only at the very start of training."""
-    base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
-    targets = LINEARS + (["lm_head"] if with_head else [])
+    base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+                                                experts_implementation="eager")
+    present = {name.rpartition(".")[2] for name, module in base.named_modules() if isinstance(module, torch.nn.Linear)}
+    targets = [name for name in LINEARS if name in present] + (["lm_head"] if with_head else [])
     torch.manual_seed(2)
     model = get_peft_model(base, LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=targets, task_type="CAUSAL_LM"))
     parameters = {}
@@ -94,6 +172,14 @@ def adapted(folder, with_head):
         if parameter.requires_grad:
             parameters[name.replace(".default", "")] = parameter
             parameter.data = torch.randn(parameter.shape) * (0.02 if "lora_B" in name else 0.15)
+    experts = [(name, module) for name, module in base.named_modules() if name.endswith(".experts")]
+    experts = [ExpertAdapters(module, name) for name, module in experts]
+    for layer in experts:
+        for name, parameter in layer.parameters_by_name.items():
+            parameter.data = torch.randn(parameter.shape) * (0.02 if "lora_B" in name else 0.15)
+            parameters[name] = parameter
+    if experts:
+        model.register_forward_pre_hook(lambda *_: [layer.merge() for layer in experts] and None)
     return model, parameters
 
 
@@ -104,7 +190,8 @@ def write(name, config, with_head):
     base = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float()
     randomise(base)
     base.save_pretrained(folder)
-    base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+                                                experts_implementation="eager")
     (folder / "generation_config.json").unlink(missing_ok=True)
 
     data, expected = list(sequences()), {}
@@ -116,13 +203,20 @@ def write(name, config, with_head):
 
     expected["full.loss"] = loss_of(base, data)
     expected["full.loss"].backward()
-    expected |= {f"full.grad.{key}": parameter.grad for key, parameter in base.named_parameters()}
+    gradients = ((key, parameter.grad) for key, parameter in base.named_parameters())
+    expected |= {f"full.grad.{key}": gradient for key, gradient in file_tensors(gradients)}
 
     model, parameters = adapted(folder, with_head)
     model.save_pretrained(folder / "adapter", save_embedding_layers=False)
     (folder / "adapter/README.md").unlink()
+    saved = folder / "adapter/adapter_model.safetensors"
+    by_hand = {key: value.detach() for key, value in parameters.items() if ".experts." in key}
+    if by_hand:
+        save_file(load_file(saved) | by_hand, saved, metadata={"format": "pt"})
     settings = folder / "adapter/adapter_config.json"
     written = json.loads(settings.read_text()) | {"base_model_name_or_path": name}
+    if by_hand:
+        written["target_modules"] += ["gate_proj", "up_proj", "down_proj"]
     written["target_modules"].sort()
     settings.write_text(json.dumps(written, indent=2, sort_keys=True) + "\n")
     for s, (tokens, _, _) in enumerate(data):
@@ -158,4 +252,5 @@ if __name__ == "__main__":
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
     for model in MODELS:
-        write(*model)
+        if model[0] in sys.argv[1:] or len(sys.argv) == 1:
+            write(*model)

@@ -8,14 +8,16 @@
 //! dx = [dq, dk, dv] [Wq; Wk; Wv]
 //! ```
 //!
-//! Only some models have the biases and the norms of query and key heads.
+//! Only some models have the biases, the norms of query and key heads, a window, bounds of scores and sinks; in some
+//! the three projections are one matrix.
 
 use std::cell::RefCell;
 
 use rayon::prelude::*;
 
+use crate::config::LayerKind;
 use crate::kernels::attention::{
-    self, Block, Queries, TILE, keys_len, store_key, store_value, values_len,
+    self, Block, Queries, Scoring, TILE, keys_len, store_key, store_value, values_len,
 };
 use crate::kernels::attention_backward::{self, Group, Target};
 use crate::kernels::gemm::Start;
@@ -23,10 +25,11 @@ use crate::kernels::matrix::{Mat, MatMut};
 use crate::kernels::norm;
 use crate::kernels::rope::{Angles, Turn};
 use crate::kernels::shared::{Part, for_each_part};
+use crate::kernels::softmax;
 use crate::model::attention::Past;
 use crate::model::backward::{BackwardPass, Gradients};
 use crate::model::forward::ForwardPass;
-use crate::model::linear::{self, Linear, Seen};
+use crate::model::linear::{self, Bias, Linear, Seen};
 use crate::model::load::LayerReader;
 use crate::model::norm::Norm;
 use crate::model::rows::{ROW_WORK, Rows, Span, rows_per_task};
@@ -37,9 +40,11 @@ use crate::{Error, ModelConfig};
 pub(crate) const QUERY: Names = Names::new("self_attn.q_proj", "attn_q");
 const KEY: Names = Names::new("self_attn.k_proj", "attn_k");
 const VALUE: Names = Names::new("self_attn.v_proj", "attn_v");
+const FUSED: Names = Names::new("self_attn.qkv_proj", "attn_qkv");
 pub(crate) const OUTPUT: Names = Names::new("self_attn.o_proj", "attn_output");
 pub(crate) const QUERY_NORM: Names = Names::new("self_attn.q_norm", "attn_q_norm");
 const KEY_NORM: Names = Names::new("self_attn.k_norm", "attn_k_norm");
+const SINKS: Names = Names::new("self_attn.sinks", "attn_sinks");
 
 pub(crate) struct FullAttention {
     /// Index of the decoder layer, under which caches hold keys and values.
@@ -47,11 +52,13 @@ pub(crate) struct FullAttention {
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
-    query: Linear,
-    key: Linear,
-    value: Linear,
+    kind: LayerKind,
+    scoring: Scoring,
+    /// Queries, keys and values, or all in one.
+    inputs: Vec<Linear>,
     output: Linear,
     head_norms: Option<HeadNorms>,
+    sinks: Option<Bias>,
 }
 
 /// Norms of each query head and of each key head.
@@ -101,15 +108,19 @@ impl FullAttention {
             rotary_heads: None,
             group: SiteGroup::Attention,
         };
-        tensors.linear(&LinearSpec {
-            rotary_heads: Some(config.heads),
-            ..linear(QUERY, query, hidden)
-        });
-        tensors.linear(&LinearSpec {
-            rotary_heads: Some(config.kv_heads),
-            ..linear(KEY, kv, hidden)
-        });
-        tensors.linear(&linear(VALUE, kv, hidden));
+        if config.features.fused_projections {
+            tensors.linear(&linear(FUSED, query + 2 * kv, hidden));
+        } else {
+            tensors.linear(&LinearSpec {
+                rotary_heads: Some(config.heads),
+                ..linear(QUERY, query, hidden)
+            });
+            tensors.linear(&LinearSpec {
+                rotary_heads: Some(config.kv_heads),
+                ..linear(KEY, kv, hidden)
+            });
+            tensors.linear(&linear(VALUE, kv, hidden));
+        }
         tensors.linear(&LinearSpec {
             has_bias: config.attention_output_bias,
             ..linear(OUTPUT, hidden, query)
@@ -119,6 +130,9 @@ impl FullAttention {
                 let width = config.head_dim;
                 tensors.optional_norm(&NormSpec { names, width });
             }
+        }
+        if config.features.sinks {
+            tensors.vector(SINKS, config.heads);
         }
     }
 
@@ -131,21 +145,40 @@ impl FullAttention {
         } else {
             None
         };
+        let names: &[Names] = match config.features.fused_projections {
+            true => &[FUSED],
+            false => &[QUERY, KEY, VALUE],
+        };
+        let kind = config.layer_kind(reader.layer);
         Ok(Self {
             layer: reader.layer,
             heads: config.heads,
             kv_heads: config.kv_heads,
             head_dim: config.head_dim,
-            query: reader.linear(QUERY)?,
-            key: reader.linear(KEY)?,
-            value: reader.linear(VALUE)?,
+            kind,
+            scoring: Scoring {
+                scale: config.score_scale() as f32,
+                window: config
+                    .features
+                    .window
+                    .filter(|_| kind == LayerKind::Sliding),
+                softcap: config.features.attention_softcap.map(|cap| cap as f32),
+            },
+            inputs: names
+                .iter()
+                .map(|&names| reader.linear(names))
+                .collect::<Result<_, _>>()?,
             output: reader.linear(OUTPUT)?,
             head_norms,
+            sinks: match config.features.sinks {
+                true => Some(reader.vector(SINKS)?),
+                false => None,
+            },
         })
     }
 
-    pub(crate) fn linears(&self) -> [&Linear; 4] {
-        [&self.query, &self.key, &self.value, &self.output]
+    pub(crate) fn linears(&self) -> Vec<&Linear> {
+        self.inputs.iter().chain([&self.output]).collect()
     }
 
     /// Width of all query heads together.
@@ -158,11 +191,6 @@ impl FullAttention {
         self.kv_heads * self.head_dim
     }
 
-    /// Factor of the scores.
-    fn scale(&self) -> f32 {
-        1.0 / (self.head_dim as f32).sqrt()
-    }
-
     pub(crate) fn forward(
         &self,
         pass: &mut ForwardPass<'_>,
@@ -172,7 +200,7 @@ impl FullAttention {
         buffers: &mut FullAttentionBuffers,
     ) {
         linear::forward(
-            &[&self.query, &self.key, &self.value],
+            &self.inputs.iter().collect::<Vec<_>>(),
             x,
             pass.rows,
             kept.qkv.resize(x.rows()),
@@ -181,7 +209,7 @@ impl FullAttention {
         );
         self.rotate(
             pass.rows,
-            &pass.angles,
+            pass.angles.of(self.kind),
             &kept.qkv.values,
             &mut buffers.rotated,
         );
@@ -215,7 +243,8 @@ impl FullAttention {
         linear::backward(&[&self.output], &seen, Some(d_attended), pass);
 
         let qkv = &kept.qkv.values;
-        self.rotate(pass.rows, &pass.angles, qkv, &mut buffers.rotated);
+        let angles = pass.angles.of(self.kind);
+        self.rotate(pass.rows, angles, qkv, &mut buffers.rotated);
         let d_qkv = sized(&mut buffers.d_qkv, count * (query + 2 * kv));
         self.attend_backward(
             pass.rows,
@@ -224,14 +253,16 @@ impl FullAttention {
             &buffers.d_attended,
             d_qkv,
         );
-        self.rotate_backward(pass.rows, &pass.angles, qkv, d_qkv, &mut pass.gradients);
+        self.sinks_backward(kept, &buffers.d_attended, &mut pass.gradients);
+        self.rotate_backward(pass.rows, angles, qkv, d_qkv, &mut pass.gradients);
 
         let seen = Seen {
             x,
             u: &kept.u_qkv,
             dy: Mat::new(d_qkv, count, query + 2 * kv),
         };
-        linear::backward(&[&self.query, &self.key, &self.value], &seen, dx, pass);
+        let inputs: Vec<&Linear> = self.inputs.iter().collect();
+        linear::backward(&inputs, &seen, dx, pass);
     }
 
     /// Copies queries and keys, normalises their heads where the model does, and rotates them.
@@ -340,9 +371,11 @@ impl FullAttention {
         scratch: &mut attention::AttentionScratch,
         mut part: Part<'_>,
     ) {
-        let (d, scale) = (self.head_dim, self.scale());
+        let (d, scoring) = (self.head_dim, self.scoring);
         let shared = self.heads / self.kv_heads;
         let first_head = kv_head * shared;
+        let sinks = self.sinks.as_ref().map_or(&[][..], |sinks| &sinks.values);
+        let sinks = sinks.get(first_head..).unwrap_or_default();
         let mut write = |row: usize, head: usize, values: &[f32], lse: f32| {
             part.write(row, 0, head * d, values);
             part.write(row, 1, head, &[lse]);
@@ -356,8 +389,9 @@ impl FullAttention {
                 d,
                 position: span.position,
                 position_step: 0,
+                sinks,
             };
-            attention::forward(queries, blocks, scale, scratch, |head, o, lse| {
+            attention::forward(queries, blocks, scoring, scratch, |head, o, lse| {
                 write(0, head, o, lse)
             });
             return;
@@ -374,8 +408,9 @@ impl FullAttention {
                     d,
                     position: span.position + first,
                     position_step: 1,
+                    sinks: sinks.get(head..).unwrap_or_default(),
                 };
-                attention::forward(queries, blocks.clone(), scale, scratch, |i, o, lse| {
+                attention::forward(queries, blocks.clone(), scoring, scratch, |i, o, lse| {
                     write(first + i, head, o, lse);
                 });
             }
@@ -420,7 +455,7 @@ impl FullAttention {
             BACKWARD.with_borrow_mut(|scratch| {
                 attention_backward::backward(
                     &group,
-                    self.scale(),
+                    self.scoring,
                     scratch,
                     |target, position, values| match target {
                         Target::Query(within) => part.write(position, 0, within * d, values),
@@ -430,6 +465,29 @@ impl FullAttention {
                 );
             });
         });
+    }
+
+    /// Adds the gradients of the sinks, if they are trained: `−Σ p_sink (do · o)`.
+    fn sinks_backward(
+        &self,
+        kept: &FullAttentionKept,
+        d_attended: &[f32],
+        gradients: &mut Gradients<'_>,
+    ) {
+        let (query, d) = (self.query_width(), self.head_dim);
+        let Some(sinks) = &self.sinks else { return };
+        let Some(sums) = gradients.tensor(sinks.key) else {
+            return;
+        };
+        let attended = kept.attended.as_mat();
+        for (row, d_o) in d_attended.chunks_exact(query).enumerate() {
+            let (o, lse) = attended.row(row).split_at(query);
+            for (head, sum) in sums.iter_mut().enumerate() {
+                let columns = head * d..(head + 1) * d;
+                let mean = softmax::dot(&d_o[columns.clone()], &o[columns]);
+                *sum -= (sinks.values[head] - lse[head]).exp() * mean;
+            }
+        }
     }
 
     /// Turns gradients of rotated, normalised heads into those of the projections' outputs, in place.

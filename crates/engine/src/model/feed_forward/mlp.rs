@@ -4,12 +4,15 @@
 //! a = silu(x Wg) ⊙ x Wu        y += a Wd
 //! da = dy Wd                   dg, du = swiglu'(da)        dx = [dg, du] [Wg; Wu]
 //! ```
+//!
+//! Some models have another [activation](Activation), or gates and values in one matrix.
 
 use rayon::prelude::*;
 
+use crate::config::Activation;
+use crate::kernels::gated;
 use crate::kernels::gemm::Start;
 use crate::kernels::matrix::Mat;
-use crate::kernels::swiglu;
 use crate::model::backward::BackwardPass;
 use crate::model::forward::ForwardPass;
 use crate::model::linear::{self, Linear, Seen};
@@ -20,13 +23,15 @@ use crate::model::workspace::{KeptRows, sized};
 use crate::{Error, ModelConfig};
 
 const GATE: Names = Names::new("mlp.gate_proj", "ffn_gate");
-pub(crate) const UP: Names = Names::new("mlp.up_proj", "ffn_up");
+const UP: Names = Names::new("mlp.up_proj", "ffn_up");
 const DOWN: Names = Names::new("mlp.down_proj", "ffn_down");
+const FUSED: Names = Names::new("mlp.gate_up_proj", "ffn_up");
 
 pub(crate) struct Mlp {
     width: usize,
-    gate: Linear,
-    up: Linear,
+    activation: Activation,
+    /// Gates and values, or both in one.
+    inputs: Vec<Linear>,
     down: Linear,
 }
 
@@ -54,11 +59,11 @@ impl Mlp {
 
     pub(crate) fn declare(config: &ModelConfig, tensors: &mut LayerTensors<'_>) {
         let (hidden, width) = (config.hidden, config.ffn);
-        for (names, outputs, inputs) in [
-            (GATE, width, hidden),
-            (UP, width, hidden),
-            (DOWN, hidden, width),
-        ] {
+        let inputs: &[_] = match config.features.fused_projections {
+            true => &[(FUSED, 2 * width, hidden)],
+            false => &[(GATE, width, hidden), (UP, width, hidden)],
+        };
+        for &(names, outputs, inputs) in inputs.iter().chain(&[(DOWN, hidden, width)]) {
             tensors.linear(&LinearSpec {
                 names,
                 outputs,
@@ -71,16 +76,31 @@ impl Mlp {
     }
 
     pub(crate) fn load(config: &ModelConfig, reader: &LayerReader<'_>) -> Result<Self, Error> {
+        let names: &[Names] = match config.features.fused_projections {
+            true => &[FUSED],
+            false => &[GATE, UP],
+        };
         Ok(Self {
             width: config.ffn,
-            gate: reader.linear(GATE)?,
-            up: reader.linear(UP)?,
+            activation: config.features.activation,
+            inputs: names
+                .iter()
+                .map(|&names| reader.linear(names))
+                .collect::<Result<_, _>>()?,
             down: reader.linear(DOWN)?,
         })
     }
 
-    pub(crate) fn linears(&self) -> [&Linear; 3] {
-        [&self.gate, &self.up, &self.down]
+    /// The matrix that stands for the others.
+    pub(crate) fn probe(config: &ModelConfig) -> Names {
+        match config.features.fused_projections {
+            true => FUSED,
+            false => UP,
+        }
+    }
+
+    pub(crate) fn linears(&self) -> Vec<&Linear> {
+        self.inputs.iter().chain([&self.down]).collect()
     }
 
     pub(crate) fn forward(
@@ -92,7 +112,7 @@ impl Mlp {
         buffers: &mut MlpBuffers,
     ) {
         linear::forward(
-            &[&self.gate, &self.up],
+            &self.inputs.iter().collect::<Vec<_>>(),
             x,
             pass.rows,
             kept.gate_up.resize(x.rows()),
@@ -133,14 +153,15 @@ impl Mlp {
             .par_chunks_exact_mut(2 * width)
             .with_min_len(rows_per_task(4 * width))
             .zip(buffers.d_activation.par_chunks_exact(width))
-            .for_each(|(gate_up, da)| swiglu::backward(gate_up, da));
+            .for_each(|(gate_up, da)| gated::backward(self.activation, gate_up, da));
 
         let seen = Seen {
             x,
             u: &kept.u_gate_up,
             dy: kept.gate_up.as_mat(),
         };
-        linear::backward(&[&self.gate, &self.up], &seen, Some(dx), pass);
+        let inputs: Vec<&Linear> = self.inputs.iter().collect();
+        linear::backward(&inputs, &seen, Some(dx), pass);
     }
 
     fn activate(&self, kept: &MlpKept, activation: &mut Vec<f32>) {
@@ -149,14 +170,14 @@ impl Mlp {
             .par_chunks_exact_mut(self.width)
             .with_min_len(rows_per_task(4 * self.width))
             .zip(kept.gate_up.values.par_chunks_exact(2 * self.width))
-            .for_each(|(a, gate_up)| swiglu::forward(gate_up, a));
+            .for_each(|(a, gate_up)| gated::forward(self.activation, gate_up, a));
     }
 }
 
 impl MlpKept {
-    pub(crate) fn new(config: &ModelConfig) -> Self {
+    pub(crate) fn new(width: usize) -> Self {
         Self {
-            gate_up: KeptRows::new(2 * config.ffn),
+            gate_up: KeptRows::new(2 * width),
             u_gate_up: Vec::new(),
             u_down: Vec::new(),
         }

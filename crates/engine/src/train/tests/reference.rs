@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use tinkrs_types::Datum;
 
 use crate::ModelConfig;
+use crate::config::{Activation, Experts, LayerKind};
 use crate::train::TrainingRun;
 use crate::weights::{WeightSource, tensor_shapes};
 
@@ -68,13 +69,20 @@ impl Reference {
             .iter()
             .map(|&token| table[token as usize * hidden..][..hidden].to_vec())
             .collect();
+        if self.config.features.scaled_embedding {
+            let scale = (hidden as f64).sqrt();
+            rows.iter_mut().flatten().for_each(|x| *x *= scale);
+        }
         for layer in 0..self.config.layers {
             self.block(layer, &mut rows);
         }
         let mut loss = 0.0;
         for ((row, &target), &weight) in rows.iter().zip(targets).zip(weights) {
             let normed = self.norm(row, "model.norm.weight");
-            let scores = self.linear(&normed, "lm_head", self.config.vocab);
+            let mut scores = self.linear(&normed, "lm_head", self.config.vocab);
+            if let Some(cap) = self.config.features.final_softcap {
+                scores.iter_mut().for_each(|z| *z = cap * (*z / cap).tanh());
+            }
             let sum: f64 = scores.iter().map(|z| z.exp()).sum();
             loss -= f64::from(weight) * (scores[target as usize] - sum.ln());
         }
@@ -85,12 +93,27 @@ impl Reference {
         let config = &self.config;
         let name = |part: &str| format!("model.layers.{layer}.{part}");
         let (d, shared) = (config.head_dim, config.heads / config.kv_heads);
+        let (query, kv_width) = (config.query_width(), config.kv_width());
+        let features = &config.features;
+        let kind = config.layer_kind(layer);
+        let sliding = kind == LayerKind::Sliding;
+        let rope = match &features.local_rope {
+            Some(local) if sliding => local,
+            _ => &config.rope,
+        };
         let mut qkv = Vec::new();
         for (position, row) in rows.iter().enumerate() {
             let x = self.norm(row, &name("input_layernorm.weight"));
-            let mut q = self.linear(&x, &name("self_attn.q_proj"), config.query_width());
-            let mut k = self.linear(&x, &name("self_attn.k_proj"), config.kv_width());
-            let v = self.linear(&x, &name("self_attn.v_proj"), config.kv_width());
+            let [mut q, mut k, v] = if features.fused_projections {
+                let all = self.linear(&x, &name("self_attn.qkv_proj"), query + 2 * kv_width);
+                let (q, kv) = all.split_at(query);
+                let (k, v) = kv.split_at(kv_width);
+                [q.to_vec(), k.to_vec(), v.to_vec()]
+            } else {
+                [("q", query), ("k", kv_width), ("v", kv_width)].map(|(part, width)| {
+                    self.linear(&x, &name(&format!("self_attn.{part}_proj")), width)
+                })
+            };
             for (heads, norm) in [
                 (&mut q, "self_attn.q_norm.weight"),
                 (&mut k, "self_attn.k_norm.weight"),
@@ -100,11 +123,14 @@ impl Reference {
                         let normed = self.norm(head, &name(norm));
                         head.copy_from_slice(&normed);
                     }
-                    for (i, f) in config.rope.frequencies(d).iter().enumerate() {
+                    let frequencies = rope.frequencies(d);
+                    let half = frequencies.len();
+                    for (i, f) in frequencies.iter().enumerate() {
                         let (sin, cos) = (position as f64 * f).sin_cos();
-                        let (low, high) = (head[i], head[i + d / 2]);
+                        let factor = rope.attention_factor();
+                        let (low, high) = (head[i] * factor, head[i + half] * factor);
                         head[i] = low * cos - high * sin;
-                        head[i + d / 2] = high * cos + low * sin;
+                        head[i + half] = high * cos + low * sin;
                     }
                 }
             }
@@ -112,49 +138,95 @@ impl Reference {
         }
         for (position, row) in rows.iter_mut().enumerate() {
             let mut attended = Vec::new();
+            let window = features.window.filter(|_| sliding).unwrap_or(usize::MAX);
+            let first = (position + 1).saturating_sub(window);
             for head in 0..config.heads {
                 let (from, kv) = (head * d, head / shared * d);
                 let q = &qkv[position].0[from..from + d];
-                let e: Vec<f64> = (0..=position)
+                let bounded = |s: f64| match features.attention_softcap {
+                    Some(cap) => cap * (s / cap).tanh(),
+                    None => s,
+                };
+                let e: Vec<f64> = (first..=position)
                     .map(|j| {
-                        q.iter()
-                            .zip(&qkv[j].1[kv..])
-                            .map(|(q, k)| q * k)
-                            .sum::<f64>()
-                            / (d as f64).sqrt()
+                        let products = q.iter().zip(&qkv[j].1[kv..]).map(|(q, k)| q * k);
+                        bounded(products.sum::<f64>() * config.score_scale()).exp()
                     })
-                    .map(f64::exp)
                     .collect();
-                let sum: f64 = e.iter().sum();
+                let mut sum: f64 = e.iter().sum();
+                if features.sinks {
+                    sum += self.weights[&name("self_attn.sinks")][head].exp();
+                }
                 attended.extend((0..d).map(|c| {
-                    e.iter()
-                        .zip(&qkv)
-                        .map(|(e, (_, _, v))| e * v[kv + c])
-                        .sum::<f64>()
-                        / sum
+                    let values = e.iter().zip(&qkv[first..]);
+                    values.map(|(e, (_, _, v))| e * v[kv + c]).sum::<f64>() / sum
                 }));
             }
-            let o = self.linear(&attended, &name("self_attn.o_proj"), config.hidden);
+            let mut o = self.linear(&attended, &name("self_attn.o_proj"), config.hidden);
+            let mut norm_name = "post_attention_layernorm.weight";
+            if features.output_norms {
+                o = self.norm(&o, &name(norm_name));
+                norm_name = "pre_feedforward_layernorm.weight";
+            }
             row.iter_mut().zip(o).for_each(|(x, o)| *x += o);
-            let x = self.norm(row, &name("post_attention_layernorm.weight"));
-            let gate = self.linear(&x, &name("mlp.gate_proj"), config.ffn);
-            let up = self.linear(&x, &name("mlp.up_proj"), config.ffn);
-            let a: Vec<f64> = gate
-                .iter()
-                .zip(up)
-                .map(|(g, u)| g / (1.0 + (-g).exp()) * u)
-                .collect();
-            let y = self.linear(&a, &name("mlp.down_proj"), config.hidden);
+            let x = self.norm(row, &name(norm_name));
+            let mut y = match features.experts {
+                None => self.mlp(&x, &name("mlp"), config.ffn),
+                Some(experts) => self.mixture(&x, &name("mlp"), experts),
+            };
+            if features.output_norms {
+                y = self.norm(&y, &name("post_feedforward_layernorm.weight"));
+            }
             row.iter_mut().zip(y).for_each(|(x, y)| *x += y);
         }
+    }
+
+    fn mlp(&self, x: &[f64], name: &str, width: usize) -> Vec<f64> {
+        let (gate, up) = if self.config.features.fused_projections {
+            let both = self.linear(x, &format!("{name}.gate_up_proj"), 2 * width);
+            (both[..width].to_vec(), both[width..].to_vec())
+        } else {
+            let part = |part: &str| self.linear(x, &format!("{name}.{part}_proj"), width);
+            (part("gate"), part("up"))
+        };
+        let activate = |(&g, &u): (&f64, &f64)| match self.config.features.activation {
+            Activation::SwiGlu => g / (1.0 + (-g).exp()) * u,
+            Activation::GeGlu => {
+                let root = (2.0 / std::f64::consts::PI).sqrt();
+                0.5 * g * (1.0 + (root * (g + 0.044715 * g.powi(3))).tanh()) * u
+            }
+            Activation::ClampedSwiGlu => {
+                let (g, u) = (g.min(7.0), u.clamp(-7.0, 7.0));
+                g / (1.0 + (-1.702 * g).exp()) * (u + 1.0)
+            }
+        };
+        let a: Vec<f64> = gate.iter().zip(&up).map(activate).collect();
+        self.linear(&a, &format!("{name}.down_proj"), self.config.hidden)
+    }
+
+    fn mixture(&self, x: &[f64], name: &str, experts: Experts) -> Vec<f64> {
+        let scores = self.linear(x, &format!("{name}.gate"), experts.count);
+        let mut order: Vec<usize> = (0..experts.count).collect();
+        order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+        let chosen = &order[..experts.per_token];
+        let counted = if experts.normalised { chosen } else { &order };
+        let sum: f64 = counted.iter().map(|&expert| scores[expert].exp()).sum();
+        let mut y = vec![0.0; x.len()];
+        for &expert in chosen {
+            let weight = scores[expert].exp() / sum;
+            let output = self.mlp(x, &format!("{name}.experts.{expert}"), experts.ffn);
+            y.iter_mut().zip(output).for_each(|(y, o)| *y += weight * o);
+        }
+        y
     }
 
     fn norm(&self, x: &[f64], weight: &str) -> Vec<f64> {
         let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
         let v = 1.0 / (mean + self.config.rms_eps).sqrt();
+        let one = f64::from(u8::from(self.config.features.norms_add_one));
         x.iter()
             .zip(&self.weights[weight])
-            .map(|(x, w)| x * v * w)
+            .map(|(x, w)| x * v * (w + one))
             .collect()
     }
 

@@ -2,7 +2,8 @@
 
 use tinkrs_gguf::{Header, Value};
 
-use crate::config::{Architecture, Rope, RopeScaling, architecture};
+use crate::config::architecture::{self, Windows};
+use crate::config::{Activation, Architecture, Experts, Features, LayerKind, Rope, RopeScaling};
 use crate::model::attention::full;
 use crate::model::tensor_table::{EMBEDDING, FullNames, HEAD};
 use crate::weights::Format;
@@ -20,7 +21,7 @@ pub(super) fn config(header: &Header, file: &[u8]) -> Result<ModelConfig, Error>
         header,
         architecture: name,
     };
-    source.refuse_unsupported()?;
+    source.refuse_unsupported(architecture)?;
 
     let has = |tensor: FullNames| header.tensors.contains_key(&tensor.gguf);
     let hidden = source.size("embedding_length")?;
@@ -32,10 +33,12 @@ pub(super) fn config(header: &Header, file: &[u8]) -> Result<ModelConfig, Error>
     let embedding_names = EMBEDDING.in_model().weight();
     let embedding = header.tensors.get(&embedding_names.gguf);
     let vocab = embedding.and_then(|tensor| tensor.shape.first().copied());
+    let layers = source.size("block_count")?;
+    let turning = source.optional_size("rope.dimension_count")?;
     let config = ModelConfig {
         architecture,
         hidden,
-        layers: source.size("block_count")?,
+        layers,
         heads,
         kv_heads: source
             .optional_size("attention.head_count_kv")?
@@ -49,8 +52,9 @@ pub(super) fn config(header: &Header, file: &[u8]) -> Result<ModelConfig, Error>
         max_context: source.size("context_length")?,
         rms_eps: source.float("attention.layer_norm_rms_epsilon", 1e-6)?,
         rope: Rope {
-            theta: source.float("rope.freq_base", 10_000.0)?,
-            scaling: RopeScaling::None,
+            theta: source.float("rope.freq_base", architecture.family().default_theta)?,
+            scaling: source.scaling()?,
+            dimensions: turning.filter(|&turning| turning != head_dim),
         },
         tied_head: !has(HEAD.in_model().weight()),
         qkv_bias: has(full::QUERY.in_layer(0).bias()),
@@ -66,17 +70,60 @@ pub(super) fn config(header: &Header, file: &[u8]) -> Result<ModelConfig, Error>
                 }
                 ids
             }),
+        features: source.features(architecture, layers, hidden, heads, head_dim)?,
     };
     config.validate()?;
-    for option in ["attention.value_length", "rope.dimension_count"] {
-        if let Some(size) = source.optional_size(option)?
-            && size != config.head_dim
-        {
-            let reason = format!("{size} differs from the head size {}", config.head_dim);
-            return Err(Error::invalid(source.key(option), reason));
-        }
+    if let Some(size) = source.optional_size("attention.value_length")?
+        && size != config.head_dim
+    {
+        let reason = format!("{size} differs from the head size {}", config.head_dim);
+        return Err(Error::invalid(source.key("attention.value_length"), reason));
     }
+    let config = with_short_factors(config, &source, file)?;
     with_rope_factors(config, header, file)
+}
+
+/// Reads the divisors that Phi's frequencies have within the first context.
+fn with_short_factors(
+    config: ModelConfig,
+    source: &Metadata<'_>,
+    file: &[u8],
+) -> Result<ModelConfig, Error> {
+    const NAME: &str = "rope_factors_short.weight";
+    let Some(info) = source.header.tensors.get(NAME) else {
+        return Ok(config);
+    };
+    let pairs = config.rope.dimensions.unwrap_or(config.head_dim) / 2;
+    let divisors = floats(source.header, file, NAME, pairs)
+        .ok_or_else(|| Error::invalid(NAME, format!("shape {:?} of f32", info.shape)))?;
+    let first = source.size("rope.scaling.original_context_length")?;
+    let config = ModelConfig {
+        max_context: config.max_context.min(first),
+        rope: Rope {
+            scaling: RopeScaling::Divided {
+                divisors,
+                attention_factor: source.float("rope.scaling.attn_factor", 1.0)?,
+            },
+            ..config.rope
+        },
+        ..config
+    };
+    config.validate()?;
+    Ok(config)
+}
+
+/// Reads a vector of f32 of a certain length.
+fn floats(header: &Header, file: &[u8], name: &str, length: usize) -> Option<Vec<f64>> {
+    let info = header.tensors.get(name)?;
+    let bytes = info
+        .bytes(Format::F32.block(), header.data_start, file)
+        .filter(|_| info.format == 0 && info.shape == [length])?;
+    let numbers = bytes.as_chunks().0.iter();
+    Some(
+        numbers
+            .map(|&chunk| f64::from(f32::from_le_bytes(chunk)))
+            .collect(),
+    )
 }
 
 /// Recognises Llama 3's scaling, which GGUF stores as one divisor for each frequency.
@@ -85,21 +132,12 @@ fn with_rope_factors(
     header: &Header,
     file: &[u8],
 ) -> Result<ModelConfig, Error> {
-    let Some(info) = header.tensors.get("rope_freqs.weight") else {
+    const NAME: &str = "rope_freqs.weight";
+    if !header.tensors.contains_key(NAME) {
         return Ok(config);
-    };
-    let unsupported =
-        || Error::unsupported("rope_freqs.weight", "unknown", "Llama 3's rotary scaling");
-    let bytes = info
-        .bytes(Format::F32.block(), header.data_start, file)
-        .filter(|_| info.format == 0 && info.shape == [config.head_dim / 2])
-        .ok_or_else(unsupported)?;
-    let divisors: Vec<f64> = bytes
-        .as_chunks()
-        .0
-        .iter()
-        .map(|&chunk| f64::from(f32::from_le_bytes(chunk)))
-        .collect();
+    }
+    let unsupported = || Error::unsupported(NAME, "unknown", "Llama 3's rotary scaling");
+    let divisors = floats(header, file, NAME, config.head_dim / 2).ok_or_else(unsupported)?;
 
     let rope = Rope {
         scaling: RopeScaling::Llama3 {
@@ -108,7 +146,7 @@ fn with_rope_factors(
             high_freq_factor: 4.0,
             original_context: 8192,
         },
-        ..config.rope
+        ..config.rope.clone()
     };
     let plain = config.rope.frequencies(config.head_dim);
     let scaled = rope.frequencies(config.head_dim);
@@ -173,26 +211,129 @@ impl Metadata<'_> {
         }
     }
 
-    fn refuse_unsupported(&self) -> Result<(), Error> {
-        if let Some(Value::Text(scaling)) = self.header.metadata.get(&self.key("rope.scaling.type"))
-            && scaling != "none"
-        {
-            return Err(Error::unsupported(
-                self.key("rope.scaling.type"),
-                scaling,
-                "none, and Llama 3's scaling",
-            ));
-        }
-        for (option, supported) in [
-            ("expert_count", "dense models"),
-            ("attention.sliding_window", "full attention in every layer"),
+    fn refuse_unsupported(&self, architecture: Architecture) -> Result<(), Error> {
+        let family = architecture.family();
+        for (option, is_known, supported) in [
+            ("expert_count", family.has_experts, "dense models"),
+            (
+                "attention.sliding_window",
+                family.windows != Windows::None,
+                "full attention in every layer",
+            ),
+            ("expert_shared_count", false, "experts that are routed to"),
+            ("leading_dense_block_count", false, "experts in every layer"),
         ] {
             if let Some(value) = self.optional_size(option)?
                 && value > 0
+                && !is_known
             {
                 return Err(Error::unsupported(self.key(option), value, supported));
             }
         }
         Ok(())
+    }
+
+    fn scaling(&self) -> Result<RopeScaling, Error> {
+        let key = self.key("rope.scaling.type");
+        let kind = match self.header.metadata.get(&key) {
+            None => return Ok(RopeScaling::None),
+            Some(Value::Text(kind)) => kind.as_str(),
+            Some(other) => return Err(Error::invalid(key, format!("{other:?} is not a name"))),
+        };
+        match kind {
+            "none" => Ok(RopeScaling::None),
+            "linear" => Ok(RopeScaling::Linear {
+                factor: self.float("rope.scaling.factor", 1.0)?,
+            }),
+            // Phi's divisors are tensors.
+            "longrope"
+                if self
+                    .header
+                    .tensors
+                    .contains_key("rope_factors_short.weight") =>
+            {
+                Ok(RopeScaling::None)
+            }
+            other => {
+                let supported = "none, linear, Phi's longrope, and Llama 3's scaling";
+                Err(Error::unsupported(key, other, supported))
+            }
+        }
+    }
+
+    /// Puts together what the family adds to the plain layer, as llama.cpp does.
+    fn features(
+        &self,
+        architecture: Architecture,
+        layers: usize,
+        hidden: usize,
+        heads: usize,
+        head_dim: usize,
+    ) -> Result<Features, Error> {
+        let family = architecture.family();
+        let window = self.optional_size("attention.sliding_window")?;
+        let window = window.filter(|&window| window > 0);
+        let pattern = self.optional_size("attention.sliding_window_pattern")?;
+        // Bounded, as this comes before the sizes are checked.
+        let layers = layers.min(1 << 12);
+        let kinds: Vec<LayerKind> = match (window, family.windows) {
+            (Some(_), Windows::AllBut(step)) => (1..=layers)
+                .map(
+                    |layer| match layer.is_multiple_of(pattern.unwrap_or(step)) {
+                        true => LayerKind::Full,
+                        false => LayerKind::Sliding,
+                    },
+                )
+                .collect(),
+            (Some(_), Windows::All) => vec![LayerKind::Sliding; layers],
+            _ => Vec::new(),
+        };
+        let layer_kinds = Features::repeating(&kinds);
+        let slides = !layer_kinds.is_empty();
+        let local_rope = match family.local_theta {
+            Some(theta) if slides => Some(Rope::plain(self.float("rope.freq_base_swa", theta)?)),
+            _ => None,
+        };
+        // The largest models of both families have another one, and their files do not say so.
+        let is_largest = match architecture {
+            Architecture::Gemma2 => layers == 46,
+            Architecture::Gemma3 => layers == 62,
+            _ => false,
+        };
+        let scalar = match is_largest {
+            true => hidden.checked_div(heads).unwrap_or(0),
+            false => head_dim,
+        };
+        let softcap = |option: &str| {
+            let found = self.float(option, 0.0)?;
+            Ok::<_, Error>((found != 0.0).then_some(found))
+        };
+        Ok(Features {
+            window: window.filter(|_| slides),
+            layer_kinds,
+            local_rope,
+            fused_projections: family.fused_projections,
+            activation: if family.is_gemma {
+                Activation::GeGlu
+            } else {
+                Activation::SwiGlu
+            },
+            norms_add_one: family.is_gemma,
+            output_norms: family.is_gemma,
+            scaled_embedding: family.is_gemma,
+            query_scalar: family.is_gemma.then_some(scalar as f64),
+            attention_softcap: softcap("attn_logit_softcapping")?,
+            final_softcap: softcap("final_logit_softcapping")?,
+            sinks: false,
+            experts: match family.has_experts {
+                false => None,
+                true => Some(Experts {
+                    count: self.size("expert_count")?,
+                    per_token: self.size("expert_used_count")?,
+                    ffn: self.size("expert_feed_forward_length")?,
+                    normalised: true,
+                }),
+            },
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! Sampling and training see the same model: their log-probabilities are equal, bit for bit.
 
 use super::*;
-use tinkrs_engine::TrainingRun;
+use tinkrs_engine::{Activations, Numerics, TrainingRun};
 use tinkrs_types::sampling::{SampledSequence, Stop};
 use tinkrs_types::{AdamParams, Datum, LoraConfig, LossFn};
 
@@ -56,6 +56,47 @@ fn sampled_log_probabilities_are_those_of_a_training_pass() {
         for sequence in &outputs[&ticket].sequences {
             let expected = forward(&run, &request.prompt, sequence);
             assert_eq!(sequence.logprobs.as_ref().unwrap(), &expected);
+        }
+    }
+}
+
+#[test]
+fn every_architecture_samples_what_it_trains_quantised_or_not() {
+    let int8 = Numerics {
+        weights: Precision::Q8_0,
+        activations: Activations::Int8,
+    };
+    for (config, numerics) in ModelConfig::tiny_models()
+        .into_iter()
+        .flat_map(|config| [Precision::Stored.into(), int8].map(|how| (config.clone(), how)))
+    {
+        let what = format!("{:?}, {numerics:?}", config.architecture);
+        let source = RandomWeights::new(config, 7, Dtype::Bf16).unwrap();
+        let model = Model::load(&source, numerics, &Threads::new(2).unwrap()).unwrap();
+        let model = Arc::new(model);
+        let run = trained(&model);
+        let settings = SamplerSettings {
+            prefill_tokens: 13,
+            ..SamplerSettings::default()
+        };
+        let mut sampler = Sampler::new(Arc::clone(&model), settings);
+        let weights = sampler.add_adapter(run.adapter().unwrap()).unwrap();
+        let mut tickets = Vec::new();
+        for len in [2, 70, 70] {
+            let mut request = SampleRequest {
+                weights,
+                num_samples: 2,
+                ..SampleRequest::new(prompt(len, 2), 30)
+            };
+            request.params.stop = Some(Stop::Never);
+            tickets.push((sampler.submit(request.clone()).unwrap(), request));
+        }
+        let outputs = super::run(&mut sampler);
+        for (ticket, request) in tickets {
+            for sequence in &outputs[&ticket].sequences {
+                let expected = forward(&run, &request.prompt, sequence);
+                assert_eq!(sequence.logprobs.as_ref().unwrap(), &expected, "{what}");
+            }
         }
     }
 }

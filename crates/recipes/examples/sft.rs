@@ -49,7 +49,7 @@ async fn main() -> Result<()> {
     let train_on = TrainOn::LastAssistantMessage;
     let examples = Examples::read(&file, &renderer, train_on, 2048, TooLong::Skip)?;
     let eval = examples.train.len() / 20;
-    let examples = examples.split_eval(eval, 0);
+    let examples = examples.split_eval(eval, 0)?;
     println!(
         "{} examples, {} too long",
         examples.train.len(),

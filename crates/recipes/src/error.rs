@@ -1,5 +1,6 @@
 //! What can go wrong in a recipe.
 
+use crate::data::Place;
 use std::path::{Path, PathBuf};
 use tinkrs::BoxError;
 
@@ -33,6 +34,24 @@ pub enum Error {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
+        /// What is wrong with it.
+        message: String,
+    },
+
+    /// A row of a file of data does not say what it should.
+    #[error("{place}: {message}")]
+    Row {
+        /// Where it is.
+        place: Place,
+        /// What is wrong with it.
+        message: String,
+    },
+
+    /// A file or folder of data as a whole cannot be used.
+    #[error("{}: {message}", path.display())]
+    Data {
+        /// The file or folder.
+        path: PathBuf,
         /// What is wrong with it.
         message: String,
     },
@@ -97,12 +116,11 @@ impl Error {
         }
     }
 
-    /// Says which line of a file caused this.
+    /// Says which row of a file caused this.
     #[must_use]
-    pub fn in_line(&self, path: impl AsRef<Path>, line: usize) -> Self {
-        Self::Line {
-            path: path.as_ref().to_owned(),
-            line,
+    pub fn at(&self, place: &Place) -> Self {
+        Self::Row {
+            place: place.clone(),
             message: self.with_cause(),
         }
     }

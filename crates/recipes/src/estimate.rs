@@ -4,7 +4,7 @@
 //! from above: every answer is taken to be as long as it may be, and no prompt to be cached.
 
 use crate::Prices;
-use crate::data::{Batches, Split};
+use crate::data::{Batches, Examples, Split};
 use crate::distill::{OnPolicyConfig, PromptConfig};
 use crate::dpo::{self, Pair};
 use crate::run::Evaluation;
@@ -36,26 +36,23 @@ impl Tokens {
     ///
     /// # Errors
     /// If there is nothing to train on.
-    pub fn of_sft(
-        config: &sft::Config,
-        train: &[Example],
-        eval: &[Example],
-    ) -> Result<Self, Error> {
-        let batches = Batches::new(train.len(), config.passes.batch_size, config.seed)?;
+    pub fn of_sft(config: &sft::Config, examples: &Examples) -> Result<Self, Error> {
+        let (train, eval) = (&examples.train, &examples.eval);
+        let batches = sft::batches(config, examples)?;
         let length = |example: &Example| example.tokens.len().saturating_sub(1) as u64;
+        let length_of = |index: &usize| train.tokens(*index).saturating_sub(1) as u64;
         let steps = config.passes.steps(train.len())?;
         let (epochs, rest) = (
             steps / batches.steps_per_epoch(),
             steps % batches.steps_per_epoch(),
         );
         let order = batches.epoch(epochs);
-        let rest = order
-            .iter()
-            .take(rest * config.passes.batch_size)
-            .map(|index| length(&train[*index]));
-        let pass = train.iter().map(length).sum::<u64>();
+        let rest = order.iter().take(rest * config.passes.batch_size);
+        let rest = rest.map(length_of).sum::<u64>();
+        // Where files have weights, passes differ from each other by a little.
+        let pass = batches.epoch(0).iter().map(length_of).sum::<u64>();
         let trained = (epochs as u64).saturating_mul(pass);
-        let trained = trained.saturating_add(rest.sum::<u64>());
+        let trained = trained.saturating_add(rest);
         let evaluated: u64 = eval.iter().map(length).sum();
         let evaluated = evaluated.saturating_mul(evaluations(&config.evaluation, steps));
         Ok(Self {
@@ -209,21 +206,33 @@ mod tests {
         config.passes.batch_size = 2;
         config.passes.epochs = 3;
         config.evaluation.every = 2;
-        let train = [example(11), example(21), example(31)];
-        let tokens = Tokens::of_sft(&config, &train, &[example(6)]).unwrap();
+        let examples = |train: Vec<Example>, eval| Examples {
+            train: train.into(),
+            eval,
+            ..Examples::default()
+        };
+        let train = || vec![example(11), example(21), example(31)];
+        let tokens = Tokens::of_sft(&config, &examples(train(), vec![example(6)])).unwrap();
         // Three epochs of 60, and evaluations before steps 0, 2 and 4 and at the end.
         assert_eq!(tokens.train, 3 * 60 + 4 * 5);
         let mut short = config;
         short.passes.max_steps = Some(2);
         short.evaluation.every = 0;
-        assert_eq!(Tokens::of_sft(&short, &train, &[]).unwrap().train, 60);
+        assert_eq!(
+            Tokens::of_sft(&short, &examples(train(), vec![]))
+                .unwrap()
+                .train,
+            60
+        );
         let mut longer = short.clone();
         longer.passes.max_steps = Some(3);
         let third = Batches::new(3, 2, 0).unwrap().batch(2);
         let third: usize = third.iter().map(|index| 10 * (index + 1)).sum();
-        let counted = Tokens::of_sft(&longer, &train, &[]).unwrap().train;
+        let counted = Tokens::of_sft(&longer, &examples(train(), vec![]))
+            .unwrap()
+            .train;
         assert_eq!(counted, 60 + third as u64);
-        assert!(Tokens::of_sft(&short, &[], &[]).is_err());
+        assert!(Tokens::of_sft(&short, &examples(vec![], vec![])).is_err());
     }
 
     #[test]

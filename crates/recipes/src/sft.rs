@@ -100,11 +100,22 @@ pub(crate) fn default_checkpoint_every() -> usize {
     50
 }
 
-fn plan(config: &Config, examples: &Examples) -> Plan {
+fn plan(config: &Config, examples: &Examples) -> Result<Plan, Error> {
     let plan = Plan::new(examples.train.len(), config.passes.batch_size, config.seed);
-    plan.of_examples(&examples.train)
+    let mut hash = examples.train.hash()?;
+    if let Some(mix) = &examples.mix {
+        hash = run::hash_more(hash, mix.words());
+    }
+    Ok(plan
+        .of_hash(hash)
         .evaluated_with(run::words(&examples.eval))
-        .starting_from(config.adapter.from.clone())
+        .starting_from(config.adapter.from.clone()))
+}
+
+/// Returns the batches of a run.
+pub(crate) fn batches(config: &Config, examples: &Examples) -> Result<Batches, Error> {
+    let batches = Batches::new(examples.train.len(), config.passes.batch_size, config.seed)?;
+    batches.mixed(examples.mix.clone())
 }
 
 /// Returns how the run in a folder ended, if it did: [`train`] then has nothing left to do.
@@ -118,7 +129,7 @@ pub fn finished(
 ) -> Result<Option<Outcome>, Error> {
     config.check()?;
     let steps = config.passes.steps(examples.train.len())?;
-    let plan = plan(config, examples);
+    let plan = plan(config, examples)?;
     Run::already_finished(folder, &plan, steps, config.evaluation, Goal::LOSS)
 }
 
@@ -139,9 +150,9 @@ pub async fn train(
     if let Some(outcome) = finished(config, examples, &folder)? {
         return Ok(outcome);
     }
-    let batches = Batches::new(examples.train.len(), config.passes.batch_size, config.seed)?;
+    let batches = batches(config, examples)?;
     let steps = config.passes.steps(examples.train.len())?;
-    let plan = plan(config, examples);
+    let plan = plan(config, examples)?;
     config.evaluation.check_data(examples.eval.len())?;
     let mut run = Run::open(service, &config.adapter, plan, config, folder)
         .await?
@@ -156,7 +167,7 @@ pub async fn train(
         if run::due(config.evaluation.every, step) {
             // What is evaluated may be saved, with nothing under way.
             while !under_way.is_empty() {
-                finish_oldest(&mut run, &mut under_way, examples, steps, None, &mut hooks).await?;
+                finish_oldest(&mut run, &mut under_way, steps, None, &mut hooks).await?;
             }
             evaluate(&mut run, examples, false, &mut hooks).await?;
             if run.stops_early() {
@@ -176,11 +187,11 @@ pub async fn train(
         let save = run.save_due(step + 1, config.checkpoint_every);
         let keep = if save.is_some() { 0 } else { PIPELINE - 1 };
         while under_way.len() > keep {
-            finish_oldest(&mut run, &mut under_way, examples, steps, save, &mut hooks).await?;
+            finish_oldest(&mut run, &mut under_way, steps, save, &mut hooks).await?;
         }
     }
     while !under_way.is_empty() {
-        finish_oldest(&mut run, &mut under_way, examples, steps, None, &mut hooks).await?;
+        finish_oldest(&mut run, &mut under_way, steps, None, &mut hooks).await?;
     }
     let finished = run.steps_done() >= steps;
     if finished {
@@ -194,7 +205,7 @@ pub async fn train(
 struct Step {
     batch: Vec<usize>,
     tokens: usize,
-    weight: f64,
+    weights: Vec<Vec<f32>>,
     learning_rate: f64,
     pass: Pending<ForwardBackwardOutput>,
     update: Pending<OptimStepOutput>,
@@ -207,14 +218,18 @@ impl Step {
         examples: &Examples,
         adam: AdamParams,
     ) -> Result<Self, Error> {
-        let chosen = || batch.iter().map(|index| &examples.train[*index]);
-        let datums = chosen()
+        let chosen = batch.iter().map(|index| examples.train.get(*index));
+        let chosen = chosen.collect::<Result<Vec<_>, _>>()?;
+        let datums = chosen
+            .iter()
             .map(|example| example.to_datum())
             .collect::<Result<Vec<Datum>, _>>()?;
-        let weights = chosen().flat_map(target_weights);
+        let weights = chosen
+            .iter()
+            .map(|example| target_weights(example).to_vec());
         Ok(Self {
-            tokens: chosen().map(|example| example.tokens.len()).sum(),
-            weight: weights.map(|weight| f64::from(*weight)).sum(),
+            tokens: chosen.iter().map(|example| example.tokens.len()).sum(),
+            weights: weights.collect(),
             learning_rate: adam.learning_rate,
             pass: training.forward_backward(datums).submit(),
             update: training.optim_step(adam).submit(),
@@ -227,7 +242,6 @@ impl Step {
 async fn finish_oldest(
     run: &mut Run,
     under_way: &mut VecDeque<Step>,
-    examples: &Examples,
     steps: usize,
     save: Option<Save>,
     hooks: &mut Hooks<'_>,
@@ -236,12 +250,12 @@ async fn finish_oldest(
         return Ok(());
     };
     let output = step.pass.await?;
-    let chosen = step.batch.iter().map(|index| &examples.train[*index]);
-    let weights: Vec<_> = chosen.map(target_weights).collect();
-    let loss = run.loss(&output, &weights)?;
+    let loss = run.loss(&output, &step.weights)?;
+    let all = step.weights.iter().flatten();
+    let weight: f64 = all.map(|weight| f64::from(*weight)).sum();
     let update = step.update.await?;
     let mut numbers = Numbers::from([
-        ("loss".to_owned(), loss / step.weight),
+        ("loss".to_owned(), loss / weight),
         ("learning_rate".to_owned(), step.learning_rate),
     ]);
     numbers.extend(run.speed(step.tokens as f64));

@@ -94,7 +94,7 @@ impl Demo<'_> {
             .collect();
         let train_on = TrainOn::LastAssistantMessage;
         let examples = Examples::new(&records, &self.renderer, train_on, 256, TooLong::Skip)?;
-        let examples = examples.split_eval(40, 0);
+        let examples = examples.split_eval(40, 0)?;
         let mut config = sft::Config::new(&self.backend.model);
         config.learning_rate = Schedule::new(4e-3);
         config.passes.batch_size = 16;

@@ -7,7 +7,7 @@ use futures_util::future::try_join_all;
 use serde::Serialize;
 use tinkrs::{CheckpointRef, SampleFrom, SamplingClient, SamplingParams};
 use tinkrs_chat::{Renderer, TrainOn};
-use tinkrs_recipes::data::{Examples, Task, TooLong, read_numbered};
+use tinkrs_recipes::data::{Examples, Rows, Task, TooLong, read_numbered};
 use tinkrs_recipes::evaluate::{Graded, answers, surprise};
 use tinkrs_recipes::{Error, Tokens};
 
@@ -152,7 +152,9 @@ async fn likelihood(
         "{} has no example of up to {longest} tokens",
         path.display()
     );
-    let read: usize = examples.train.iter().map(|e| e.tokens.len()).sum();
+    let examples_read = examples.train.iter().map(|e| Ok(e?.into_owned()));
+    let train = examples_read.collect::<Result<Vec<_>, Error>>()?;
+    let read: usize = train.iter().map(|e| e.tokens.len()).sum();
     let tokens = Tokens {
         prefill: read as u64,
         ..Tokens::default()
@@ -163,7 +165,7 @@ async fn likelihood(
         counted(examples_left as u64, "example")
     ));
     let sampler = sampler(args, backend).await?;
-    let parts = surprise(&sampler, &examples.train).await?;
+    let parts = surprise(&sampler, &train).await?;
     let weight: f64 = parts.iter().map(|part| part.weight).sum();
     ensure!(weight > 0.0, "no token of {} counts", path.display());
     let mean_nll = parts.iter().map(|part| part.nats).sum::<f64>() / weight;
@@ -197,14 +199,11 @@ async fn grades(
     let mut tasks = read_numbered::<Task>(&args.data)?;
     tasks.truncate(args.limit.unwrap_or(usize::MAX));
     ensure!(!tasks.is_empty(), "{} has no lines", args.data.display());
-    let place = |line| format!("{}, line {line}", args.data.display());
     let mut prompt_tokens = 0;
-    for (line, task) in &tasks {
-        judge.check(task).with_context(|| place(*line))?;
+    for (place, task) in &tasks {
+        judge.check(task).with_context(|| place.to_string())?;
         let prompt = renderer.prompt(&task.question);
-        prompt_tokens += prompt
-            .map_err(|e| Error::from(e).in_line(&args.data, *line))?
-            .len();
+        prompt_tokens += prompt.map_err(|e| Error::from(e).at(place))?.len();
     }
     let max_tokens = args.max_tokens.unwrap_or(128);
     let tokens = Tokens {
@@ -245,8 +244,8 @@ async fn grades(
         items: tasks
             .into_iter()
             .zip(graded.answers.iter().zip(&graded.scores))
-            .map(|((line, task), (said, score))| Item {
-                line,
+            .map(|((place, task), (said, score))| Item {
+                line: place.number(),
                 prompt: task.prompt().to_owned(),
                 completion: said.message.content.clone(),
                 answer: task.answer,
@@ -295,12 +294,12 @@ async fn sampler(args: &Args, backend: &Backend) -> anyhow::Result<SamplingClien
 
 /// Refuses lines with an `answer` that no grader compares with.
 fn refuse_questions(path: &Path) -> anyhow::Result<()> {
-    let lines = read_numbered::<serde_json::Value>(path)?;
-    match lines.iter().find(|(_, line)| line.get("answer").is_some()) {
-        Some((number, _)) => {
-            let place = format!("{}, line {number} has an `answer`", path.display());
-            Err(anyhow!(NO_GRADER).context(place))
+    for row in Rows::open(path)? {
+        let (place, text) = row?;
+        let row: Result<serde_json::Value, _> = serde_json::from_str(&text);
+        if row.is_ok_and(|row| row.get("answer").is_some()) {
+            return Err(anyhow!(NO_GRADER).context(format!("{place} has an `answer`")));
         }
-        None => Ok(()),
     }
+    Ok(())
 }

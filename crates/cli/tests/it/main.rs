@@ -7,6 +7,7 @@ mod chat;
 mod checkpoints;
 mod conform;
 mod data;
+mod data_files;
 mod docs;
 mod docs_links;
 mod endings;

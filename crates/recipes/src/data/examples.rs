@@ -1,8 +1,11 @@
 //! Records to examples: rendering, length limits and the part kept for evaluation.
 
-use super::jsonl::read_numbered;
+use super::jsonl::parse_row;
+use super::mix::Mix;
 use super::record::Record;
 use super::shuffle::permutation;
+use super::source::{Source, shares};
+use super::store::ExampleStore;
 use crate::Error;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -48,11 +51,13 @@ impl TooLong {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Examples {
     /// To train on.
-    pub train: Vec<Example>,
+    pub train: ExampleStore,
     /// Never trained on.
     pub eval: Vec<Example>,
     /// How many records were left out for their length.
     pub skipped: usize,
+    /// In which proportion examples of several files are trained on, if some of them have weights.
+    pub mix: Option<Mix>,
 }
 
 impl Examples {
@@ -68,12 +73,36 @@ impl Examples {
         max_tokens: usize,
         too_long: TooLong,
     ) -> Result<Self, Error> {
-        let path = path.as_ref();
+        let source = Source::new(path.as_ref());
+        Self::read_all(&[source], renderer, train_on, max_tokens, too_long)
+    }
+
+    /// Reads and renders the records of several files or folders, row by row: what is in memory does not grow with
+    /// them, but for some bytes of each example.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), or if the weights leave nothing for a file, or one with a weight has no examples.
+    pub fn read_all(
+        sources: &[Source],
+        renderer: &Renderer,
+        train_on: TrainOn,
+        max_tokens: usize,
+        too_long: TooLong,
+    ) -> Result<Self, Error> {
+        let shares = shares(sources)?;
         let mut examples = Self::default();
-        for (line, record) in read_numbered::<Record>(path)? {
-            let added = examples.add(&record, renderer, train_on, max_tokens, too_long);
-            added.map_err(|error| error.in_line(path, line))?;
+        let mut counts = Vec::with_capacity(sources.len());
+        for source in sources {
+            let before = examples.train.len();
+            for row in source.rows()? {
+                let (place, text) = row?;
+                let record: Record = parse_row(&text, &place)?;
+                let added = examples.add(&record, renderer, train_on, max_tokens, too_long);
+                added.map_err(|error| error.at(&place))?;
+            }
+            counts.push(examples.train.len() - before);
         }
+        examples.mix = shares.map(|shares| Mix::new(counts, shares));
         Ok(examples)
     }
 
@@ -113,24 +142,22 @@ impl Examples {
     ) -> Result<(), Error> {
         let kept = too_long.apply(record.example(renderer, train_on)?, max_tokens)?;
         self.skipped += usize::from(kept.is_none());
-        self.train.extend(kept);
-        Ok(())
+        kept.map_or(Ok(()), |example| self.train.push(example))
     }
 
     /// Sets `count` examples aside for evaluation. Which ones depends on the seed alone.
-    #[must_use]
-    pub fn split_eval(mut self, count: usize, seed: u64) -> Self {
+    ///
+    /// # Errors
+    /// If they cannot be read again from where they were put.
+    pub fn split_eval(mut self, count: usize, seed: u64) -> Result<Self, Error> {
         let mut chosen = permutation(self.train.len(), seed ^ EVAL_SALT);
         chosen.truncate(count);
         chosen.sort_unstable();
-        let examples = std::mem::take(&mut self.train).into_iter().enumerate();
-        for (index, example) in examples {
-            match chosen.binary_search(&index) {
-                Ok(_) => self.eval.push(example),
-                Err(_) => self.train.push(example),
-            }
+        self.eval.extend(self.train.take(&chosen)?);
+        if let Some(mix) = &mut self.mix {
+            mix.take(&chosen);
         }
-        self
+        Ok(self)
     }
 
     /// Joins training examples into sequences of at most `max_tokens`.
@@ -139,12 +166,36 @@ impl Examples {
     /// packs by itself and gains nothing. The joined examples see each other, like paragraphs of a
     /// document, which hardly matters for short independent ones and does for chats. The first token
     /// of each example has no weight: nothing before it predicts it.
-    #[must_use]
-    pub fn packed(mut self, max_tokens: usize) -> Self {
-        self.train = super::packing::pack(self.train, max_tokens);
-        self
+    ///
+    /// # Errors
+    /// If examples cannot be read again from where they were put.
+    pub fn packed(mut self, max_tokens: usize) -> Result<Self, Error> {
+        let whole = vec![self.train.len()];
+        let parts = self.mix.as_ref().map_or(&whole, Mix::counts);
+        let (mut packed, mut counts, mut next) = (self.train.like(), Vec::new(), 0);
+        for part in parts {
+            let (before, end) = (packed.len(), next + part);
+            while next < end {
+                let window = next..end.min(next + PACKED_AT_ONCE);
+                next = window.end;
+                let examples = window.map(|index| Ok(self.train.get(index)?.into_owned()));
+                let examples = examples.collect::<Result<_, Error>>()?;
+                for sequence in super::packing::pack(examples, max_tokens) {
+                    packed.push(sequence)?;
+                }
+            }
+            counts.push(packed.len() - before);
+        }
+        if let Some(mix) = &mut self.mix {
+            mix.set_counts(counts);
+        }
+        self.train = packed;
+        Ok(self)
     }
 }
+
+/// How many examples are in memory together to be packed.
+const PACKED_AT_ONCE: usize = 16_384;
 
 /// Keeps the draw for evaluation apart from the shuffles of training.
 const EVAL_SALT: u64 = 0x65_76_61_6c;
@@ -175,7 +226,7 @@ mod tests {
         );
         let cut = make(8, TooLong::Truncate).unwrap();
         assert_eq!(cut.train.len(), 10);
-        assert!(cut.train.iter().all(|example| example.tokens.len() <= 8));
+        assert!((0..10).all(|index| cut.train.tokens(index) <= 8));
         let skipped = make(8, TooLong::Skip).unwrap();
         assert_eq!(skipped.train.len() + skipped.skipped, 10);
         assert!(skipped.skipped > 0);
@@ -220,12 +271,17 @@ mod tests {
             TooLong::Refuse,
         )
         .unwrap();
-        let split = all.clone().split_eval(3, 7);
+        let draw = |seed| all.clone().split_eval(3, seed).unwrap();
+        let split = draw(7);
         assert_eq!((split.train.len(), split.eval.len()), (7, 3));
-        let mut joined = [split.train.clone(), split.eval.clone()].concat();
+        let train = split
+            .train
+            .iter()
+            .map(|example| example.unwrap().into_owned());
+        let mut joined: Vec<_> = train.chain(split.eval.clone()).collect();
         joined.sort_by_key(|example| example.tokens.len());
-        assert_eq!(joined, all.train);
-        assert_eq!(split, all.clone().split_eval(3, 7));
-        assert!((0..20).any(|seed| all.clone().split_eval(3, seed) != split));
+        assert_eq!(ExampleStore::from(joined), all.train);
+        assert_eq!(split, draw(7));
+        assert!((0..20).any(|seed| draw(seed) != split));
     }
 }

@@ -1,5 +1,6 @@
 //! Files with one JSON object a line, and others that can be read like them.
 
+use super::place::Place;
 use super::rows::Rows;
 use crate::Error;
 use serde::de::DeserializeOwned;
@@ -16,34 +17,34 @@ pub fn read_jsonl<T: DeserializeOwned>(path: impl AsRef<Path>) -> Result<Vec<T>,
     Ok(numbered.into_iter().map(|(_, value)| value).collect())
 }
 
-/// Reads such a file with the number of the line of each object, counted from 1.
+/// Reads such a file with the place of each object.
 ///
 /// # Errors
 /// As [`read_jsonl`].
 pub fn read_numbered<T: DeserializeOwned>(
     path: impl AsRef<Path>,
-) -> Result<Vec<(usize, T)>, Error> {
-    let path = path.as_ref();
-    let parse = |row: Result<(usize, String), Error>| {
-        let (line, text) = row?;
-        parse_row(&text, path, line)
-    };
-    Rows::open(path)?.map(parse).collect()
+) -> Result<Vec<(Place, T)>, Error> {
+    parse_rows(Rows::open(path)?)
 }
 
-fn parse_row<T: DeserializeOwned>(
-    text: &str,
-    path: &Path,
-    line: usize,
-) -> Result<(usize, T), Error> {
-    match serde_json::from_str(text) {
-        Ok(value) => Ok((line, value)),
-        Err(error) => Err(Error::Line {
-            path: path.to_owned(),
-            line,
-            message: explain(&error),
-        }),
-    }
+/// Reads rows with the place of each.
+///
+/// # Errors
+/// As [`read_jsonl`].
+pub fn parse_rows<T: DeserializeOwned>(rows: Rows) -> Result<Vec<(Place, T)>, Error> {
+    let parse = |row: Result<(Place, String), Error>| {
+        let (place, text) = row?;
+        let value = parse_row(&text, &place)?;
+        Ok((place, value))
+    };
+    rows.map(parse).collect()
+}
+
+pub(super) fn parse_row<T: DeserializeOwned>(text: &str, place: &Place) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(|error| Error::Row {
+        place: place.clone(),
+        message: explain(&error),
+    })
 }
 
 /// Reads such a file as far as its lines have an end: a crash may have cut the last one short.
@@ -100,7 +101,10 @@ pub(crate) fn parse_numbered<T: DeserializeOwned>(
     let lines = text.lines().enumerate();
     let lines = lines.filter(|(_, line)| !line.trim().is_empty());
     lines
-        .map(|(index, line)| parse_row(line, path, index + 1))
+        .map(|(index, line)| {
+            let value = parse_row(line, &Place::line(path, index + 1))?;
+            Ok((index + 1, value))
+        })
         .collect()
 }
 

@@ -3,14 +3,30 @@
 //! The batch of a step is a pure function of the settings and the step's number. A run that
 //! resumes therefore needs to remember one number, and cannot repeat or skip a batch.
 
+use super::mix::Mix;
 use crate::Error;
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// The batches of a run: every epoch is a new shuffle of all examples.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The batches of a run: every epoch is a new shuffle of all examples, or of as many in the proportions of a
+/// [`Mix`].
+#[derive(Clone, Debug)]
 pub struct Batches {
     examples: usize,
     batch_size: usize,
     seed: u64,
+    mix: Option<Mix>,
+    /// The order of the epoch that was asked for last: a large one takes a while to make.
+    order: Arc<Mutex<Option<Epoch>>>,
+}
+
+/// The number of an epoch, and the examples of it in order.
+type Epoch = (usize, Arc<[usize]>);
+
+impl PartialEq for Batches {
+    fn eq(&self, other: &Self) -> bool {
+        let settings = |batches: &Self| (batches.examples, batches.batch_size, batches.seed);
+        settings(self) == settings(other) && self.mix == other.mix
+    }
 }
 
 impl Batches {
@@ -29,7 +45,22 @@ impl Batches {
             examples,
             batch_size,
             seed,
+            mix: None,
+            order: Arc::default(),
         })
+    }
+
+    /// Takes the examples in these proportions, if there are any.
+    ///
+    /// # Errors
+    /// If the mix is of another number of examples, or a part of it would never have its turn.
+    pub fn mixed(mut self, mix: Option<Mix>) -> Result<Self, Error> {
+        if let Some(mix) = &mix {
+            mix.check(self.examples)?;
+        }
+        self.mix = mix;
+        self.order = Arc::default();
+        Ok(self)
     }
 
     /// Returns how many steps one pass over the data takes. The last may have a smaller batch.
@@ -45,7 +76,21 @@ impl Batches {
 
     /// Returns the order of an epoch, counted from 0.
     pub fn epoch(&self, epoch: usize) -> Vec<usize> {
-        permutation(self.examples, self.seed.wrapping_add(epoch as u64))
+        self.order(epoch).to_vec()
+    }
+
+    fn order(&self, epoch: usize) -> Arc<[usize]> {
+        let mut kept = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, order)) = kept.as_ref().filter(|(kept, _)| *kept == epoch) {
+            return Arc::clone(order);
+        }
+        let seed = self.seed.wrapping_add(epoch as u64);
+        let order: Arc<[usize]> = match &self.mix {
+            None => permutation(self.examples, seed).into(),
+            Some(mix) => mix.epoch(epoch, self.seed).into(),
+        };
+        *kept = Some((epoch, Arc::clone(&order)));
+        order
     }
 
     /// Returns the examples of a step, by index.
@@ -53,7 +98,7 @@ impl Batches {
         let (epoch, place) = (step / self.steps_per_epoch(), step % self.steps_per_epoch());
         let start = place * self.batch_size;
         let end = self.examples.min(start + self.batch_size);
-        self.epoch(epoch)[start..end].to_vec()
+        self.order(epoch)[start..end].to_vec()
     }
 }
 

@@ -6,7 +6,7 @@ use tinkrs_chat::{Conversation, Json, Message};
 /// One line of a file of questions.
 ///
 /// `{"prompt": "…", "answer": "…"}`, where the prompt is what a user asks, or the same with
-/// `messages`. What else is in the line is not looked at.
+/// `messages`. What else is in the line is for graders that want it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Line")]
 pub struct Task {
@@ -14,6 +14,8 @@ pub struct Task {
     pub question: Conversation,
     /// The right answer, where there is one. A number in the file is the same as its text.
     pub answer: Option<String>,
+    /// What else is in the line.
+    pub fields: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Task {
@@ -34,6 +36,8 @@ struct Line {
     prompt: Option<String>,
     #[serde(default)]
     answer: Option<Answer>,
+    #[serde(flatten)]
+    fields: serde_json::Map<String, serde_json::Value>,
 }
 
 #[derive(Deserialize)]
@@ -67,6 +71,7 @@ impl TryFrom<Line> for Task {
                 tools: line.tools.unwrap_or_default(),
             },
             answer,
+            fields: line.fields,
         })
     }
 }

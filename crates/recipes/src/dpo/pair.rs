@@ -1,7 +1,7 @@
 //! Preferences: two answers to the same question, one better than the other.
 
 use crate::Error;
-use crate::data::{Record, TooLong, read_jsonl, read_numbered};
+use crate::data::{Record, Source, TooLong, parse_rows, read_jsonl};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tinkrs_chat::{Conversation, Example, Message, Renderer, Role, TrainOn};
@@ -154,18 +154,31 @@ impl Pair {
         max_tokens: usize,
         too_long: TooLong,
     ) -> Result<(Vec<Self>, usize), Error> {
-        let path = path.as_ref();
-        let preferences = read_numbered::<Preference>(path)?;
-        let count = preferences.len();
-        let mut pairs = Vec::with_capacity(count);
-        for (line, preference) in preferences {
-            let pair = preference
-                .pair(renderer)
-                .and_then(|pair| pair.within(max_tokens, too_long))
-                .map_err(|error| error.in_line(path, line))?;
-            pairs.extend(pair);
+        let source = Source::new(path.as_ref());
+        Self::read_all(&[source], renderer, max_tokens, too_long)
+    }
+
+    /// Reads and renders the preferences of several files or folders, as [`read`](Self::read) does.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_all(
+        sources: &[Source],
+        renderer: &Renderer,
+        max_tokens: usize,
+        too_long: TooLong,
+    ) -> Result<(Vec<Self>, usize), Error> {
+        let (mut pairs, mut left_out) = (Vec::new(), 0);
+        for source in sources {
+            for (place, preference) in parse_rows::<Preference>(source.rows()?)? {
+                let pair = preference
+                    .pair(renderer)
+                    .and_then(|pair| pair.within(max_tokens, too_long))
+                    .map_err(|error| error.at(&place))?;
+                left_out += usize::from(pair.is_none());
+                pairs.extend(pair);
+            }
         }
-        let left_out = count - pairs.len();
         Ok((pairs, left_out))
     }
 

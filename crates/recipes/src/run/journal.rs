@@ -188,6 +188,13 @@ impl Plan {
         self.of_words(words(examples))
     }
 
+    /// Adds a hash of the data.
+    #[must_use]
+    pub(crate) fn of_hash(mut self, hash: u64) -> Self {
+        self.data = hash;
+        self
+    }
+
     /// Adds a hash of whatever else the data are made of.
     #[must_use]
     pub(crate) fn of_words(mut self, words: impl IntoIterator<Item = u32>) -> Self {
@@ -228,8 +235,18 @@ pub(crate) fn counted(words: &[u32]) -> impl Iterator<Item = u32> {
 
 /// Hashes words: FNV-1a, the same on every machine and in every version.
 pub(crate) fn hash(words: impl IntoIterator<Item = u32>) -> u64 {
+    hash_more(hash_start(), words)
+}
+
+/// Returns the hash of nothing.
+pub(crate) fn hash_start() -> u64 {
+    0xcbf2_9ce4_8422_2325
+}
+
+/// Adds words to a hash.
+pub(crate) fn hash_more(hash: u64, words: impl IntoIterator<Item = u32>) -> u64 {
     let add = |hash: u64, word| (hash ^ u64::from(word)).wrapping_mul(0x0000_0100_0000_01b3);
-    words.into_iter().fold(0xcbf2_9ce4_8422_2325, add)
+    words.into_iter().fold(hash, add)
 }
 
 /// A journal that is open for writing.

@@ -30,7 +30,7 @@ pub use folder::make_folder;
 pub use hooks::{EvalReport, Hooks, Interrupt, StepReport};
 use journal::SavedCheckpoint;
 pub use journal::{Entry, Finish, Journal, Plan};
-pub(crate) use journal::{counted, hash, words};
+pub(crate) use journal::{counted, hash, hash_more, hash_start, words};
 pub use metrics::{MetricsFile, Numbers, StepNumbers, read_metrics};
 pub(crate) use metrics::{TOKENS, prefixed};
 pub use samples::{SampleRecord, read_samples, write_samples};

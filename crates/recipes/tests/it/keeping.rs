@@ -17,7 +17,7 @@ fn examples() -> Examples {
     let records: Vec<_> = (0..10).map(pair).collect();
     let (renderer, train_on) = (renderer(), TrainOn::default());
     let examples = Examples::new(&records, &renderer, train_on, 100, TooLong::Refuse);
-    examples.unwrap().split_eval(2, 0)
+    examples.unwrap().split_eval(2, 0).unwrap()
 }
 
 /// Six steps, with a checkpoint and an evaluation after each.

@@ -1,6 +1,7 @@
 //! Every recipe for two steps and more, against a local server in this process.
 
 mod config;
+mod data;
 mod distill;
 mod dpo;
 mod evaluate;

@@ -19,7 +19,7 @@ fn examples() -> Examples {
         100,
         TooLong::Refuse,
     );
-    examples.unwrap().split_eval(2, 0)
+    examples.unwrap().split_eval(2, 0).unwrap()
 }
 
 fn config() -> sft::Config {

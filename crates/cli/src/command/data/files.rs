@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use tinkrs_chat::{Example, Renderer, TrainOn};
-use tinkrs_recipes::data::{Layout, Record, Rows};
+use tinkrs_recipes::data::{DataFormat, Place, Record, Rows};
 
 use crate::backend;
 use crate::context::Context;
@@ -18,8 +18,14 @@ use crate::table::{Table, printable};
 /// A file, and the model that is to learn from it
 #[derive(Debug, clap::Args)]
 struct FileArgs {
-    /// File to look at: JSON lines, a JSON array, CSV, TSV or plain text, also compressed with gzip or zstd
+    /// File or folder to look at: JSON lines, a JSON array, CSV, TSV or plain text, also compressed with gzip or zstd;
+    /// Parquet, Arrow, or a Hugging Face dataset
     file: PathBuf,
+
+    /// What it is, if that is not found out right: jsonl, json, csv, tsv, text, parquet or arrow, and which members
+    /// count: messages, alpaca, pairs, preferences or plain
+    #[arg(long, value_name = "FORMAT")]
+    data_format: Option<DataFormat>,
 
     /// Model whose tokens and chat format count
     #[arg(long, value_name = "MODEL", default_value = tinkrs_nano::NAME)]
@@ -80,28 +86,24 @@ impl FileArgs {
         &self,
         renderer: &Renderer,
     ) -> anyhow::Result<(
-        Layout,
-        impl Iterator<Item = anyhow::Result<(usize, Example)>>,
+        String,
+        impl Iterator<Item = anyhow::Result<(Place, Example)>>,
     )> {
-        let rows = Rows::open(&self.file)?;
-        let layout = rows.layout();
+        let rows = Rows::open_as(&self.file, self.data_format.unwrap_or_default())?;
+        let layout = rows.to_string();
         note(format_args!("{}: {layout}", self.file.display()));
         let example = |text: &str| -> anyhow::Result<Example> {
             let record: Record = serde_json::from_str(text)?;
             Ok(record.example(renderer, self.train_on)?)
         };
         let examples = rows.map(move |row| {
-            let (line, text) = row?;
+            let (place, text) = row?;
             let example = example(&text);
-            let example = example.with_context(|| place(&self.file, line))?;
-            Ok((line, example))
+            let example = example.with_context(|| place.to_string())?;
+            Ok((place, example))
         });
         Ok((layout, examples))
     }
-}
-
-fn place(file: &Path, line: usize) -> String {
-    format!("{}, line {line}", file.display())
 }
 
 pub(super) fn show(ctx: &Context, args: &ShowArgs) -> anyhow::Result<()> {
@@ -117,10 +119,10 @@ pub(super) fn show(ctx: &Context, args: &ShowArgs) -> anyhow::Result<()> {
     let (_, examples) = args.file.examples(&renderer)?;
     let mut shown = Vec::new();
     for example in examples.skip(args.skip).take(args.count) {
-        let (line, example) = example?;
+        let (place, example) = example?;
         if ctx.is_json() {
             shown.push(Shown {
-                line,
+                line: place.number(),
                 text: renderer.vocabulary().decode(&example.tokens)?,
                 tokens: example.tokens,
                 weights: example.weights,
@@ -129,7 +131,9 @@ pub(super) fn show(ctx: &Context, args: &ShowArgs) -> anyhow::Result<()> {
         }
         let (all, counted) = (example.tokens.len(), example.counted());
         say(format_args!(
-            "line {line}: {all} tokens, {counted} of them count"
+            "{} {}: {all} tokens, {counted} of them count",
+            place.unit(),
+            place.number()
         ))?;
         let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         say(marked(&renderer, &example, colours)?)?;
@@ -182,7 +186,7 @@ pub(super) fn stats(ctx: &Context, args: &StatsArgs) -> anyhow::Result<()> {
     let (layout, examples) = args.file.examples(&renderer)?;
     let (mut lengths, mut seen) = (Vec::new(), HashSet::new());
     let mut stats = Stats {
-        layout: layout.to_string(),
+        layout,
         max_tokens: args.max_tokens,
         ..Stats::default()
     };

@@ -37,7 +37,9 @@ impl Source {
             (None, Some(path)) if path.extension().is_some_and(|end| end == "jsonl") => {
                 let asks = read_numbered(path)?;
                 ensure!(!asks.is_empty(), "{} has no prompts", path.display());
-                return Ok(Self::Many(asks));
+                let asks = asks.into_iter();
+                let asks = asks.map(|(place, ask)| (place.number(), ask));
+                return Ok(Self::Many(asks.collect()));
             }
             (None, Some(path)) => {
                 let bytes = std::fs::read(path);

@@ -9,12 +9,12 @@ use clap::{Arg, ArgMatches, FromArgMatches, ValueEnum};
 use serde::{Deserialize, Serialize};
 use tinkrs::SampleFrom;
 use tinkrs_chat::Conversation;
-use tinkrs_recipes::data::{Task, read_numbered};
+use tinkrs_recipes::data::{Place, Task};
 use tinkrs_recipes::distill::{self, OnPolicyConfig, PromptConfig};
 use tinkrs_recipes::run::Hooks;
 use tinkrs_recipes::{Error, Tokens};
 
-use super::options::{AnswerArgs, RunArgs};
+use super::options::{AnswerArgs, RunArgs, announce, read_rows};
 use super::{Training, teacher};
 use crate::context::Context;
 use crate::human::counted;
@@ -335,12 +335,13 @@ fn questions(
     run: &RunArgs,
     training: &Training<'_>,
 ) -> anyhow::Result<Vec<(Conversation, Vec<u32>)>> {
-    let file = run.data()?;
-    let tasks = read_numbered::<Task>(file)?;
-    super::not_empty(&tasks, 0, file)?;
-    let question = |(line, task): (usize, Task)| {
+    let sources = run.data_without_weights()?;
+    announce(&sources)?;
+    let tasks = read_rows::<Task>(&sources)?;
+    super::not_empty(tasks.len(), 0, &sources)?;
+    let question = |(place, task): (Place, Task)| {
         let tokens = training.renderer.prompt(&task.question);
-        let tokens = tokens.map_err(|error| Error::from(error).in_line(file, line))?;
+        let tokens = tokens.map_err(|error| Error::from(error).at(&place))?;
         Ok((task.question, tokens))
     };
     tasks.into_iter().map(question).collect()

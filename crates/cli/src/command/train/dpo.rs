@@ -1,16 +1,14 @@
 //! `tinkrs train dpo`: learning from preferences.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 use tinkrs::CheckpointKind;
 use tinkrs_recipes::Tokens;
-use tinkrs_recipes::data::Split;
+use tinkrs_recipes::data::{Source, Split};
 use tinkrs_recipes::dpo::{self, Pair};
 use tinkrs_recipes::run::Hooks;
 
 use super::Training;
-use super::options::{EvalArgs, LengthArgs, RunArgs, checkpoint};
+use super::options::{EvalArgs, LengthArgs, RunArgs, announce, checkpoint};
 use crate::context::Context;
 use crate::human::counted;
 use crate::output::note;
@@ -54,7 +52,7 @@ impl Default for Args {
 
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     args.recipe.check().map_err(super::in_our_words)?;
-    let eval_file = args.eval.file()?;
+    let eval_file = args.eval.file(&args.run)?;
     let learn = async |training: &Training<'_>| learn(training, args, eval_file).await;
     Training::with(ctx, &args.run, None, learn).await
 }
@@ -62,7 +60,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
 async fn learn(
     training: &Training<'_>,
     args: &Args,
-    eval_file: Option<&Path>,
+    eval_file: Option<Vec<Source>>,
 ) -> anyhow::Result<()> {
     let reference = match &args.reference {
         Some(text) => {
@@ -77,20 +75,21 @@ async fn learn(
         reference,
         ..args.recipe.clone()
     };
-    let file = args.run.data()?;
+    let sources = args.run.data_without_weights()?;
+    announce(&sources)?;
     let LengthArgs {
         max_tokens,
         too_long,
     } = args.length;
-    let read = |file: &Path| {
-        let (pairs, left_out) = Pair::read(file, &training.renderer, max_tokens, too_long)?;
-        super::not_empty(&pairs, left_out, file)?;
+    let read = |sources: &[Source]| {
+        let (pairs, left_out) = Pair::read_all(sources, &training.renderer, max_tokens, too_long)?;
+        super::not_empty(pairs.len(), left_out, sources)?;
         anyhow::Ok((pairs, left_out))
     };
-    let (pairs, mut left_out) = read(file)?;
+    let (pairs, mut left_out) = read(&sources)?;
     let mut eval = Vec::new();
     if let Some(file) = eval_file {
-        let (held_out, longer) = read(file)?;
+        let (held_out, longer) = read(&file)?;
         eval = held_out;
         left_out += longer;
     }

@@ -19,6 +19,7 @@ use serde_json::json;
 use tinkrs::rest::TrainingRun;
 use tinkrs::{SampleFrom, SamplingClient, SamplingParams, ServiceClient};
 use tinkrs_chat::{Conversation, Message, Renderer};
+use tinkrs_recipes::data::Source;
 use tinkrs_recipes::evaluate::sample_records;
 use tinkrs_recipes::rl::PolicyConfig;
 use tinkrs_recipes::run::{
@@ -96,7 +97,9 @@ impl Training<'_> {
     ) -> anyhow::Result<()> {
         let folder = args.run_dir()?.clone();
         // Before a model is loaded for nothing.
-        options::readable(args.data()?)?;
+        for source in args.data()? {
+            options::readable(&source.path)?;
+        }
         let teacher = match teacher {
             Some(teacher) => teacher::model(ctx, &args.backend, teacher).await?,
             None => None,
@@ -555,11 +558,11 @@ fn stop_on_ctrl_c(interrupt: Interrupt, service: ServiceClient) -> anyhow::Resul
 }
 
 /// Refuses a file with nothing to learn from.
-fn not_empty<T>(items: &[T], too_long: usize, file: &Path) -> anyhow::Result<()> {
-    if !items.is_empty() {
+fn not_empty(items: usize, too_long: usize, sources: &[Source]) -> anyhow::Result<()> {
+    if items > 0 {
         return Ok(());
     }
-    let file = file.display();
+    let file = options::names(sources);
     Err(if too_long == 0 {
         anyhow!("{file} has no lines")
     } else {

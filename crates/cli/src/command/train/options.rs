@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tinkrs::{CheckpointKind, CheckpointRef, TinkerPath};
-use tinkrs_recipes::data::TooLong;
+use tinkrs_recipes::data::{DataFormat, Place, Source, TooLong, parse_rows};
 use tinkrs_recipes::run::Journal;
 
 use crate::backend::BackendArgs;
 use crate::cost::CostArgs;
-use crate::output::Hint;
+use crate::output::{Hint, note};
 
 /// Where a run reads and writes
 #[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]
@@ -23,9 +24,16 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME", help_heading = "Run")]
     pub(super) name: Option<String>,
 
-    /// File to learn from: JSON lines, a JSON array, CSV, TSV or text. Required, here or in `--config`
-    #[arg(long, value_name = "FILE", help_heading = "Run")]
-    data: Option<PathBuf>,
+    /// File or folder to learn from: JSON lines, a JSON array, CSV, TSV, text, Parquet, Arrow, or a Hugging Face
+    /// dataset. May be repeated, for `train sft` also with weights such as `a.jsonl:0.7`. Required, here or in
+    /// `--config`
+    #[arg(long, value_name = "FILE[:WEIGHT]", help_heading = "Run")]
+    data: Vec<Source>,
+
+    /// What the data are, if that is not found out right: jsonl, json, csv, tsv, text, parquet or arrow, and which
+    /// members count: messages, alpaca, pairs, preferences or plain. `parquet,messages` says both
+    #[arg(long, value_name = "FORMAT", help_heading = "Run")]
+    data_format: Option<DataFormat>,
 
     /// Folder for the run: settings, journal, metrics, samples and report. Required, here or in `--config`
     #[arg(long, value_name = "DIR", help_heading = "Run")]
@@ -63,13 +71,30 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    /// Returns the file of data, which must be given somewhere.
-    pub(super) fn data(&self) -> anyhow::Result<&PathBuf> {
-        self.data.as_ref().ok_or_else(|| {
-            anyhow!("no data file").context(Hint(
+    /// Returns the files of data, of which one must be given somewhere.
+    pub(super) fn data(&self) -> anyhow::Result<Vec<Source>> {
+        if self.data.is_empty() {
+            return Err(anyhow!("no data file").context(Hint(
                 "name it with `--data FILE`, or with the key `data` of the `--config` file",
-            ))
-        })
+            )));
+        }
+        Ok(self.as_said(self.data.iter().cloned()))
+    }
+
+    /// Returns the files of data of a recipe that takes all of them as they are.
+    pub(super) fn data_without_weights(&self) -> anyhow::Result<Vec<Source>> {
+        let sources = self.data()?;
+        if let Some(source) = sources.iter().find(|source| source.weight.is_some()) {
+            bail!("data: `{source}` has a weight, which only `train sft` goes by");
+        }
+        Ok(sources)
+    }
+
+    /// Gives files the format that is said.
+    pub(super) fn as_said(&self, sources: impl IntoIterator<Item = Source>) -> Vec<Source> {
+        let format = self.data_format.unwrap_or_default();
+        let sources = sources.into_iter();
+        sources.map(|source| Source { format, ..source }).collect()
     }
 
     /// Returns the folder of the run, which must be given somewhere.
@@ -138,6 +163,37 @@ pub(super) fn readable(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Opens each file of data, and says what it is.
+pub(super) fn announce(sources: &[Source]) -> anyhow::Result<()> {
+    for source in sources {
+        note(format_args!(
+            "{}: {}",
+            source.path.display(),
+            source.rows()?
+        ));
+    }
+    Ok(())
+}
+
+/// Reads the rows of several files, each with its place.
+pub(super) fn read_rows<T: DeserializeOwned>(
+    sources: &[Source],
+) -> anyhow::Result<Vec<(Place, T)>> {
+    let mut rows = Vec::new();
+    for source in sources {
+        rows.extend(parse_rows(source.rows()?)?);
+    }
+    Ok(rows)
+}
+
+/// Names files in a message.
+pub(super) fn names(sources: &[Source]) -> String {
+    let names = sources
+        .iter()
+        .map(|source| source.path.display().to_string());
+    names.collect::<Vec<_>>().join(", ")
+}
+
 /// What a run is evaluated with
 #[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]
 pub(super) struct EvalArgs {
@@ -148,11 +204,12 @@ pub(super) struct EvalArgs {
 
 impl EvalArgs {
     /// Returns the file, which can be read.
-    pub(super) fn file(&self) -> anyhow::Result<Option<&Path>> {
+    pub(super) fn file(&self, run: &RunArgs) -> anyhow::Result<Option<Vec<Source>>> {
         if let Some(path) = &self.eval_data {
             readable(path)?;
         }
-        Ok(self.eval_data.as_deref())
+        let source = self.eval_data.as_ref().map(Source::new);
+        Ok(source.map(|source| run.as_said([source])))
     }
 }
 

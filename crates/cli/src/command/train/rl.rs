@@ -1,6 +1,5 @@
 //! `tinkrs train rl`: learning from rewards.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -8,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tinkrs_chat::Renderer;
 use tinkrs_recipes::Tokens;
-use tinkrs_recipes::data::{Split, Task, read_numbered};
+use tinkrs_recipes::data::{Place, Source, Split, Task};
 use tinkrs_recipes::rl::{self, Problem};
 use tinkrs_recipes::run::Hooks;
 
 use super::Training;
-use super::options::{AnswerArgs, EvalArgs, RunArgs};
+use super::options::{AnswerArgs, EvalArgs, RunArgs, announce, read_rows};
 use crate::context::Context;
 use crate::judge::{EnvArgs, EnvProgram, EnvTask, Judge, JudgeArgs, JudgedTask};
 use crate::output::note;
@@ -70,7 +69,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         Some(program) => Grading::Env(program),
         None => Grading::Judge(args.judge.open()?),
     };
-    let eval_file = args.eval.file()?;
+    let eval_file = args.eval.file(&args.run)?;
     let learn = async |training: &Training<'_>| {
         learn(training, args, eval_file, answer_tokens, grading).await
     };
@@ -89,15 +88,15 @@ type Problems = (Vec<Arc<dyn Problem>>, usize);
 impl Grading {
     fn read(
         &self,
-        file: &Path,
+        sources: &[Source],
         renderer: &Renderer,
         answer_tokens: u32,
     ) -> anyhow::Result<Problems> {
         let judge = match self {
             Self::Judge(judge) => judge,
             Self::Env(program) => {
-                let tasks = read_numbered::<Value>(file)?;
-                super::not_empty(&tasks, 0, file)?;
+                let tasks = read_rows::<Value>(sources)?;
+                super::not_empty(tasks.len(), 0, sources)?;
                 let task = |(_, task)| {
                     let task = EnvTask::new(program, renderer, answer_tokens, task);
                     Arc::new(task) as Arc<dyn Problem>
@@ -105,11 +104,11 @@ impl Grading {
                 return Ok((tasks.into_iter().map(task).collect(), 0));
             }
         };
-        let tasks = read_numbered::<Task>(file)?;
-        super::not_empty(&tasks, 0, file)?;
-        let judged = |(line, task)| {
-            JudgedTask::new(renderer, task, answer_tokens, judge)
-                .with_context(|| format!("{}, line {line}", file.display()))
+        let tasks = read_rows::<Task>(sources)?;
+        super::not_empty(tasks.len(), 0, sources)?;
+        let judged = |(place, task): (Place, Task)| {
+            let task = JudgedTask::new(renderer, task, answer_tokens, judge);
+            task.with_context(|| place.to_string())
         };
         let tasks = tasks.into_iter().map(judged);
         let tasks = tasks.collect::<Result<Vec<_>, _>>()?;
@@ -124,7 +123,7 @@ impl Grading {
 async fn learn(
     training: &Training<'_>,
     args: &Args,
-    eval_file: Option<&Path>,
+    eval_file: Option<Vec<Source>>,
     answer_tokens: u32,
     grading: Grading,
 ) -> anyhow::Result<()> {
@@ -132,9 +131,12 @@ async fn learn(
         adapter: training.adapter(&args.recipe.adapter),
         ..args.recipe.clone()
     };
-    let read = |file: &Path| grading.read(file, &training.renderer, answer_tokens);
-    let (train, mut longest) = read(args.run.data()?)?;
-    let (eval, eval_longest) = eval_file.map(read).transpose()?.unwrap_or_default();
+    let read = |sources: &[Source]| grading.read(sources, &training.renderer, answer_tokens);
+    let sources = args.run.data_without_weights()?;
+    announce(&sources)?;
+    let (train, mut longest) = read(&sources)?;
+    let eval = eval_file.map(|file| read(&file)).transpose()?;
+    let (eval, eval_longest) = eval.unwrap_or_default();
     longest = longest.max(eval_longest);
     if matches!(grading, Grading::Env(_)) {
         let episodes = &mut config.episodes;

@@ -1,22 +1,23 @@
 //! `tinkrs train sft`: learning from examples.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 use tinkrs_chat::TrainOn;
-use tinkrs_recipes::data::Examples;
+use tinkrs_recipes::data::{Examples, Source};
 use tinkrs_recipes::run::Hooks;
-use tinkrs_recipes::{Tokens, sft};
+use tinkrs_recipes::{Error, Tokens, sft};
 
 use super::Training;
-use super::options::{EvalArgs, LengthArgs, RunArgs};
+use super::options::{EvalArgs, LengthArgs, RunArgs, announce};
 use crate::context::Context;
 use crate::human::counted;
 use crate::output::note;
 
-/// Fine-tune on a JSONL file of chats or prompt/completion pairs
+/// Most examples that are set aside for evaluation unless a number is given.
+const MOST_EVAL: usize = 1000;
+
+/// Fine-tune on a file of chats or prompt/completion pairs
 ///
-/// Each line is {"messages": [{"role": "user", "content": "…"}, …]} or {"prompt": "…", "completion":
+/// Each row is {"messages": [{"role": "user", "content": "…"}, …]} or {"prompt": "…", "completion":
 /// "…"}; a pair is plain text, without a chat format. Ctrl-C saves a checkpoint; the same command
 /// continues from there, with no batch twice and none left out.
 #[derive(Debug, clap::Args, Serialize, Deserialize)]
@@ -38,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pack: bool,
 
-    /// Examples of `--data` to set aside for evaluation; one in twenty unless given
+    /// Examples of `--data` to set aside for evaluation; one in twenty unless given, up to 1000
     #[arg(
         long,
         value_name = "N",
@@ -67,7 +68,7 @@ impl Default for Args {
 
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     args.recipe.check().map_err(super::in_our_words)?;
-    let eval_file = args.eval_file.file()?;
+    let eval_file = args.eval_file.file(&args.run)?;
     let learn = async |training: &Training<'_>| learn(training, args, eval_file).await;
     Training::with(ctx, &args.run, None, learn).await
 }
@@ -75,38 +76,41 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
 async fn learn(
     training: &Training<'_>,
     args: &Args,
-    eval_file: Option<&Path>,
+    eval_file: Option<Vec<Source>>,
 ) -> anyhow::Result<()> {
     let config = sft::Config {
         adapter: training.adapter(&args.recipe.adapter),
         ..args.recipe.clone()
     };
-    let file = args.run.data()?;
+    let sources = args.run.data()?;
+    announce(&sources)?;
     let LengthArgs {
         max_tokens,
         too_long,
     } = args.length;
-    let read = |file: &Path| {
+    let read = |sources: &[Source]| {
         let (renderer, train_on) = (&training.renderer, args.train_on);
-        let examples = Examples::read(file, renderer, train_on, max_tokens, too_long)?;
-        super::not_empty(&examples.train, examples.skipped, file)?;
+        let examples = Examples::read_all(sources, renderer, train_on, max_tokens, too_long);
+        let examples = examples.map_err(super::in_our_words)?;
+        super::not_empty(examples.train.len(), examples.skipped, sources)?;
         anyhow::Ok(examples)
     };
-    let mut examples = read(file)?;
+    let mut examples = read(&sources)?;
     match eval_file {
         Some(file) => {
-            let eval = read(file)?;
-            examples.eval = eval.train;
+            let eval = read(&file)?;
+            let all = eval.train.iter().map(|example| Ok(example?.into_owned()));
+            examples.eval = all.collect::<Result<_, Error>>()?;
             examples.skipped += eval.skipped;
         }
         None => {
-            let eval = args.eval.unwrap_or(examples.train.len() / 20);
-            examples = examples.split_eval(eval, 0);
+            let eval = (examples.train.len() / 20).min(MOST_EVAL);
+            examples = examples.split_eval(args.eval.unwrap_or(eval), 0)?;
         }
     }
     let records = examples.train.len();
     if args.pack {
-        examples = examples.packed(max_tokens);
+        examples = examples.packed(max_tokens)?;
     }
     let steps = config.passes.steps(examples.train.len());
     let steps = steps.map_err(super::in_our_words)?;
@@ -117,14 +121,15 @@ async fn learn(
         examples.skipped,
         counted(steps as u64, "step")
     ));
-    let tokens = Tokens::of_sft(&config, &examples.train, &examples.eval)?;
+    let tokens = Tokens::of_sft(&config, &examples).map_err(super::in_our_words)?;
     let finished = sft::finished(&config, &examples, &training.folder);
     let train = async |training: &Training<'_>, hooks: Hooks<'_>| {
         let service = &training.backend.service;
         Ok(sft::train(service, &config, &examples, &training.folder, hooks).await?)
     };
-    let all = examples.train.iter().chain(&examples.eval);
-    let longest = all.map(|example| example.tokens.len()).max().unwrap_or(0);
+    let lengths = (0..examples.train.len()).map(|index| examples.train.tokens(index));
+    let eval = examples.eval.iter().map(|example| example.tokens.len());
+    let longest = lengths.chain(eval).max().unwrap_or(0);
     let pass = super::pass_size(&config.adapter, config.passes.batch_size, longest);
     training
         .run("loss", &tokens, steps, pass, finished, train)

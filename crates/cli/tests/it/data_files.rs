@@ -1,0 +1,142 @@
+//! Files to train on: what they may be, and several of them with weights.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::here::Here;
+
+fn fixture(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes/tests/data");
+    path.join(name).to_str().unwrap().to_owned()
+}
+
+fn pairs(count: usize, prompt: &str) -> String {
+    let row = |n| format!("{{\"prompt\": \"{prompt} {n}\", \"completion\": \" {n}\"}}\n");
+    (0..count).map(row).collect()
+}
+
+/// Returns which examples each step trained on.
+fn batches(run: PathBuf) -> Vec<Vec<u64>> {
+    let journal = std::fs::read_to_string(run.join("journal.jsonl")).unwrap();
+    let entries = journal
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut batches = std::collections::BTreeMap::new();
+    for entry in entries {
+        if let (Some(step), Some(examples)) = (entry["step"].as_u64(), entry["examples"].as_array())
+        {
+            let examples = examples.iter().filter_map(Value::as_u64).collect();
+            batches.insert(step, examples);
+        }
+    }
+    batches.into_values().collect()
+}
+
+#[test]
+fn parquet_and_datasets_are_shown_and_counted_like_other_files() {
+    let here = Here::new();
+    let shown = here.ok(&[
+        "data",
+        "show",
+        &fixture("chats-zstd.parquet"),
+        "--count",
+        "1",
+    ]);
+    assert!(shown.starts_with("row 1: "), "{shown}");
+    assert!(shown.contains("What is 0 + 1?"), "{shown}");
+    for name in ["saved", "splits", "hub"] {
+        let stats = here.json(&["data", "stats", &fixture(name)]);
+        assert_eq!(stats["examples"], 5, "{name}");
+        assert!(
+            stats["layout"]
+                .as_str()
+                .unwrap()
+                .contains("chats (`messages`)")
+        );
+    }
+    let wrong = here.refused(&["data", "stats", &fixture("hub"), "--data-format", "pairs"]);
+    let place = "train-00000-of-00002.parquet, row 1";
+    assert!(
+        wrong.contains(place) && wrong.contains("nothing to learn from"),
+        "{wrong}"
+    );
+}
+
+#[test]
+fn files_with_weights_are_mixed_and_a_run_goes_on_with_the_same_batches() {
+    let here = Here::new();
+    here.write("a.jsonl", &pairs(4, "one"));
+    here.write("b.jsonl", &pairs(12, "two"));
+    let train = |run: &str, steps: &str| {
+        let arguments = [
+            "train",
+            "sft",
+            "--data",
+            "a.jsonl:0.5",
+            "--data",
+            "b.jsonl",
+            "--run-dir",
+            run,
+            "--batch-size",
+            "4",
+            "--epochs",
+            "3",
+            "--eval",
+            "0",
+            "--max-steps",
+            steps,
+        ];
+        here.ok(&arguments)
+    };
+    train("whole", "12");
+    train("parts", "5");
+    train("parts", "12");
+    let whole = batches(here.path("whole"));
+    assert_eq!(whole, batches(here.path("parts")));
+    for pass in whole.chunks(4) {
+        let small = pass.iter().flatten().filter(|example| **example < 4);
+        assert_eq!(small.count(), 8, "half of each pass is from the small file");
+    }
+    let other = here.refused(&[
+        "train",
+        "sft",
+        "--data",
+        "a.jsonl:0.6",
+        "--data",
+        "b.jsonl",
+        "--run-dir",
+        "whole",
+        "--batch-size",
+        "4",
+        "--epochs",
+        "3",
+        "--eval",
+        "0",
+        "--max-steps",
+        "12",
+    ]);
+    assert!(other.contains("cannot be resumed"), "{other}");
+}
+
+#[test]
+fn weights_that_cannot_be_are_refused_before_anything_is_loaded() {
+    let here = Here::new();
+    here.write("a.jsonl", &pairs(4, "one"));
+    let refused = |arguments: &[&str]| {
+        let all = [arguments, &["--run-dir", "run"]].concat();
+        here.refused(&all)
+    };
+    let error = refused(&["train", "sft", "--data", "a.jsonl:2", "--data", "a.jsonl"]);
+    assert!(
+        error.contains("leave nothing of 1 for `a.jsonl`"),
+        "{error}"
+    );
+    let error = refused(&["train", "rl", "--grader", "exact", "--data", "a.jsonl:2"]);
+    assert!(error.contains("only `train sft` goes by"), "{error}");
+    let typed = ["train", "sft", "--data", "a.jsonl", "--data-format", "xml"];
+    let output = here.command(&typed).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("expected one of jsonl"), "{error}");
+    assert!(!here.path("run").exists());
+}

@@ -48,6 +48,7 @@ pub mod sft;
 
 mod estimate;
 pub mod evaluate;
+pub mod graders;
 mod prices;
 pub mod report;
 

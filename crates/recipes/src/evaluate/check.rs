@@ -54,7 +54,7 @@ fn words(text: &str) -> Vec<String> {
 
 /// Returns the last number of a text. A comma between digits groups them; a minus belongs to the
 /// number unless it follows a digit or a letter.
-fn last_number(text: &str) -> Option<f64> {
+pub(crate) fn last_number(text: &str) -> Option<f64> {
     let characters: Vec<char> = text.chars().collect();
     let digit = |place: usize| characters.get(place).is_some_and(char::is_ascii_digit);
     let end = (0..characters.len()).rev().find(|place| digit(*place))? + 1;

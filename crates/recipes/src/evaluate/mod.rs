@@ -7,6 +7,7 @@ mod logprobs;
 mod nll;
 
 pub use check::Check;
+pub(crate) use check::last_number;
 pub use grade::{Graded, answers, exact_match, grade, sample_records};
 pub use logprobs::{LogprobCheck, check_logprobs};
 pub(crate) use nll::target_weights;

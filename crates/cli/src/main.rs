@@ -103,6 +103,19 @@ fn show_log() {
         .init();
 }
 
+/// Exports traces and metrics for as long as what it returns lives, if the environment names a collector.
+#[cfg(feature = "otel")]
+fn export_telemetry() -> anyhow::Result<Option<tinkrs_otel::Exporting>> {
+    let settings = tinkrs_otel::Settings::from_env("tinkrs")?;
+    let settings = settings.map(|it| it.resource("service.version", env!("CARGO_PKG_VERSION")));
+    Ok(settings.map(tinkrs_otel::start).transpose()?)
+}
+
+#[cfg(not(feature = "otel"))]
+fn export_telemetry() -> anyhow::Result<()> {
+    Ok(())
+}
+
 /// Returns the command with its subcommands, and nothing of what it was given: other processes are told.
 fn name_of(matches: &ArgMatches) -> String {
     let mut name = String::from("tinkrs");
@@ -122,6 +135,13 @@ fn main() -> ExitCode {
     if !matches!(cli.command, Command::Serve(_)) {
         show_log();
     }
+    let exporting = match export_telemetry() {
+        Ok(exporting) => exporting,
+        Err(error) => {
+            output::error(&error);
+            return ExitCode::FAILURE;
+        }
+    };
     let ctx = Context::new(&cli.output, name_of(&matches));
     let result = match &cli.command {
         Command::Auth(args) => ctx.block_on(auth::run(&ctx, args)),
@@ -147,6 +167,8 @@ fn main() -> ExitCode {
         Command::Version(args) => version::run(&ctx, args),
     };
     judge::end_all();
+    // Sends what is left.
+    drop(exporting);
     match result {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of our output has closed it, as `head` does: that is not a failure.

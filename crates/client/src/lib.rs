@@ -64,6 +64,7 @@
 //! | `tokenizers` | yes | loads the tokenizer that belongs to a model, from this machine or from the Hugging Face Hub | about 50 crates, and a C compiler for the regular expressions |
 //! | `blocking` | no | the same API for code without async: every `.await` becomes `.wait()` | threads of tokio |
 //! | `autodiff` | no | custom losses written as tensor expressions and differentiated for you | one crate |
+//! | `otel` | no | spans of operations and calls, with `traceparent` headers, and counters for OpenTelemetry collectors, once `tinkrs_otel::start` was called | one crate |
 //!
 //! A program that works with tokens alone needs no tokenizer library: `tinkrs = { version = "0.1",
 //! default-features = false }` is at most 120 crates on Linux; with the defaults it is at most 170 crates.
@@ -173,6 +174,7 @@ pub mod hub;
 mod limiter;
 mod lock;
 mod options;
+mod otel;
 pub mod rest;
 mod retry;
 pub mod sampling;

@@ -13,6 +13,8 @@ mod documents {
     struct FromPythonSdk;
     #[doc = include_str!("../../../docs/hosted.md")]
     struct Hosted;
+    #[doc = include_str!("../../../docs/metrics.md")]
+    struct Metrics;
     #[doc = include_str!("../../../docs/ordering.md")]
     struct Ordering;
     #[doc = include_str!("../../../docs/rl.md")]

@@ -220,6 +220,7 @@ impl Submission {
         outcome: Option<OperationResult>,
         also: Vec<Change>,
     ) -> Change {
+        responder.describe(self);
         Change::Request(Box::new(NewRequest {
             id: responder.id().clone(),
             owner: self.owner,

@@ -88,6 +88,7 @@ mod lock;
 mod maintenance;
 mod memory;
 mod metrics;
+mod otel;
 mod trace;
 
 pub use holder::{ASK_INTERVAL, Announcement, Holder};

@@ -20,6 +20,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tinkrs_wire::endpoint::{self, Dialect};
 
+use crate::otel::RequestSpan;
+
 /// Upper bounds of the buckets of durations, in seconds. Polls last up to 30.
 const SECONDS: [f64; 12] = [
     0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 300.0,
@@ -227,7 +229,7 @@ impl Metrics {
     }
 
     /// Writes everything in the text format of OpenMetrics.
-    fn exposition(&self) -> String {
+    pub(crate) fn exposition(&self) -> String {
         let families = &self.families;
         families
             .uptime
@@ -268,8 +270,10 @@ pub(crate) async fn observe(
     let method = known_method(request.method().as_str());
     let route = request.extensions().get::<MatchedPath>();
     let route = route.map_or("none", |route| known_route(route.as_str()));
-    let response = next.run(request).await;
+    let span = RequestSpan::start(method, route, &request);
+    let response = span.run(next.run(request)).await;
     let (elapsed, status) = (start.elapsed(), response.status());
+    span.end(status.as_u16());
     metrics.request(method, route, status.as_u16(), elapsed);
     tracing::info!(
         method,

@@ -6,7 +6,7 @@ use std::io;
 use tokio::net::TcpListener;
 
 use crate::connections::{self, Limits};
-use crate::{Server, router};
+use crate::{Server, otel, router};
 
 /// Answers requests on `listener` until `shutdown` completes.
 ///
@@ -25,6 +25,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     server.run_maintenance();
+    otel::export_metrics(&server);
     let stopping = server.clone();
     tokio::spawn(async move {
         shutdown.await;

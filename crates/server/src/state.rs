@@ -333,6 +333,12 @@ impl Server {
         &self.inner.shared
     }
 
+    /// Returns the state for those who must not keep the server alive.
+    #[cfg(feature = "otel")]
+    pub(crate) fn weak_shared(&self) -> std::sync::Weak<Shared> {
+        std::sync::Arc::downgrade(&self.inner.shared)
+    }
+
     pub(crate) fn auth(&self) -> &Auth {
         &self.shared().auth
     }

@@ -14,6 +14,7 @@ mod endings;
 mod environments;
 mod eval;
 mod evaluation;
+mod examples;
 mod export;
 mod from;
 mod full_disk;
@@ -25,6 +26,8 @@ mod local;
 mod minute_after;
 mod models;
 mod names;
+#[cfg(feature = "otel")]
+mod otel;
 mod other_servers;
 mod private;
 mod runs;

@@ -7,6 +7,7 @@ use super::policy::FIRST_CONTACT_TIMEOUT;
 use super::stats::{Counters, InFlight};
 use super::transport::redirect::{Redirect, redirect};
 use super::transport::{MAX_REDIRECTS, ReadLimits, Reply};
+use crate::otel;
 use http::header::HeaderValue;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -15,6 +16,20 @@ use tinkrs_wire::header;
 impl Connection {
     /// Makes one try.
     pub(crate) async fn attempt(
+        &self,
+        call: &Call,
+        idempotency_key: Option<&HeaderValue>,
+        retries: u32,
+    ) -> Result<Response, AttemptError> {
+        otel::trace(
+            call,
+            retries,
+            self.attempt_untraced(call, idempotency_key, retries),
+        )
+        .await
+    }
+
+    async fn attempt_untraced(
         &self,
         call: &Call,
         idempotency_key: Option<&HeaderValue>,
@@ -56,6 +71,7 @@ impl Connection {
                 headers.insert(header::IDEMPOTENCY_KEY, key.clone());
             }
             headers.insert(header::API_KEY, credential);
+            otel::propagate(headers);
             Counters::add(&self.counters.bytes_sent, call.payload.body().len());
             Ok(request)
         };

@@ -24,6 +24,7 @@ use crate::auth::token_cache::TokenCache;
 use crate::auth::{CredentialPolicy, CredentialSource, Secret};
 use crate::external::HttpClient;
 use crate::options::Options;
+use crate::otel;
 use crate::{Error, QueueNotice};
 use address::Address;
 use call::Call;
@@ -114,13 +115,15 @@ impl Connection {
             message: "no tokio runtime: call this inside one, or use the `blocking` feature"
                 .to_owned(),
         })?;
+        let counters = Arc::default();
+        otel::count(&counters);
         Ok(Self {
             address: Address::new(options, &base_url)?,
             credential: Credential::new(source)?,
             server: ServerSettings::unknown(),
             lifecycle: Lifecycle::new(),
             transport: Transport::new(&base_url)?,
-            counters: Arc::default(),
+            counters,
             queue_listener: options.queue_listener.clone(),
             retry_listener: options.retry_listener.clone(),
             message_listener: options.message_listener.clone(),

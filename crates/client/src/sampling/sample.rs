@@ -9,6 +9,7 @@ use crate::connection::policy::Policy;
 use crate::future::poll::{self, PollTarget};
 use crate::future::{Pending, report, result_size};
 use crate::lock;
+use crate::otel::OperationSpan;
 use crate::retry::FailureKind;
 use crate::telemetry::error_type;
 use crate::telemetry::named::SampleFailed;
@@ -193,7 +194,7 @@ pub(super) fn spawn<T: Send + 'static>(
 ) -> Pending<T> {
     let (mut sender, pending) = Pending::new(NAME);
     let runtime = inner.session.connection.runtime.clone();
-    runtime.spawn(async move {
+    runtime.spawn(OperationSpan::start(NAME).run(async move {
         let current = Mutex::new(None);
         let connection = &inner.session.connection;
         let result = tokio::select! {
@@ -214,7 +215,7 @@ pub(super) fn spawn<T: Send + 'static>(
             }
             drop(sender.send(result));
         }
-    });
+    }));
     pending
 }
 

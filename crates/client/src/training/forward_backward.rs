@@ -12,7 +12,7 @@ use super::request::{Operation, Request};
 use super::sequencer::Submitted;
 use crate::connection::errors::SubmitError;
 use crate::future::{Pending, report, result_size};
-use crate::{Error, TrainingClient};
+use crate::{Error, TrainingClient, otel};
 use std::sync::Arc;
 use tinkrs_types::protocol::RequestType;
 use tinkrs_types::{Datum, ForwardBackwardOutput, InvalidInput, LossFn};
@@ -197,7 +197,8 @@ async fn submit_first_last(
     for (index, chunk) in rest.into_iter().enumerate() {
         let (inner, pass) = (Arc::clone(inner), pass.clone());
         let seq_id = first_seq_id + 1 + index as i32;
-        under_way.spawn(async move { (index, submit_chunk(&inner, &pass, chunk, seq_id).await) });
+        let submit = async move { (index, submit_chunk(&inner, &pass, chunk, seq_id).await) };
+        under_way.spawn(otel::inherit(submit));
     }
     // All of them end before the turn does, even if one fails: a later operation must not
     // overtake them.
@@ -262,7 +263,7 @@ pub(super) async fn fetch_chunks(
     let mut under_way = JoinSet::new();
     for (index, submitted) in submitted.into_iter().enumerate() {
         let (inner, operation) = (Arc::clone(&inner), pass.operation);
-        under_way.spawn(async move {
+        under_way.spawn(otel::inherit(async move {
             let fetched = inner.fetch(operation, request_type, &submitted).await?;
             let about = fetched.fetched;
             let output = decode_result(&fetched.content_type, fetched.body)
@@ -272,7 +273,7 @@ pub(super) async fn fetch_chunks(
                     report::unreadable(connection, id, request_type, about, error);
                 })?;
             Ok::<_, Error>((index, output))
-        });
+        }));
     }
     let mut outputs = Vec::with_capacity(under_way.len());
     while let Some(output) = under_way.join_next().await {

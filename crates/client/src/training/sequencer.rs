@@ -10,6 +10,7 @@
 use crate::Error;
 use crate::future::Pending;
 use crate::lock::lock;
+use crate::otel::OperationSpan;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -100,7 +101,9 @@ impl Sequencer {
         let first_seq_id = entrance.last_seq_id + 1;
         let (given_back, runtime) = (Arc::clone(&self.given_back), self.runtime.clone());
         let on_error = Arc::clone(&self.on_error);
-        let job = async move {
+        let span = OperationSpan::start(operation);
+        let result_span = span.clone();
+        let job = span.run(async move {
             let first_seq_id = first_seq_id - given_back.load(Ordering::Acquire);
             match job(first_seq_id).await {
                 Err(error) => {
@@ -110,10 +113,10 @@ impl Sequencer {
                 }
                 Ok(result) => {
                     let result = async move { result.await.inspect_err(|error| on_error(error)) };
-                    runtime.spawn(send_result(sender, result));
+                    runtime.spawn(result_span.run(send_result(sender, result)));
                 }
             }
-        };
+        });
         entrance.last_seq_id = last_seq_id;
         // The task only ends before the queue if its runtime does; then the job's end of
         // `pending` is dropped with the job, which reads as "closed".

@@ -23,6 +23,7 @@ use crate::body::{check_values, json_bytes};
 use crate::error::ApiError;
 use crate::extract::{Decoded, Parameters};
 use crate::intake::Upload;
+use crate::shared::Shared;
 
 /// The longest nonce that is answered.
 const NONCE_BYTES: usize = 128;
@@ -53,7 +54,7 @@ pub(crate) async fn data_folder(
 
 /// The server's counts, for Prometheus. They name no owner, so they need no key.
 pub(crate) async fn metrics(State(server): State<Server>) -> Response {
-    server.measure();
+    server.shared().measure();
     server.shared().metrics.show()
 }
 
@@ -97,17 +98,16 @@ pub(crate) async fn telemetry(
     }))
 }
 
-impl Server {
+impl Shared {
     /// Updates the metrics that change without an event.
-    fn measure(&self) {
-        let shared = self.shared();
-        let metrics = &shared.metrics;
-        metrics.set_pending(shared.results.pending());
-        metrics.set_stored_bytes("checkpoints", shared.checkpoints.stored_bytes());
-        let memory = &shared.memory;
+    pub(crate) fn measure(&self) {
+        let metrics = &self.metrics;
+        metrics.set_pending(self.results.pending());
+        metrics.set_stored_bytes("checkpoints", self.checkpoints.stored_bytes());
+        let memory = &self.memory;
         let mut usage = memory.usage();
-        usage.push(("waiting", shared.waiting.taken() as u64));
-        usage.push(("losses", shared.loss_room.taken() as u64));
+        usage.push(("waiting", self.waiting.taken() as u64));
+        usage.push(("losses", self.loss_room.taken() as u64));
         metrics.set_memory(&usage, memory.plan().limit);
         let registry = self.registry();
         let sessions = registry
@@ -125,7 +125,9 @@ impl Server {
         metrics.set_live("sessions_in_memory", registry.sessions.len());
         metrics.set_live("models_in_memory", registry.runs.len());
     }
+}
 
+impl Server {
     fn capabilities(&self) -> ServerCapabilities {
         let models = self.bases().values().map(|base| {
             let mut model = SupportedModel::default();

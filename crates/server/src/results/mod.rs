@@ -31,6 +31,7 @@ pub(crate) use sample_reply::{DirectReply, SampleReply};
 
 use crate::auth::Owner;
 use crate::lock::lock;
+use crate::otel::AcceptedOperation;
 use crate::store::{Change, Store};
 use completion_feed::{CompletionFeed, CompletionFeeds};
 
@@ -60,6 +61,7 @@ struct Entry {
     reason: Mutex<Option<String>>,
     /// When the result was there, or was fetched.
     since: Mutex<(Instant, Fetched)>,
+    accepted: AcceptedOperation,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +174,7 @@ impl Results {
             state: watch::Sender::new(state),
             reason: Mutex::new(None),
             since: Mutex::new((Instant::now(), Fetched::No)),
+            accepted: AcceptedOperation::now(),
         });
         let mut table = lock(&self.table);
         table.entries.insert(id.clone(), Arc::clone(&entry));

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use tinkrs_types::RequestId;
 
 use super::{Entry, Results};
+use crate::accept::Submission;
 use crate::lock::lock;
-use crate::results::OperationResult;
+use crate::results::{OperationResult, ResultFormat};
 use crate::store::{Change, Ending};
 
 /// The right and the duty to finish an operation.
@@ -74,7 +75,15 @@ impl Responder {
         *lock(&self.entry.reason) = reason;
     }
 
+    /// Says what the operation is, for traces.
+    pub(crate) fn describe(&self, submission: &Submission) {
+        self.entry.accepted.describe(&self.id, submission);
+    }
+
     fn ended(&self, ending: Ending) -> Change {
+        let begun = ending.begun.as_ref().map(|(_, begun)| *begun);
+        let failed = ending.outcome.kind == ResultFormat::Failed;
+        self.entry.accepted.end(begun, failed);
         let (id, ending) = (self.id.clone(), Box::new(ending));
         Change::Ended { id, ending }
     }

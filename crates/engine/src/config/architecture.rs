@@ -28,11 +28,13 @@ pub enum Architecture {
     Gemma3,
     /// Qwen3 with experts, such as Qwen3-30B-A3B.
     Qwen3Moe,
+    /// gpt-oss: experts with biases, every other layer sliding, sinks.
+    GptOss,
 }
 
 /// The families, as messages list them.
 pub(crate) const SUPPORTED: &str =
-    "llama, qwen2, qwen3, mistral, phi3, gemma2, gemma3, gemma3_text and qwen3_moe";
+    "llama, qwen2, qwen3, mistral, phi3, gemma2, gemma3, gemma3_text, qwen3_moe and gpt_oss";
 
 /// What a family is called, and what its files leave unsaid.
 pub(crate) struct Family {
@@ -62,6 +64,8 @@ pub(crate) struct Family {
     pub(crate) is_gemma: bool,
     /// Whether it has experts.
     pub(crate) has_experts: bool,
+    /// Whether it computes as gpt-oss does: biases everywhere, sinks, a clamped activation.
+    pub(crate) is_gpt_oss: bool,
     /// Base of the rotary frequencies where the file gives none.
     pub(crate) default_theta: f64,
     /// The same of sliding layers, if it is another one.
@@ -95,6 +99,7 @@ const LLAMA: Family = Family {
     fused_projections: false,
     is_gemma: false,
     has_experts: false,
+    is_gpt_oss: false,
     default_theta: 10_000.0,
     local_theta: None,
 };
@@ -177,9 +182,23 @@ const QWEN3_MOE: Family = Family {
     ..QWEN3
 };
 
+const GPT_OSS: Family = Family {
+    name: "gpt-oss",
+    model_type: "gpt_oss",
+    class: "GptOssForCausalLM",
+    gguf: "gpt-oss",
+    default_head_dim: Some(64),
+    windows: Windows::AllBut(2),
+    gguf_interleaves_heads: false,
+    has_experts: true,
+    is_gpt_oss: true,
+    default_theta: 150_000.0,
+    ..LLAMA
+};
+
 impl Architecture {
     /// Every family.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Llama,
         Self::Qwen2,
         Self::Qwen3,
@@ -188,6 +207,7 @@ impl Architecture {
         Self::Gemma2,
         Self::Gemma3,
         Self::Qwen3Moe,
+        Self::GptOss,
     ];
 
     /// Returns the name to be shown: `Llama`.
@@ -218,6 +238,7 @@ impl Architecture {
             Self::Gemma2 => &GEMMA2,
             Self::Gemma3 => &GEMMA3,
             Self::Qwen3Moe => &QWEN3_MOE,
+            Self::GptOss => &GPT_OSS,
         }
     }
 

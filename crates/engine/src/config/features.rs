@@ -38,6 +38,8 @@ pub struct Experts {
     pub ffn: usize,
     /// Whether the weights of the chosen ones are made to sum to one.
     pub normalised: bool,
+    /// Whether they and their router have biases.
+    pub biases: bool,
 }
 
 /// What a family adds to the plain layer; the default is nothing.

@@ -57,6 +57,8 @@ struct RawConfig {
     num_experts_per_tok: Option<usize>,
     moe_intermediate_size: Option<usize>,
     norm_topk_prob: Option<bool>,
+    swiglu_alpha: Option<f64>,
+    swiglu_limit: Option<f64>,
     decoder_sparse_step: Option<usize>,
     #[serde(default)]
     mlp_only_layers: Vec<usize>,
@@ -109,7 +111,7 @@ pub(super) fn parse(text: &str) -> Result<ModelConfig, Error> {
     let context = raw.max_position_embeddings.or(defaults.context);
     let context = required("max_position_embeddings", context)?;
     let ropes = raw.ropes(family, head_dim, context)?;
-    let attention_bias = raw.attention_bias.unwrap_or(false);
+    let attention_bias = raw.attention_bias.unwrap_or(family.is_gpt_oss);
     let features = raw.features(family, layers, ropes.local)?;
     Ok(ModelConfig {
         architecture,
@@ -256,15 +258,26 @@ impl RawConfig {
                 return Err(Error::unsupported("mlp_only_layers", layer, ALL));
             }
         }
-        if self
-            .quantization_config
-            .as_ref()
-            .is_some_and(|config| !config.is_null())
-        {
+        if family.is_gpt_oss {
+            for (option, found, known) in [
+                ("swiglu_alpha", self.swiglu_alpha, (1.702, "1.702")),
+                ("swiglu_limit", self.swiglu_limit, (7.0, "7")),
+            ] {
+                if let Some(found) = found.filter(|&found| found != known.0) {
+                    return Err(Error::unsupported(option, found, known.1));
+                }
+            }
+        }
+        let quantised = self.quantization_config.as_ref();
+        let quantised = quantised.filter(|config| !config.is_null());
+        let is_mxfp4 = |config: &Value| {
+            family.is_gpt_oss && config.get("quant_method").and_then(Value::as_str) == Some("mxfp4")
+        };
+        if quantised.is_some_and(|config| !is_mxfp4(config)) {
             return Err(Error::unsupported(
                 "quantization_config",
                 "present",
-                "f32, f16 and bf16 weights, and GGUF files",
+                "f32, f16 and bf16 weights, gpt-oss in mxfp4, and GGUF files",
             ));
         }
         Ok(())
@@ -287,10 +300,12 @@ impl RawConfig {
             local_rope: local_rope.filter(|_| slides),
             layer_kinds,
             fused_projections: family.fused_projections,
-            activation: if family.is_gemma {
-                Activation::GeGlu
-            } else {
-                Activation::SwiGlu
+            activation: match family {
+                Family { is_gemma: true, .. } => Activation::GeGlu,
+                Family {
+                    is_gpt_oss: true, ..
+                } => Activation::ClampedSwiGlu,
+                _ => Activation::SwiGlu,
             },
             norms_add_one: family.is_gemma,
             output_norms: family.is_gemma,
@@ -301,7 +316,7 @@ impl RawConfig {
             },
             attention_softcap: self.attn_logit_softcapping.filter(|_| family.is_gemma),
             final_softcap: self.final_logit_softcapping.filter(|_| family.is_gemma),
-            sinks: false,
+            sinks: family.is_gpt_oss,
             experts: self.experts(family)?,
         })
     }
@@ -314,8 +329,12 @@ impl RawConfig {
         Ok(Some(Experts {
             count: required("num_experts", count)?,
             per_token: required("num_experts_per_tok", self.num_experts_per_tok)?,
-            ffn: required("moe_intermediate_size", self.moe_intermediate_size)?,
-            normalised: self.norm_topk_prob.unwrap_or(false),
+            ffn: match family.is_gpt_oss {
+                true => required("intermediate_size", self.intermediate_size)?,
+                false => required("moe_intermediate_size", self.moe_intermediate_size)?,
+            },
+            normalised: self.norm_topk_prob.unwrap_or(family.is_gpt_oss),
+            biases: family.is_gpt_oss,
         }))
     }
 

@@ -168,6 +168,7 @@ impl ModelConfig {
                     per_token: 2,
                     ffn: 24,
                     normalised: true,
+                    biases: false,
                 }),
                 ..Features::default()
             },
@@ -175,9 +176,47 @@ impl ModelConfig {
         }
     }
 
+    /// Returns a gpt-oss: four experts with biases, sinks, stretched rotation.
+    #[must_use]
+    pub fn tiny_gpt_oss() -> Self {
+        Self {
+            architecture: Architecture::GptOss,
+            rope: Rope {
+                scaling: RopeScaling::Yarn {
+                    factor: 8.0,
+                    beta_fast: 8.0,
+                    beta_slow: 1.0,
+                    original_context: 16,
+                    attention_factor: 0.1 * 8f64.ln() + 1.0,
+                    truncate: false,
+                },
+                ..Rope::plain(100.0)
+            },
+            ffn: 32,
+            tied_head: false,
+            qkv_bias: true,
+            attention_output_bias: true,
+            features: Features {
+                layer_kinds: vec![LayerKind::Sliding, LayerKind::Full],
+                window: Some(6),
+                activation: Activation::ClampedSwiGlu,
+                sinks: true,
+                experts: Some(Experts {
+                    count: 4,
+                    per_token: 2,
+                    ffn: 32,
+                    normalised: true,
+                    biases: true,
+                }),
+                ..Features::default()
+            },
+            ..Self::tiny_llama()
+        }
+    }
+
     /// Returns every tiny shape, so that a test can cover all architectures in one loop.
     #[must_use]
-    pub fn tiny_models() -> [Self; 9] {
+    pub fn tiny_models() -> [Self; 10] {
         [
             Self::tiny_llama(),
             Self::tiny_llama3(),
@@ -188,6 +227,7 @@ impl ModelConfig {
             Self::tiny_gemma2(),
             Self::tiny_gemma3(),
             Self::tiny_qwen3_moe(),
+            Self::tiny_gpt_oss(),
         ]
     }
 

@@ -18,6 +18,7 @@ use super::load::LayerReader;
 use super::norm::Norm;
 use super::tensor_table::{LayerTensors, Names, NormSpec};
 use super::workspace::{KeptRows, sized};
+use crate::config::Architecture;
 use crate::kernels::matrix::Mat;
 use crate::kernels::panels::Panels;
 use crate::{Error, ModelConfig};
@@ -25,6 +26,8 @@ use crate::{Error, ModelConfig};
 const ATTENTION_NORM: Names = Names::new("input_layernorm", "attn_norm");
 const FEED_FORWARD_NORM: Names = Names::new("post_attention_layernorm", "ffn_norm");
 // In models that normalise outputs, the name above is that of attention's output.
+// In GGUF files of gpt-oss, the norm before the experts has this name.
+const GPT_OSS_NORM: Names = Names::new("post_attention_layernorm", "post_attention_norm");
 const ATTENTION_OUTPUT_NORM: Names = Names::new("post_attention_layernorm", "post_attention_norm");
 const FEED_FORWARD_INPUT_NORM: Names = Names::new("pre_feedforward_layernorm", "ffn_norm");
 const FEED_FORWARD_OUTPUT_NORM: Names = Names::new("post_feedforward_layernorm", "post_ffw_norm");
@@ -81,7 +84,10 @@ impl Layer {
             FeedForward::declare(config, tensors);
             tensors.norm(&norm(FEED_FORWARD_OUTPUT_NORM));
         } else {
-            tensors.norm(&norm(FEED_FORWARD_NORM));
+            tensors.norm(&norm(match config.architecture {
+                Architecture::GptOss => GPT_OSS_NORM,
+                _ => FEED_FORWARD_NORM,
+            }));
             FeedForward::declare(config, tensors);
         }
     }

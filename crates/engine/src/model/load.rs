@@ -201,6 +201,12 @@ impl LayerReader<'_> {
         self.reader.matrix(&names.in_layer(self.layer))
     }
 
+    /// Reads the bias of a matrix that has no adapter.
+    pub(crate) fn bias(&self, names: Names) -> Result<Bias, Error> {
+        let (key, values) = self.reader.vector(&names.in_layer(self.layer).bias())?;
+        Ok(Bias { values, key })
+    }
+
     /// Reads a linear layer of an expert.
     pub(crate) fn expert(&self, names: Names, expert: usize) -> Result<Linear, Error> {
         self.linear_named(&names.in_expert(self.layer, expert))

@@ -298,7 +298,15 @@ impl LayerTensors<'_> {
     }
 
     /// Declares a matrix that has no adapter.
-    pub(crate) fn matrix(&mut self, names: Names, outputs: usize, inputs: usize) {
+    pub(crate) fn matrix(&mut self, names: Names, outputs: usize, inputs: usize, has_bias: bool) {
+        if has_bias {
+            self.optional.push(TensorSpec {
+                names: names.in_layer(self.index).bias(),
+                shape: vec![outputs],
+                rotary_heads: None,
+                part: None,
+            });
+        }
         self.table.push(TensorSpec {
             names: names.in_layer(self.index).weight(),
             shape: vec![outputs, inputs],
@@ -307,7 +315,7 @@ impl LayerTensors<'_> {
         });
     }
 
-    /// Declares a linear layer of an expert, without a bias.
+    /// Declares a linear layer of an expert.
     pub(crate) fn expert(&mut self, spec: &LinearSpec, index: usize, count: usize) {
         let names = spec.names.in_expert(self.index, index);
         self.table.push(TensorSpec {
@@ -316,6 +324,14 @@ impl LayerTensors<'_> {
             rotary_heads: None,
             part: Some(Part { index, count }),
         });
+        if spec.has_bias {
+            self.optional.push(TensorSpec {
+                names: names.bias(),
+                shape: vec![spec.outputs],
+                rotary_heads: None,
+                part: Some(Part { index, count }),
+            });
+        }
         self.table.push_site(spec.site(names));
     }
 

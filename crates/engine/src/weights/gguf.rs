@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use memmap2::Mmap;
 use tinkrs_gguf::{Header, TensorInfo};
 
+use super::mxfp4::{self, Order};
 use super::safetensors::{self, map_file};
 use super::{Dtype, Format, StoredTensor, TensorView, WeightSource};
 use crate::model::feed_forward::FeedForward;
@@ -23,7 +24,8 @@ use crate::{Error, ModelConfig};
 /// The weights of a GGUF file, mapped into memory.
 ///
 /// A loaded model keeps tensors as they are stored: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K
-/// or Q6_K. As a [`TensorView`], a quantised one becomes f32, which holds its values exactly.
+/// or Q6_K; MXFP4 becomes Q5_0, which holds it exactly. As a [`TensorView`], a quantised one becomes f32, which holds its
+/// values exactly, too.
 #[derive(Debug)]
 pub struct GgufFile {
     path: PathBuf,
@@ -32,6 +34,16 @@ pub struct GgufFile {
     config: ModelConfig,
     table: TensorTable,
     precision: Dtype,
+}
+
+/// A tensor of a file.
+struct Found<'a> {
+    shape: &'a [usize],
+    /// What it is known as.
+    format: Format,
+    bytes: &'a [u8],
+    /// Whether the bytes are MXFP4, and not of the format.
+    is_mxfp4: bool,
 }
 
 impl GgufFile {
@@ -59,13 +71,16 @@ impl GgufFile {
             model.stored_bytes(&tensor.names.hugging_face)?;
         }
         let probe = FeedForward::precision_probe(&model.config);
-        let (_, format, _) = model.stored_bytes(&probe.hugging_face)?;
-        model.precision = format.as_dtype().unwrap_or(Dtype::F32);
+        model.precision = model
+            .stored_bytes(&probe.hugging_face)?
+            .format
+            .as_dtype()
+            .unwrap_or(Dtype::F32);
         Ok(model)
     }
 
-    /// Finds a tensor by its Hugging Face name: its shape, how it is stored, and its bytes.
-    fn stored_bytes(&self, name: &str) -> Result<(&[usize], Format, &[u8]), Error> {
+    /// Finds a tensor by its Hugging Face name.
+    fn stored_bytes(&self, name: &str) -> Result<Found<'_>, Error> {
         let missing = || Error::MissingTensor {
             tensor: name.to_owned(),
             origin: self.path.display().to_string(),
@@ -82,9 +97,16 @@ impl GgufFile {
                 got: info.shape.clone(),
             });
         }
-        let format = Format::from_id(info.format, name)?;
+        let is_mxfp4 = info.format == mxfp4::GGUF_ID;
+        let (format, block) = match is_mxfp4 {
+            true => (Format::Q5_0, mxfp4::BLOCK),
+            false => {
+                let format = Format::from_id(info.format, name)?;
+                (format, format.block())
+            }
+        };
         let bytes = info
-            .bytes(format.block(), self.header.data_start, &self.map)
+            .bytes(block, self.header.data_start, &self.map)
             .ok_or_else(|| {
                 let reason = format!("tensor `{name}` reaches past its end");
                 Error::malformed(self.path.display().to_string(), reason)
@@ -96,7 +118,22 @@ impl GgufFile {
                 &bytes[part.index * length..][..length]
             }
         };
-        Ok((&tensor.shape, format, bytes))
+        Ok(Found {
+            shape: &tensor.shape,
+            format,
+            bytes,
+            is_mxfp4,
+        })
+    }
+
+    /// The blocks of a tensor in the format that it is known as.
+    fn blocks<'a>(&self, name: &str, found: &Found<'a>) -> Result<Cow<'a, [u8]>, Error> {
+        if !found.is_mxfp4 {
+            return Ok(Cow::Borrowed(found.bytes));
+        }
+        let blocks = found.bytes.chunks_exact(mxfp4::BLOCK.1);
+        let blocks = blocks.map(|block| (block[0], &block[1..]));
+        Ok(Cow::Owned(mxfp4::to_q5_0(name, blocks, Order::Halves)?))
     }
 
     /// Returns the number of heads whose rows a tensor holds in interleaved order.
@@ -113,10 +150,12 @@ impl WeightSource for GgufFile {
     }
 
     fn tensor(&self, name: &str) -> Result<TensorView<'_>, Error> {
-        let (shape, format, bytes) = self.stored_bytes(name)?;
+        let found = self.stored_bytes(name)?;
+        let (shape, format) = (found.shape, found.format);
+        let bytes = self.blocks(name, &found)?;
         let (dtype, bytes) = match format.as_dtype() {
-            Some(dtype) => (dtype, Cow::Borrowed(bytes)),
-            None => (Dtype::F32, Cow::Owned(format.dequantise_to_bytes(bytes))),
+            Some(dtype) => (dtype, bytes),
+            None => (Dtype::F32, Cow::Owned(format.dequantise_to_bytes(&bytes))),
         };
         let bytes = match self.interleaved_heads(name) {
             Some(heads) => Cow::Owned(deinterleave(&bytes, heads, self.config.head_dim)),
@@ -136,7 +175,9 @@ impl WeightSource for GgufFile {
     }
 
     fn stored(&self, name: &str) -> Result<StoredTensor<'_>, Error> {
-        let (shape, format, bytes) = self.stored_bytes(name)?;
+        let found = self.stored_bytes(name)?;
+        let (shape, format) = (found.shape, found.format);
+        let bytes = self.blocks(name, &found)?;
         let heads = self.interleaved_heads(name);
         let interleaved = heads.map(|_| self.config.head_dim);
         let tensor = StoredTensor::new(name, format, shape.to_vec(), bytes)?;
@@ -144,12 +185,12 @@ impl WeightSource for GgufFile {
     }
 
     fn format(&self, name: &str) -> Result<Format, Error> {
-        Ok(self.stored_bytes(name)?.1)
+        Ok(self.stored_bytes(name)?.format)
     }
 
     fn release(&self, name: &str) {
-        if let Ok((_, _, bytes)) = self.stored_bytes(name) {
-            safetensors::forget(&self.map, bytes);
+        if let Ok(found) = self.stored_bytes(name) {
+            safetensors::forget(&self.map, found.bytes);
         }
     }
 }

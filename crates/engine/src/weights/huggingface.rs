@@ -4,6 +4,9 @@
 //! `model.safetensors.index.json` lists. Every tensor that the configuration calls for is found
 //! and its shape checked when the folder is opened, so that loading cannot fail half-way.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -12,9 +15,10 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::json;
 
+use super::experts::{self, ExpertTensor};
 use super::safetensors::{self, Layout, Outline, SafetensorsFile};
-use super::{Dtype, Format, TensorView, WeightSource, tensor_shapes};
-use crate::config::TokenIds;
+use super::{Dtype, Format, StoredTensor, TensorView, WeightSource, tensor_shapes};
+use crate::config::{Architecture, TokenIds};
 use crate::model::feed_forward::FeedForward;
 use crate::{Error, ModelConfig, files};
 
@@ -74,7 +78,18 @@ impl HuggingFaceFolder {
             places: places.collect(),
             precision: Dtype::F32,
         };
-        for (name, expected) in tensor_shapes(&model.config) {
+        let mut expected = Vec::new();
+        for (name, shape) in tensor_shapes(&model.config) {
+            match model.shared_experts(&name) {
+                None => expected.push((name, shape)),
+                Some(tensor) => {
+                    let [plain, mxfp4] = tensor.sources(&model.config);
+                    let is_plain = model.places.contains_key(&plain[0].0);
+                    expected.extend(if is_plain { plain } else { mxfp4 });
+                }
+            }
+        }
+        for (name, expected) in expected {
             let (shard, stored) = model.place(&name)?;
             let got = shard.shape(stored)?;
             if got != expected {
@@ -87,7 +102,8 @@ impl HuggingFaceFolder {
         }
         // Norms are sometimes kept in more precision than the matrices, which are what counts.
         let probe = FeedForward::precision_probe(&model.config);
-        model.precision = model.tensor(&probe.hugging_face)?.dtype();
+        let format = model.format(&probe.hugging_face)?;
+        model.precision = format.as_dtype().unwrap_or(Dtype::F32);
         Ok(model)
     }
 
@@ -95,6 +111,32 @@ impl HuggingFaceFolder {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.folder
+    }
+
+    /// Tells what a tensor of an expert is made of, where the folder has all experts of a layer in one.
+    fn shared_experts(&self, name: &str) -> Option<ExpertTensor> {
+        let is_shared = self.config.architecture == Architecture::GptOss;
+        let here = is_shared && !self.places.contains_key(name);
+        ExpertTensor::parse(name).filter(|_| here)
+    }
+
+    /// The plain tensor that has a tensor of an expert; `None` if that is in MXFP4.
+    fn plain_experts(&self, tensor: &ExpertTensor) -> Option<Result<TensorView<'_>, Error>> {
+        let [plain, _] = tensor.sources(&self.config);
+        let (shard, stored) = self.place(&plain[0].0).ok()?;
+        Some(shard.tensor(stored))
+    }
+
+    /// Reads a tensor of an expert that is in MXFP4.
+    fn from_mxfp4(&self, name: &str, tensor: &ExpertTensor) -> Result<StoredTensor<'_>, Error> {
+        let [_, mxfp4] = tensor.sources(&self.config);
+        let [(blocks, _), (scales, _)] = &mxfp4[..] else {
+            return Err(Error::MissingTensor {
+                tensor: name.to_owned(),
+                origin: self.folder.display().to_string(),
+            });
+        };
+        tensor.from_mxfp4(name, self.place(blocks)?, self.place(scales)?)
     }
 
     /// Finds the file that has a tensor, and its name there.
@@ -115,6 +157,12 @@ impl WeightSource for HuggingFaceFolder {
     }
 
     fn tensor(&self, name: &str) -> Result<TensorView<'_>, Error> {
+        if let Some(tensor) = self.shared_experts(name) {
+            return match self.plain_experts(&tensor) {
+                Some(all) => tensor.plain(name, &all?),
+                None => experts::widened(&self.from_mxfp4(name, &tensor)?),
+            };
+        }
         let (shard, stored) = self.place(name)?;
         Ok(shard.tensor(stored)?.renamed(name))
     }
@@ -123,7 +171,20 @@ impl WeightSource for HuggingFaceFolder {
         self.precision
     }
 
+    fn stored(&self, name: &str) -> Result<StoredTensor<'_>, Error> {
+        match self.shared_experts(name) {
+            Some(tensor) if self.plain_experts(&tensor).is_none() => self.from_mxfp4(name, &tensor),
+            _ => Ok(self.tensor(name)?.into()),
+        }
+    }
+
     fn format(&self, name: &str) -> Result<Format, Error> {
+        if let Some(tensor) = self.shared_experts(name) {
+            return match self.plain_experts(&tensor) {
+                Some(all) => Ok(all?.dtype().into()),
+                None => Ok(Format::Q5_0),
+            };
+        }
         Ok(self.tensor(name)?.dtype().into())
     }
 
@@ -302,244 +363,4 @@ fn parse<T: for<'de> Deserialize<'de>>(path: &Path, text: &str) -> Result<T, Err
         document: path.display().to_string(),
         source,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::Value;
-    use tempfile::TempDir;
-
-    use super::*;
-    use crate::weights::RandomWeights;
-
-    fn saved(config: ModelConfig) -> (TempDir, RandomWeights) {
-        let folder = tempfile::tempdir().unwrap();
-        let weights = RandomWeights::new(config, 11, Dtype::Bf16).unwrap();
-        save_folder(&weights, folder.path()).unwrap();
-        (folder, weights)
-    }
-
-    fn refusal(folder: &TempDir) -> String {
-        HuggingFaceFolder::open(folder.path())
-            .unwrap_err()
-            .to_string()
-    }
-
-    /// Splits the tensors over two files, as large models are stored.
-    fn shard(folder: &TempDir, weights: &RandomWeights) {
-        let names = tensor_shapes(weights.config())
-            .into_iter()
-            .map(|(name, _)| name);
-        let (first, second): (Vec<_>, Vec<_>) = names.partition(|name| name.contains("layers.0"));
-        let mut map = serde_json::Map::new();
-        for (file, names) in [("one.safetensors", first), ("two.safetensors", second)] {
-            let tensors: Vec<_> = names
-                .iter()
-                .map(|name| weights.tensor(name).unwrap())
-                .collect();
-            fs::write(
-                folder.path().join(file),
-                safetensors::encode(&tensors).unwrap(),
-            )
-            .unwrap();
-            map.extend(names.into_iter().map(|name| (name, json!(file))));
-        }
-        fs::remove_file(folder.path().join("model.safetensors")).unwrap();
-        write_index(folder, map.into());
-    }
-
-    fn write_index(folder: &TempDir, map: Value) {
-        let index = json!({ "metadata": { "total_size": 0 }, "weight_map": map });
-        let path = folder.path().join("model.safetensors.index.json");
-        fs::write(path, index.to_string()).unwrap();
-    }
-
-    #[test]
-    fn a_saved_model_opens_with_the_same_tensors() {
-        for config in ModelConfig::tiny_models() {
-            let (folder, weights) = saved(config.clone());
-            let opened = HuggingFaceFolder::open(folder.path()).unwrap();
-            assert_eq!(opened.config(), &config);
-            assert_eq!(opened.precision(), Dtype::Bf16);
-            for (name, _) in tensor_shapes(&config) {
-                let (left, right) = (
-                    opened.tensor(&name).unwrap(),
-                    weights.tensor(&name).unwrap(),
-                );
-                assert_eq!(left.bytes(), right.bytes(), "{name}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_text_part_of_a_model_that_sees_images_is_found() {
-        for prefix in ["language_model.model.", "model.language_model."] {
-            let (folder, weights) = saved(ModelConfig::tiny_gemma3());
-            let shapes = tensor_shapes(weights.config());
-            let tensors = shapes.iter().map(|(name, _)| {
-                let stored = name.replacen("model.", prefix, 1);
-                weights.tensor(name).unwrap().renamed(&stored)
-            });
-            let image = TensorView::from_f32("vision_tower.x", Dtype::F32, vec![1], &[1.0]);
-            let tensors: Vec<_> = tensors.chain(image).collect();
-            let path = folder.path().join("model.safetensors");
-            fs::write(path, safetensors::encode(&tensors).unwrap()).unwrap();
-            let opened = HuggingFaceFolder::open(folder.path()).unwrap();
-            for (name, _) in &shapes {
-                let (found, expected) = (opened.tensor(name).unwrap(), weights.tensor(name));
-                assert_eq!(found.name(), name);
-                assert_eq!(found.bytes(), expected.unwrap().bytes(), "{name}");
-            }
-        }
-    }
-
-    #[test]
-    fn shards_read_like_one_file() {
-        let (folder, weights) = saved(ModelConfig::tiny_llama3());
-        shard(&folder, &weights);
-        let opened = HuggingFaceFolder::open(folder.path()).unwrap();
-        for (name, _) in tensor_shapes(weights.config()) {
-            let (left, right) = (
-                opened.tensor(&name).unwrap(),
-                weights.tensor(&name).unwrap(),
-            );
-            assert_eq!(left.bytes(), right.bytes(), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_model_is_written_in_shards_one_tensor_at_a_time() {
-        let config = ModelConfig::tiny_qwen3();
-        let weights = RandomWeights::new(config.clone(), 11, Dtype::Bf16).unwrap();
-        let outlines: Vec<_> = tensor_shapes(&config)
-            .into_iter()
-            .map(|(name, shape)| Outline {
-                name,
-                dtype: Dtype::Bf16,
-                shape,
-            })
-            .collect();
-        for (most_bytes, files) in [(usize::MAX, 1), (20_000, 4)] {
-            let folder = tempfile::tempdir().unwrap();
-            let mut written = 0;
-            save_shards(&weights, &outlines, folder.path(), most_bytes, |_, _| {
-                written += 1;
-                Ok(())
-            })
-            .unwrap();
-            assert_eq!(written, outlines.len());
-            let entries = fs::read_dir(folder.path()).unwrap().count();
-            assert_eq!(entries, files, "with the index");
-            fs::write(folder.path().join("config.json"), config.to_hf_json()).unwrap();
-            let opened = HuggingFaceFolder::open(folder.path()).unwrap();
-            for (name, _) in tensor_shapes(&config) {
-                let expected = weights.tensor(&name).unwrap();
-                assert_eq!(opened.tensor(&name).unwrap().bytes(), expected.bytes());
-            }
-        }
-        let wrong: Vec<_> = outlines
-            .iter()
-            .map(|outline| Outline {
-                dtype: Dtype::F32,
-                ..outline.clone()
-            })
-            .collect();
-        let folder = tempfile::tempdir().unwrap();
-        let refused = save_shards(&weights, &wrong, folder.path(), usize::MAX, |_, _| Ok(()));
-        assert!(refused.is_err());
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        let stop = |_: &str, _| Err(io::ErrorKind::Interrupted.into());
-        assert!(save_shards(&weights, &outlines, folder.path(), usize::MAX, stop).is_err());
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "stopped");
-    }
-
-    #[test]
-    fn an_index_may_only_name_existing_files_of_its_folder_and_their_tensors() {
-        let (folder, weights) = saved(ModelConfig::tiny_llama());
-        shard(&folder, &weights);
-        write_index(&folder, json!({ "a": "three.safetensors" }));
-        assert!(
-            refusal(&folder).contains("three.safetensors"),
-            "{}",
-            refusal(&folder)
-        );
-        write_index(&folder, json!({ "a": "../one.safetensors" }));
-        assert!(
-            refusal(&folder).contains("not the name of a file"),
-            "{}",
-            refusal(&folder)
-        );
-        write_index(&folder, json!({ "a": "one.safetensors" }));
-        assert!(
-            refusal(&folder).starts_with("tensor `a` is missing"),
-            "{}",
-            refusal(&folder)
-        );
-        write_index(&folder, json!({}));
-        assert!(refusal(&folder).contains("`model.embed_tokens.weight` is missing from"));
-    }
-
-    #[test]
-    fn a_wrong_shape_names_the_tensor_and_both_shapes() {
-        let (folder, _weights) = saved(ModelConfig::tiny_llama());
-        let config = ModelConfig {
-            ffn: 64,
-            ..ModelConfig::tiny_llama()
-        };
-        fs::write(folder.path().join("config.json"), config.to_hf_json()).unwrap();
-        assert_eq!(
-            refusal(&folder),
-            "model.layers.0.mlp.gate_proj.weight: expected shape [64, 32], got [48, 32]"
-        );
-    }
-
-    #[test]
-    fn an_untied_head_must_be_there() {
-        let (folder, _weights) = saved(ModelConfig::tiny_llama());
-        let config = ModelConfig {
-            tied_head: false,
-            ..ModelConfig::tiny_llama()
-        };
-        fs::write(folder.path().join("config.json"), config.to_hf_json()).unwrap();
-        assert!(refusal(&folder).starts_with("tensor `lm_head.weight` is missing from"));
-    }
-
-    #[test]
-    fn missing_and_truncated_files_are_named() {
-        let (folder, _weights) = saved(ModelConfig::tiny_llama());
-        let path = folder.path().join("model.safetensors");
-        let bytes = fs::read(&path).unwrap();
-        fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
-        assert!(refusal(&folder).contains("model.safetensors is malformed"));
-        fs::remove_file(&path).unwrap();
-        assert!(
-            refusal(&folder).starts_with("could not open "),
-            "{}",
-            refusal(&folder)
-        );
-        fs::remove_file(folder.path().join("config.json")).unwrap();
-        assert!(
-            refusal(&folder).starts_with("could not read "),
-            "{}",
-            refusal(&folder)
-        );
-    }
-
-    #[test]
-    fn end_tokens_come_from_the_generation_config() {
-        let (folder, _weights) = saved(ModelConfig::tiny_llama());
-        let path = folder.path().join("generation_config.json");
-        fs::write(&path, r#"{"eos_token_id": [5, 6], "temperature": 0.6}"#).unwrap();
-        assert_eq!(
-            HuggingFaceFolder::open(folder.path()).unwrap().config().eos,
-            [5, 6]
-        );
-        fs::write(&path, r#"{"temperature": 0.6}"#).unwrap();
-        assert_eq!(
-            HuggingFaceFolder::open(folder.path()).unwrap().config().eos,
-            [2]
-        );
-        fs::write(&path, "[").unwrap();
-        assert!(refusal(&folder).contains("generation_config.json is not valid JSON"));
-    }
 }

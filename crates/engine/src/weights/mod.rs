@@ -4,10 +4,12 @@
 //! (`model.layers.0.self_attn.q_proj.weight`), so that the model packs each into its own layout and
 //! lets go of the original. [`tensor_shapes`] lists the tensors that a configuration calls for.
 
+mod experts;
 pub(crate) mod format;
 mod gguf;
 mod huggingface;
 mod mixture;
+mod mxfp4;
 mod quantise;
 mod random;
 pub(crate) mod safetensors;

@@ -63,7 +63,7 @@ impl WeightSource for RandomWeights {
         let root3 = 3f32.sqrt();
         let (centre, spread) = if name.ends_with("norm.weight") {
             (1.0, 0.2)
-        } else if name.ends_with(".bias") {
+        } else if name.ends_with(".bias") || name.ends_with(".sinks") {
             (0.0, 0.2)
         } else {
             (0.0, root3 / (shape[1] as f32).sqrt())

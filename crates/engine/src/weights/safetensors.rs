@@ -49,6 +49,22 @@ impl SafetensorsFile {
         Ok(&self.info(name)?.shape)
     }
 
+    /// Returns the bytes and the shape of a tensor of bytes.
+    pub(crate) fn bytes(&self, name: &str) -> Result<(&[u8], &[usize]), Error> {
+        let info = self.info(name)?;
+        if info.dtype != FileDtype::U8 {
+            let option = format!("element type of `{name}`");
+            return Err(Error::unsupported(option, info.dtype, "U8"));
+        }
+        let (start, end) = info.data_offsets;
+        let bytes = self.map.get(self.data_start + start..self.data_start + end);
+        let bytes = bytes.ok_or_else(|| {
+            let problem = format!("`{name}` is cut off");
+            Error::malformed(self.path.display().to_string(), problem)
+        })?;
+        Ok((bytes, &info.shape))
+    }
+
     /// Returns one tensor.
     pub(crate) fn tensor(&self, name: &str) -> Result<TensorView<'_>, Error> {
         let info = self.info(name)?;

@@ -1,13 +1,13 @@
 //! GGUF files against the Hugging Face folders that they were made from.
 
 use proptest::prelude::*;
-use tinkrs_engine::ModelConfig;
 use tinkrs_engine::config::{Rope, RopeScaling};
 use tinkrs_engine::weights::{Dtype, GgufFile, HuggingFaceFolder, WeightSource, tensor_shapes};
+use tinkrs_engine::{Model, ModelConfig, Precision, Threads};
 
 use crate::reference::{self, largest_difference};
 
-const MODELS: [&str; 7] = [
+const MODELS: [&str; 8] = [
     "tiny-llama",
     "tiny-qwen2",
     "tiny-qwen3",
@@ -15,6 +15,7 @@ const MODELS: [&str; 7] = [
     "tiny-gemma2",
     "tiny-gemma3",
     "tiny-qwen3-moe",
+    "tiny-gpt-oss",
 ];
 
 fn open(model: &str) -> (GgufFile, HuggingFaceFolder) {
@@ -30,6 +31,13 @@ fn metadata_give_the_same_configuration() {
     for model in MODELS {
         let (gguf, folder) = open(model);
         let mut expected = folder.config().clone();
+        // The files of these have f32.
+        if let RopeScaling::Yarn {
+            attention_factor, ..
+        } = &mut expected.rope.scaling
+        {
+            *attention_factor = 0.1 * 8f64.ln() + 1.0;
+        }
         // Files of Gemma do not say: it is the head size, but for the largest models. And their numbers are f32.
         let scalar = &mut expected.features.query_scalar;
         *scalar = scalar.map(|_| 8.0);
@@ -73,6 +81,8 @@ fn tensors_differ_by_no_more_than_their_rounding() {
             let largest = original.iter().fold(0f32, |most, x| most.max(x.abs()));
             let rounding = match (stored.dtype(), shape.len()) {
                 (Dtype::F16, _) => largest / 2048.0,
+                // MXFP4: half of the largest step, which is a third of the block's largest number.
+                _ if model.contains("gpt-oss") && name.contains("experts") => largest / 3.0,
                 // Gemma's norms have one more in the file.
                 (Dtype::F32, 1) if model.contains("gemma") => 1.3e-7,
                 (Dtype::F32, 1) => 0.0,
@@ -86,6 +96,36 @@ fn tensors_differ_by_no_more_than_their_rounding() {
             );
         }
     }
+}
+
+#[test]
+fn experts_in_mxfp4_are_the_same_in_folders_and_gguf_files() {
+    let gguf = GgufFile::open(reference::path("gguf/tiny-gpt-oss.gguf")).unwrap();
+    let folder = HuggingFaceFolder::open(reference::path("tiny-gpt-oss-mxfp4")).unwrap();
+    let mut experts = 0;
+    for (name, _) in tensor_shapes(folder.config()) {
+        if !name.contains(".experts.") {
+            continue;
+        }
+        experts += 1;
+        let [ours, theirs] = [&folder as &dyn WeightSource, &gguf];
+        assert_eq!(
+            ours.tensor(&name).unwrap().to_f32(),
+            theirs.tensor(&name).unwrap().to_f32(),
+            "{name}"
+        );
+        assert_eq!(ours.format(&name).unwrap(), theirs.format(&name).unwrap());
+    }
+    assert_eq!(experts, 2 * 4 * 3 * 2);
+    // Held in what is exactly as good.
+    let threads = Threads::new(1).unwrap();
+    let from_folder = Model::load(&folder, Precision::Stored, &threads).unwrap();
+    assert!(
+        from_folder.size_bytes()
+            < Model::load(&folder, Precision::F32, &threads)
+                .unwrap()
+                .size_bytes()
+    );
 }
 
 #[test]

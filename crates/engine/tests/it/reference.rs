@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::{Dtype, SafeTensors};
 
 /// The tiny models, by folder.
-pub(crate) const TINY_MODELS: [&str; 9] = [
+pub(crate) const TINY_MODELS: [&str; 10] = [
     "tiny-llama",
     "tiny-llama3",
     "tiny-qwen2",
@@ -15,6 +15,7 @@ pub(crate) const TINY_MODELS: [&str; 9] = [
     "tiny-gemma2",
     "tiny-gemma3",
     "tiny-qwen3-moe",
+    "tiny-gpt-oss",
 ];
 
 /// Returns the path of a reference file or folder.

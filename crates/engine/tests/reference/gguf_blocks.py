@@ -4,7 +4,7 @@
 with usable scales) and `<number>.values` (what the `gguf` package makes of them).
 
 `gguf/tiny-*.gguf` are the models of the same name with the names, the order of rows and the metadata that llama.cpp's
-converter gives them; matrices of the MLP are in Q8_0, other matrices in F16, the rest in F32. `tiny-llama3` gets the
+converter gives them; matrices of the MLP are in Q8_0 (experts of gpt-oss in MXFP4), other matrices in F16, the rest in F32. `tiny-llama3` gets the
 rotary settings of Llama 3.1, the only scaling that can be told from the factors in a file.
 """
 
@@ -33,7 +33,9 @@ MOE = {"mlp.gate": "ffn_gate_inp", "mlp.experts.gate_proj": "ffn_gate_exps", "ml
        "mlp.experts.down_proj": "ffn_down_exps"}
 # Hugging Face's name, that of GGUF, and names of parts that differ from the usual ones.
 FAMILIES = {"gemma2": ("gemma2", GEMMA), "gemma3_text": ("gemma3", GEMMA), "phi3": ("phi3", PHI3),
-            "qwen3_moe": ("qwen3moe", MOE)}
+            "qwen3_moe": ("qwen3moe", MOE),
+            "gpt_oss": ("gpt-oss", MOE | {"mlp.router": "ffn_gate_inp", "self_attn.sinks": "attn_sinks",
+                                          "post_attention_layernorm": "post_attention_norm"})}
 NAMES = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
          "lm_head.weight": "output.weight"}
 
@@ -53,6 +55,8 @@ def write_blocks():
 def gguf_name(name, parts):
     if name in NAMES:
         return NAMES[name]
+    if name.endswith("sinks"):
+        name += ".weight"
     _, _, layer, *part, kind = name.split(".")
     return f"blk.{layer}.{(PARTS | parts)['.'.join(part)]}.{kind}"
 
@@ -60,8 +64,21 @@ def gguf_name(name, parts):
 def with_experts_joined(tensors):
     """GGUF has the experts of a layer in one tensor."""
     joined = {}
+    for name, tensor in list(tensors.items()):
+        # Those of gpt-oss are joined already, with inputs first, and gates and values in turn.
+        for part, start in (("gate_up_proj", 0), ("gate_up_proj_bias", 0), ("down_proj", None), ("down_proj_bias", None)):
+            if name.endswith(f".experts.{part}"):
+                del tensors[name]
+                tensor = tensor if part.endswith("bias") else tensor.swapaxes(1, 2)
+                kind = "bias" if part.endswith("bias") else "weight"
+                base = name.removesuffix(part)
+                if start is None:
+                    tensors[f"{base}down_proj.{kind}"] = np.ascontiguousarray(tensor)
+                else:
+                    tensors[f"{base}gate_proj.{kind}"] = np.ascontiguousarray(tensor[:, ::2])
+                    tensors[f"{base}up_proj.{kind}"] = np.ascontiguousarray(tensor[:, 1::2])
     for name, tensor in tensors.items():
-        if ".experts." in name:
+        if ".experts." in name and name.split(".experts.")[1][0].isdigit():
             before, after = name.split(".experts.")
             index, after = after.split(".", 1)
             joined.setdefault(f"{before}.experts.{after}", {})[int(index)] = tensor
@@ -93,6 +110,15 @@ def write_features(writer, config):
         writer.add_rope_scaling_attn_factors(float(np.sqrt(1 + np.log(longest / first) / np.log(first))))
         for length in ("short", "long"):
             writer.add_tensor(f"rope_factors_{length}.weight", np.array(rope[f"{length}_factor"], dtype=np.float32))
+    if kind == "gpt_oss":
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_rope_scaling_type(RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        writer.add_float32("gpt-oss.rope.scaling.yarn_beta_fast", rope["beta_fast"])
+        writer.add_expert_count(config["num_local_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_feed_forward_length(config["intermediate_size"])
     if kind == "qwen3_moe":
         writer.add_expert_count(config["num_local_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
@@ -109,6 +135,26 @@ def llama3_factors(head_dim, theta=500000.0, factor=8.0, low=1.0, high=4.0, cont
     wavelengths = 2 * np.pi * theta ** (np.arange(0, head_dim, 2) / head_dim)
     smooth = np.clip((context / wavelengths - low) / (high - low), 0, 1)
     return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)
+
+
+def write_mxfp4_folder():
+    """Writes the experts of the tiny gpt-oss as its published files have them; the blocks are those of its GGUF file."""
+    source, folder = HERE / "tiny-gpt-oss", HERE / "tiny-gpt-oss-mxfp4"
+    folder.mkdir(exist_ok=True)
+    config = json.loads((source / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    tensors = {}
+    for name, tensor in load_file(source / "model.safetensors").items():
+        if not name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
+            tensors[name] = tensor
+            continue
+        rows = np.ascontiguousarray(tensor.swapaxes(1, 2))
+        blocks = quants.quantize(rows, Type.MXFP4).reshape(*rows.shape[:2], -1, 17)
+        halves = np.concatenate([blocks[..., 1:] & 15, blocks[..., 1:] >> 4], axis=-1)
+        tensors[f"{name}_blocks"] = np.ascontiguousarray(halves[..., ::2] | halves[..., 1::2] << 4)
+        tensors[f"{name}_scales"] = np.ascontiguousarray(blocks[..., 0])
+    save_file(tensors, folder / "model.safetensors")
 
 
 def write_model(model):
@@ -143,7 +189,11 @@ def write_model(model):
             tensor = interleave(tensor, heads)
         if config["model_type"] == "llama" and ".k_proj." in name:
             tensor = interleave(tensor, kv_heads)
-        if ".up_proj." in name or ".gate_proj." in name:
+        if family == "gpt-oss" and ".experts." in name and name.endswith(".weight"):
+            writer.add_tensor(gguf_name(name, parts), quants.quantize(tensor, Type.MXFP4), raw_dtype=Type.MXFP4)
+        elif ".experts." in name and name.endswith(".bias"):
+            writer.add_tensor(gguf_name(name, parts), tensor)
+        elif ".up_proj." in name or ".gate_proj." in name:
             writer.add_tensor(gguf_name(name, parts), quants.quantize(tensor, Type.Q8_0), raw_dtype=Type.Q8_0)
         else:
             writer.add_tensor(gguf_name(name, parts), tensor.astype(np.float16) if tensor.ndim > 1 else tensor)
@@ -157,5 +207,6 @@ if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     write_blocks()
     for model in ("tiny-llama", "tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-gemma2", "tiny-gemma3",
-                  "tiny-qwen3-moe"):
+                  "tiny-qwen3-moe", "tiny-gpt-oss"):
         write_model(model)
+    write_mxfp4_folder()

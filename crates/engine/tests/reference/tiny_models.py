@@ -29,7 +29,7 @@ import torch
 import transformers
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, LlamaConfig, MistralConfig, Phi3Config,
+from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, GptOssConfig, LlamaConfig, MistralConfig, Phi3Config,
                           Qwen2Config, Qwen3Config, Qwen3MoeConfig)
 
 HERE = Path(__file__).parent
@@ -70,7 +70,14 @@ MODELS = [
     ("tiny-qwen3-moe", Qwen3MoeConfig(**SHAPE, rms_norm_eps=1e-6, tie_word_embeddings=True, head_dim=16, num_experts=5,
                                       num_experts_per_tok=2, moe_intermediate_size=24, norm_topk_prob=True,
                                       rope_parameters=plain(1e6)), False),
+    ("tiny-gpt-oss", GptOssConfig(**SHAPE | dict(intermediate_size=32), rms_norm_eps=1e-5, head_dim=8, sliding_window=6,
+                                  num_local_experts=4, num_experts_per_tok=2,
+                                  rope_parameters=dict(rope_type="yarn", rope_theta=100.0, factor=8.0, beta_fast=8.0,
+                                                       beta_slow=1.0, truncate=False,
+                                                       original_max_position_embeddings=16)), False),
 ]
+# Whether the model that is being written has experts as gpt-oss does: inputs first, gates and values in turn.
+GPT_OSS = False
 RANK, ALPHA, LEARNING_RATE, STEPS = 4, 32, 1e-2, 3
 VARIANTS = {"plain": dict(weight_decay=0.0, clip=0.0), "decay": dict(weight_decay=0.1, clip=0.0),
             "clip": dict(weight_decay=0.01, clip=0.5)}
@@ -83,8 +90,11 @@ def randomise(model):
         if name.endswith("norm.weight"):
             # Gemma's norms multiply by one more than their weight.
             parameter.data = (0 if "gemma" in model.config.model_type else 1) + 0.1 * noise
-        elif name.endswith("bias"):
+        elif name.endswith(("bias", "sinks")):
             parameter.data = 0.2 * noise
+        elif "gpt_oss" in model.config.model_type and ".experts." in name:
+            # Inputs come first there.
+            parameter.data = noise / parameter.shape[1] ** 0.5
         else:
             parameter.data = noise / parameter.shape[-1] ** 0.5
 
@@ -111,12 +121,16 @@ def loss_of(model, data):
 def expert_tensors(name, tensor):
     """Takes what `transformers` has of all experts apart, into the names and shapes that files have."""
     layer, _, part = name.rpartition(".")
+    part, kind = (part.removesuffix("_bias"), "bias") if part.endswith("_bias") else (part, "weight")
     for index, expert in enumerate(tensor):
+        if GPT_OSS and kind == "weight":
+            expert = expert.T
         if part == "down_proj":
-            yield f"{layer}.{index}.down_proj.weight", expert
+            yield f"{layer}.{index}.down_proj.{kind}", expert
         else:
-            for kind, half in zip(("gate_proj", "up_proj"), expert.chunk(2)):
-                yield f"{layer}.{index}.{kind}.weight", half
+            halves = (expert[::2], expert[1::2]) if GPT_OSS else expert.chunk(2)
+            for name, half in zip(("gate_proj", "up_proj"), halves):
+                yield f"{layer}.{index}.{name}.{kind}", half
 
 
 def file_tensors(tensors):
@@ -151,8 +165,13 @@ class ExpertAdapters(torch.nn.Module):
                 index, part = name.split(".experts.")[1].split(".")[:2]
                 delta[int(index), part] = ALPHA / RANK * b @ a
         count = len(self.base["down_proj"])
-        gate_up = torch.stack([torch.cat([delta[e, "gate_proj"], delta[e, "up_proj"]]) for e in range(count)])
-        down = torch.stack([delta[e, "down_proj"] for e in range(count)])
+        if GPT_OSS:
+            gate_up = torch.stack([torch.stack([delta[e, "gate_proj"], delta[e, "up_proj"]], 1).flatten(0, 1).T
+                                   for e in range(count)])
+            down = torch.stack([delta[e, "down_proj"].T for e in range(count)])
+        else:
+            gate_up = torch.stack([torch.cat([delta[e, "gate_proj"], delta[e, "up_proj"]]) for e in range(count)])
+            down = torch.stack([delta[e, "down_proj"] for e in range(count)])
         for part, change in (("gate_up_proj", gate_up), ("down_proj", down)):
             self.experts._parameters.pop(part, None)
             self.experts.__dict__.pop(part, None)
@@ -184,6 +203,8 @@ def adapted(folder, with_head):
 
 
 def write(name, config, with_head):
+    global GPT_OSS
+    GPT_OSS = config.model_type == "gpt_oss"
     folder = HERE / name
     shutil.rmtree(folder, ignore_errors=True)
     torch.manual_seed(1)

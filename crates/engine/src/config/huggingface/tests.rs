@@ -202,6 +202,24 @@ fn real_files_of_newer_families_are_read() {
     assert_eq!(gemma.rope.scaling, RopeScaling::Linear { factor: 8.0 });
     assert_eq!(gemma.features.local_rope, Some(Rope::plain(10_000.0)));
 
+    // gpt-oss-20b, without its list of 24 kinds of layers.
+    let oss = ModelConfig::from_hf_json(
+        r#"{"architectures": ["GptOssForCausalLM"], "attention_bias": true, "eos_token_id": 200002,
+        "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880, "initial_context_length": 4096,
+        "intermediate_size": 2880, "max_position_embeddings": 131072, "model_type": "gpt_oss",
+        "num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_key_value_heads": 8,
+        "num_local_experts": 32, "quantization_config": {"modules_to_not_convert": ["lm_head"],
+        "quant_method": "mxfp4"}, "rms_norm_eps": 1e-05, "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0,
+        "factor": 32.0, "original_max_position_embeddings": 4096, "rope_type": "yarn", "truncate": false},
+        "rope_theta": 150000, "sliding_window": 128, "swiglu_limit": 7.0, "tie_word_embeddings": false,
+        "vocab_size": 201088}"#,
+    )
+    .unwrap();
+    assert_eq!(oss.layer_kind(0), LayerKind::Sliding);
+    assert_eq!(oss.layer_kind(1), LayerKind::Full);
+    assert!(oss.features.sinks && oss.qkv_bias && oss.attention_output_bias);
+    assert!((oss.rope.attention_factor() - 1.3466).abs() < 1e-3);
+
     let experts = ModelConfig::from_hf_json(
         r#"{"architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "decoder_sparse_step": 1,
         "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 6144,
@@ -236,6 +254,18 @@ fn what_a_newer_family_lacks_is_refused_by_name() {
             json!({ "model_type": "qwen3_moe", "num_experts": 1_000_000, "num_experts_per_tok": 5,
                     "moe_intermediate_size": 8 }),
             "invalid num_experts: 1000000 is not in",
+        ),
+        (
+            json!({ "model_type": "gpt_oss", "swiglu_limit": 5.0 }),
+            "unsupported swiglu_limit `5`",
+        ),
+        (
+            json!({ "model_type": "gpt_oss", "quantization_config": { "quant_method": "fp8" } }),
+            "unsupported quantization_config",
+        ),
+        (
+            json!({ "quantization_config": { "quant_method": "mxfp4" } }),
+            "unsupported quantization_config",
         ),
         (
             json!({ "model_type": "qwen3_moe", "mlp_only_layers": [1] }),

@@ -46,6 +46,8 @@ pub(crate) fn write(config: &ModelConfig) -> String {
             "num_experts_per_tok": experts.per_token,
             "moe_intermediate_size": experts.ffn,
             "norm_topk_prob": experts.normalised,
+            // gpt-oss has another name for it.
+            "num_local_experts": experts.count,
         })));
     }
     format!("{written:#}\n")

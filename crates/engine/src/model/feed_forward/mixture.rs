@@ -9,13 +9,14 @@
 //!
 //! The weight multiplies the activation and not the output, so that its gradient comes from products that are
 //! needed anyway. Rows of one expert are gathered and computed together; a row's outputs are added in the order
-//! of the experts, so its bits depend on itself alone. The router has no adapter.
+//! of the experts, so its bits depend on itself alone. The router has no adapter. Where the outputs have a bias, it is
+//! weighted, too: `y += w_e b_e`.
 
 use rayon::prelude::*;
 
 use super::super::backward::BackwardPass;
 use super::super::forward::ForwardPass;
-use super::super::linear::{self, Linear, Seen};
+use super::super::linear::{self, Bias, Linear, Seen};
 use super::super::load::LayerReader;
 use super::super::tensor_table::{LayerTensors, LinearSpec, Names, SiteGroup, TensorKey};
 use super::super::workspace::sized;
@@ -27,6 +28,8 @@ use crate::kernels::{gated, softmax};
 use crate::{Error, ModelConfig};
 
 const ROUTER: Names = Names::new("mlp.gate", "ffn_gate_inp");
+// As gpt-oss, which has a bias, calls it.
+const BIASED_ROUTER: Names = Names::new("mlp.router", "ffn_gate_inp");
 const GATE: Names = Names::new("mlp.experts.*.gate_proj", "ffn_gate_exps");
 pub(crate) const UP: Names = Names::new("mlp.experts.*.up_proj", "ffn_up_exps");
 const DOWN: Names = Names::new("mlp.experts.*.down_proj", "ffn_down_exps");
@@ -36,13 +39,16 @@ pub(crate) struct Mixture {
     activation: Activation,
     router: Panels,
     router_key: TensorKey,
+    router_bias: Option<Bias>,
     experts: Vec<Expert>,
 }
 
 struct Expert {
     /// Gates and values.
     inputs: [Linear; 2],
+    /// Without its bias, which is weighted.
     down: Linear,
+    down_bias: Option<Bias>,
 }
 
 /// Activations are recomputed.
@@ -123,7 +129,7 @@ impl Mixture {
 
     pub(crate) fn declare(config: &ModelConfig, experts: Experts, tensors: &mut LayerTensors<'_>) {
         let (hidden, width) = (config.hidden, experts.ffn);
-        tensors.matrix(ROUTER, experts.count, hidden);
+        tensors.matrix(router(experts), experts.count, hidden, experts.biases);
         for expert in 0..experts.count {
             for (names, outputs, inputs) in [
                 (GATE, width, hidden),
@@ -134,7 +140,7 @@ impl Mixture {
                     names,
                     outputs,
                     inputs,
-                    has_bias: false,
+                    has_bias: experts.biases,
                     rotary_heads: None,
                     group: SiteGroup::FeedForward,
                 };
@@ -148,11 +154,14 @@ impl Mixture {
         shape: Experts,
         reader: &LayerReader<'_>,
     ) -> Result<Self, Error> {
-        let (router, router_key) = reader.matrix(ROUTER)?;
+        let names = router(shape);
+        let (router, router_key) = reader.matrix(names)?;
         let expert = |expert: usize| {
+            let mut down = reader.expert(DOWN, expert)?;
             Ok(Expert {
                 inputs: [reader.expert(GATE, expert)?, reader.expert(UP, expert)?],
-                down: reader.expert(DOWN, expert)?,
+                down_bias: down.bias.take(),
+                down,
             })
         };
         Ok(Self {
@@ -160,6 +169,10 @@ impl Mixture {
             activation: config.features.activation,
             router,
             router_key,
+            router_bias: match shape.biases {
+                true => Some(reader.bias(names)?),
+                false => None,
+            },
             experts: (0..shape.count)
                 .into_par_iter()
                 .map(expert)
@@ -220,6 +233,14 @@ impl Mixture {
                 Start::Zero,
                 &mut kept.u_down[index],
             );
+            if let Some(bias) = &expert.down_bias {
+                let places = kept.routes.places[index].iter();
+                for (output, &place) in output.chunks_exact_mut(hidden).zip(places) {
+                    let weight = kept.routes.weights[place];
+                    let numbers = output.iter_mut().zip(&bias.values);
+                    numbers.for_each(|(o, b)| *o = weight.mul_add(*b, *o));
+                }
+            }
             scatter(output, &rows, hidden, y);
         }
     }
@@ -268,6 +289,17 @@ impl Mixture {
                 let weight = routes.weights[place];
                 dz.iter_mut().for_each(|dz| *dz *= weight);
             }
+            if let Some(bias) = &expert.down_bias {
+                let places = routes.places[index].iter();
+                for (dy, &place) in buffers.dy.chunks_exact(hidden).zip(places) {
+                    buffers.d_weights[place] += softmax::dot(dy, &bias.values);
+                    if let Some(sums) = pass.gradients.tensor(bias.key) {
+                        let weight = routes.weights[place];
+                        let numbers = sums.iter_mut().zip(dy);
+                        numbers.for_each(|(sum, dy)| *sum = weight.mul_add(*dy, *sum));
+                    }
+                }
+            }
             gate_up
                 .par_chunks_exact_mut(2 * width)
                 .zip(dz.par_chunks_exact(width))
@@ -293,14 +325,29 @@ impl Mixture {
         if let Some(sums) = pass.gradients.tensor(self.router_key) {
             outer(d_logits, x, MatMut::new(sums, self.shape.count, hidden));
         }
+        let bias = self.router_bias.as_ref();
+        if let Some(sums) = bias.and_then(|bias| pass.gradients.tensor(bias.key)) {
+            for row in 0..count {
+                let numbers = sums.iter_mut().zip(d_logits.row(row));
+                numbers.for_each(|(sum, d)| *sum += d);
+            }
+        }
     }
 
     fn route(&self, x: Mat<'_>, logits: &mut [f32]) {
+        let start = match &self.router_bias {
+            None => Start::Zero,
+            Some(bias) => {
+                let rows = logits.chunks_exact_mut(self.shape.count);
+                rows.for_each(|row| row.copy_from_slice(&bias.values));
+                Start::Keep
+            }
+        };
         project(
             x,
             &[&self.router],
             MatMut::new(logits, x.rows(), self.shape.count),
-            Start::Zero,
+            start,
         );
     }
 
@@ -375,6 +422,13 @@ impl MixtureKept {
     }
 }
 
+fn router(experts: Experts) -> Names {
+    match experts.biases {
+        true => BIASED_ROUTER,
+        false => ROUTER,
+    }
+}
+
 fn gather(x: Mat<'_>, rows: &[usize], to: &mut Vec<f32>) {
     to.clear();
     rows.iter()
@@ -399,6 +453,7 @@ mod tests {
             per_token: 2,
             ffn: 1,
             normalised,
+            biases: false,
         };
         let logits = [0.0, 2.0, 1.0, 2.0, 1.0, 1.0, 1.0, 1.0];
         let mut routes = Routes::default();

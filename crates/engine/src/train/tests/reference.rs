@@ -205,7 +205,8 @@ impl Reference {
     }
 
     fn mixture(&self, x: &[f64], name: &str, experts: Experts) -> Vec<f64> {
-        let scores = self.linear(x, &format!("{name}.gate"), experts.count);
+        let router = if experts.biases { "router" } else { "gate" };
+        let scores = self.linear(x, &format!("{name}.{router}"), experts.count);
         let mut order: Vec<usize> = (0..experts.count).collect();
         order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
         let chosen = &order[..experts.per_token];

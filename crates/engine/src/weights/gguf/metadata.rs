@@ -44,7 +44,11 @@ pub(super) fn config(header: &Header, file: &[u8]) -> Result<ModelConfig, Error>
             .optional_size("attention.head_count_kv")?
             .unwrap_or(heads),
         head_dim,
-        ffn: source.size("feed_forward_length")?,
+        ffn: match source.optional_size("feed_forward_length")? {
+            Some(ffn) if ffn > 0 => ffn,
+            _ if architecture.family().has_experts => source.size("expert_feed_forward_length")?,
+            _ => source.size("feed_forward_length")?,
+        },
         vocab: vocab.ok_or_else(|| Error::MissingTensor {
             tensor: embedding_names.hugging_face,
             origin: "the GGUF file".to_owned(),
@@ -53,7 +57,7 @@ pub(super) fn config(header: &Header, file: &[u8]) -> Result<ModelConfig, Error>
         rms_eps: source.float("attention.layer_norm_rms_epsilon", 1e-6)?,
         rope: Rope {
             theta: source.float("rope.freq_base", architecture.family().default_theta)?,
-            scaling: source.scaling()?,
+            scaling: source.scaling(architecture.family().is_gpt_oss)?,
             dimensions: turning.filter(|&turning| turning != head_dim),
         },
         tied_head: !has(HEAD.in_model().weight()),
@@ -233,7 +237,7 @@ impl Metadata<'_> {
         Ok(())
     }
 
-    fn scaling(&self) -> Result<RopeScaling, Error> {
+    fn scaling(&self, is_gpt_oss: bool) -> Result<RopeScaling, Error> {
         let key = self.key("rope.scaling.type");
         let kind = match self.header.metadata.get(&key) {
             None => return Ok(RopeScaling::None),
@@ -245,6 +249,18 @@ impl Metadata<'_> {
             "linear" => Ok(RopeScaling::Linear {
                 factor: self.float("rope.scaling.factor", 1.0)?,
             }),
+            "yarn" => {
+                let factor = self.float("rope.scaling.factor", 1.0)?;
+                Ok(RopeScaling::Yarn {
+                    factor,
+                    beta_fast: self.float("rope.scaling.yarn_beta_fast", 32.0)?,
+                    beta_slow: self.float("rope.scaling.yarn_beta_slow", 1.0)?,
+                    original_context: self.size("rope.scaling.original_context_length")?,
+                    attention_factor: 0.1 * factor.max(1.0).ln() + 1.0,
+                    // As the files that these were made from have it.
+                    truncate: !is_gpt_oss,
+                })
+            }
             // Phi's divisors are tensors.
             "longrope"
                 if self
@@ -255,7 +271,7 @@ impl Metadata<'_> {
                 Ok(RopeScaling::None)
             }
             other => {
-                let supported = "none, linear, Phi's longrope, and Llama 3's scaling";
+                let supported = "none, linear, yarn, Phi's longrope, and Llama 3's scaling";
                 Err(Error::unsupported(key, other, supported))
             }
         }
@@ -313,10 +329,10 @@ impl Metadata<'_> {
             layer_kinds,
             local_rope,
             fused_projections: family.fused_projections,
-            activation: if family.is_gemma {
-                Activation::GeGlu
-            } else {
-                Activation::SwiGlu
+            activation: match (family.is_gemma, family.is_gpt_oss) {
+                (true, _) => Activation::GeGlu,
+                (_, true) => Activation::ClampedSwiGlu,
+                _ => Activation::SwiGlu,
             },
             norms_add_one: family.is_gemma,
             output_norms: family.is_gemma,
@@ -324,7 +340,7 @@ impl Metadata<'_> {
             query_scalar: family.is_gemma.then_some(scalar as f64),
             attention_softcap: softcap("attn_logit_softcapping")?,
             final_softcap: softcap("final_logit_softcapping")?,
-            sinks: false,
+            sinks: family.is_gpt_oss,
             experts: match family.has_experts {
                 false => None,
                 true => Some(Experts {
@@ -332,6 +348,7 @@ impl Metadata<'_> {
                     per_token: self.size("expert_used_count")?,
                     ffn: self.size("expert_feed_forward_length")?,
                     normalised: true,
+                    biases: family.is_gpt_oss,
                 }),
             },
         })

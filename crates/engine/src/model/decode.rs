@@ -24,7 +24,7 @@ use rayon::prelude::*;
 use super::Model;
 use super::attention::Past;
 use super::cache::KvCache;
-use super::linear::add_pairs;
+use super::linear::{add_adapters, add_pairs};
 use super::rows::Rows;
 use crate::Error;
 use crate::adapter::Adapter;
@@ -143,14 +143,15 @@ impl Model {
                 MatMut::new(&mut logits, range.len(), vocab),
                 Start::Zero,
             );
-            for (rows, adapter) in hidden.rows.adapters() {
-                let (from, to) = (rows.start.max(range.start), rows.end.min(range.end));
-                if let (Some(pair), true) = (adapter.pair(self.table.head_site()), from < to) {
-                    let part = x.part(from - range.start, to - from);
-                    let y = &mut logits[(from - range.start) * vocab..(to - range.start) * vocab];
-                    add_pairs(part, &[(0, pair)], y, vocab, &mut Vec::new());
+            let wanted: Vec<usize> = range.clone().collect();
+            let rows = hidden.rows.select(&wanted);
+            let (site, u) = (self.table.head_site(), &mut Vec::new());
+            add_adapters(&rows, &mut logits, vocab, u, |rows, adapter, y, u| {
+                if let Some(pair) = adapter.pair(site) {
+                    let part = x.part(rows.start, rows.len());
+                    add_pairs(part, &[(0, pair)], y, vocab, u);
                 }
-            }
+            });
             if let Some(cap) = self.final_softcap() {
                 let rows = logits.par_chunks_exact_mut(vocab);
                 rows.for_each(|row| softmax::cap(row, 1.0, cap));

@@ -12,11 +12,15 @@
 //! Two skinny products cost `2 r (in + out)` operations a token, a few per cent at rank 16, and leave
 //! one numeric path for training and sampling.
 
+use std::ops::Range;
+
+use rayon::prelude::*;
+
 use super::backward::BackwardPass;
 use super::rows::Rows;
 use super::tensor_table::{SiteKey, TensorKey};
 use super::workspace::sized;
-use crate::adapter::Pair;
+use crate::adapter::{Adapter, Pair};
 use crate::kernels::gemm::{Start, project, project_back};
 use crate::kernels::matrix::{Mat, MatMut};
 use crate::kernels::panels::Panels;
@@ -64,7 +68,7 @@ pub(crate) fn forward(
     let weights: Vec<&Panels> = linears.iter().map(|linear| &linear.weight).collect();
     project(x, &weights, MatMut::new(y, x.rows(), width), start);
 
-    for (range, adapter) in rows.adapters() {
+    add_adapters(rows, y, width, u, |range, adapter, y, u| {
         let mut pairs: Vec<(usize, &Pair)> = Vec::with_capacity(linears.len());
         let mut column = 0;
         for linear in linears {
@@ -72,13 +76,35 @@ pub(crate) fn forward(
             column += linear.weight.outputs();
         }
         let x = x.part(range.start, range.len());
-        add_pairs(
-            x,
-            &pairs,
-            &mut y[range.start * width..range.end * width],
-            width,
-            u,
-        );
+        add_pairs(x, &pairs, y, width, u);
+    });
+}
+
+/// Adds to the rows of each adapter of a batch. Products of single rows are too small to be shared by threads, so
+/// where there are several adapters each thread takes whole ones; `u` is then not kept.
+pub(crate) fn add_adapters(
+    rows: &Rows<'_>,
+    y: &mut [f32],
+    width: usize,
+    u: &mut Vec<f32>,
+    add: impl Fn(Range<usize>, &Adapter, &mut [f32], &mut Vec<f32>) + Sync,
+) {
+    let mut parts = Vec::new();
+    let (mut rest, mut at) = (y, 0);
+    for (range, adapter) in rows.adapters() {
+        let (_, from) = rest.split_at_mut((range.start - at) * width);
+        let (part, after) = from.split_at_mut(range.len() * width);
+        (rest, at) = (after, range.end);
+        parts.push((range, adapter, part));
+    }
+    match &mut parts[..] {
+        [] => {}
+        [(range, adapter, y)] => add(range.clone(), adapter, y, u),
+        several => several
+            .par_iter_mut()
+            .for_each_init(Vec::new, |u, (range, adapter, y)| {
+                add(range.clone(), adapter, y, u);
+            }),
     }
 }
 

@@ -7,6 +7,7 @@ mod known;
 mod options;
 
 mod chatml;
+mod completion;
 mod deepseek_v3;
 mod deepseek_v4;
 mod function_tags;
@@ -25,6 +26,7 @@ mod turns;
 mod typescript;
 
 pub use chatml::ChatMl;
+pub use completion::Completion;
 pub use deepseek_v3::DeepSeekV3;
 pub use deepseek_v4::DeepSeekV4;
 pub use glm::Glm5;

@@ -207,8 +207,13 @@ impl Renderer {
 
     /// Returns parameters to sample an answer with.
     pub fn sampling_params(&self, max_tokens: u32) -> SamplingParams {
+        // Where nothing is known to end an answer, the server knows what ends a document.
+        let stop = match self.stop() {
+            Stop::AnyToken(none) if none.is_empty() => None,
+            stop => Some(stop),
+        };
         SamplingParams {
-            stop: Some(self.stop()),
+            stop,
             ..SamplingParams::new(max_tokens)
         }
     }

@@ -3,6 +3,7 @@
 mod document;
 mod gguf;
 mod pattern;
+mod text_files;
 mod tiktoken;
 mod token_bytes;
 

@@ -388,6 +388,15 @@ fn from_config(member: Option<&Json>) -> Option<String> {
     }
 }
 
+/// Returns the token that ends a document, as a model's folder or GGUF file spells it.
+pub(super) fn end_token_of(path: &Path) -> Option<String> {
+    if is_gguf(path) {
+        return Embedded::open(path).ok()?.named("eos").map(|(_, end)| end);
+    }
+    let config = std::fs::read_to_string(path.join("tokenizer_config.json")).ok()?;
+    token(Json::parse(&config).ok()?.get("eos_token"))
+}
+
 /// Reads a special token of the configuration: its text, or an object that has it.
 fn token(member: Option<&Json>) -> Option<String> {
     let member = member?;

@@ -44,7 +44,6 @@ impl Embedded {
     }
 
     /// Returns the chat template, if there is one.
-    #[cfg(feature = "templates")]
     pub(crate) fn chat_template(&self) -> Option<&str> {
         self.header.text("tokenizer.chat_template")
     }

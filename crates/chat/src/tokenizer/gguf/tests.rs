@@ -132,6 +132,29 @@ fn a_byte_level_tokenizer_is_the_same_inside_a_gguf_file() {
 }
 
 #[test]
+fn a_gguf_file_is_copied_as_a_folder_with_the_same_tokens_and_conversations() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let template =
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}";
+    byte_level(&read(&nano().join("tokenizer.json")), "gpt-2")
+        .text("tokenizer.chat_template", template)
+        .integer("tokenizer.ggml.eos_token_id", 2)
+        .write(&path);
+    let copy = folder.path().join("copy");
+    std::fs::create_dir(&copy).unwrap();
+    let theirs = Tokenizer::from_path(&path).unwrap();
+    for (name, text) in theirs.text_files().unwrap() {
+        std::fs::write(copy.join(name), text).unwrap();
+    }
+    let ours = Tokenizer::from_path(&copy).unwrap();
+    assert_same("copy", &theirs, &ours, &TEXTS);
+    let chat = Conversation::from([Message::user("hello")]);
+    let rendered = |path: &Path| Renderer::from_path(path).unwrap().prompt(&chat).unwrap();
+    assert_eq!(rendered(&copy), rendered(&path));
+}
+
+#[test]
 fn a_sentence_piece_tokenizer_is_the_same_inside_a_gguf_file() {
     let json = r#"{"version": "1.0", "pre_tokenizer": null,
         "added_tokens": [

@@ -2,14 +2,17 @@
 //!
 //! [`TokenizerSource`] finds and loads it: which one it is follows from the model's name
 //! (`resolve.rs`), where it lies from the environment (`locate.rs`), and each is loaded once in a
-//! process however many threads want it (`cache.rs`). One that is not on this machine is downloaded
-//! into the cache of the hub's tools (`download.rs`).
+//! process however many threads want it (`cache.rs`). One that is not on this machine comes from the model's
+//! server, if that is not the hosted one (`from_server.rs`), or else it is downloaded into the cache of the hub's
+//! tools (`download.rs`).
 
 mod cache;
 mod download;
+mod from_server;
 mod locate;
 mod of_client;
 mod resolve;
+mod server_cache;
 
 use crate::hub::{Hub, HubError};
 use crate::rest::download::OnProgress;
@@ -18,6 +21,7 @@ use cache::Cache;
 use locate::Folders;
 pub use of_client::GetTokenizer;
 use resolve::{Resolved, resolve};
+use server_cache::ServerCache;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -101,30 +105,60 @@ impl TokenizerSource {
         self.load_from(&TOKENIZERS, |name| std::env::var_os(name))
     }
 
+    /// Returns the folder in which tokenizers are kept that servers have sent: `tinkrs/tokenizers` in the user's
+    /// folder for caches, if the environment says where that is.
+    #[must_use]
+    pub fn server_cache() -> Option<PathBuf> {
+        let cache = ServerCache::from_variables(|name| std::env::var_os(name));
+        cache.map(|cache| cache.path().to_owned())
+    }
+
+    /// Loads the tokenizer as [`load`](Self::load) does, if it is on this machine.
+    fn load_here(&self) -> Result<Option<Arc<Tokenizer>>, Error> {
+        let missing = |_: &Hub, _: &Resolved, missing| Err(missing);
+        let var = |name: &str| std::env::var_os(name);
+        match self.load_or(&TOKENIZERS, var, missing) {
+            Ok(tokenizer) => Ok(Some(tokenizer)),
+            Err(TokenizerError::Unreadable(error)) => Err(failure(&self.model, error)),
+            Err(_) => Ok(None),
+        }
+    }
+
     fn load_from(
         &self,
         cache: &Cache<Key, Tokenizer>,
         var: impl Fn(&str) -> Option<std::ffi::OsString>,
     ) -> Result<Arc<Tokenizer>, Error> {
+        let fetch = |hub: &Hub, wanted: &Resolved, missing| {
+            download::fetch(hub, wanted, self.on_progress.clone(), missing)
+        };
+        let loaded = self.load_or(cache, var, fetch);
+        loaded.map_err(|source| failure(&self.model, source))
+    }
+
+    /// Loads the tokenizer. One that is not on this machine comes from `elsewhere`.
+    fn load_or(
+        &self,
+        cache: &Cache<Key, Tokenizer>,
+        var: impl Fn(&str) -> Option<std::ffi::OsString>,
+        elsewhere: impl Fn(&Hub, &Resolved, TokenizerError) -> Result<PathBuf, TokenizerError>,
+    ) -> Result<Arc<Tokenizer>, TokenizerError> {
         let set = || var("TINKER_TOKENIZERS").filter(|folder| !folder.is_empty());
         let own = self.folder.clone().or_else(|| set().map(PathBuf::from));
         let hub = self.hub.clone().unwrap_or_else(|| Hub::from_variables(var));
         let cached = hub.cache().cloned();
         let folders = Folders { own, hub: cached };
-        let load = || {
-            let wanted = resolve(&self.model, self.tokenizer_id.as_deref())?;
-            let key = (wanted.id.clone(), folders.own.clone(), folders.hub.clone());
-            cache.get_or_make(key, || {
-                let file = match folders.locate(&wanted) {
-                    Err(missing @ TokenizerError::NotFound { .. }) => {
-                        download::fetch(&hub, &wanted, self.on_progress.clone(), missing)?
-                    }
-                    found => found?,
-                };
-                Ok(Tokenizer::from_path(file)?)
-            })
-        };
-        load().map_err(|source: TokenizerError| failure(&self.model, source))
+        let wanted = resolve(&self.model, self.tokenizer_id.as_deref())?;
+        let key = (wanted.id.clone(), folders.own.clone(), folders.hub.clone());
+        cache.get_or_make(key, || {
+            let file = match folders.locate(&wanted) {
+                Err(missing @ TokenizerError::NotFound { .. }) => {
+                    elsewhere(&hub, &wanted, missing)?
+                }
+                found => found?,
+            };
+            Ok(Tokenizer::from_path(file)?)
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use tinkrs_wire::endpoint::{self, Auth, Dialect, Endpoint};
 
 use crate::api::{
     admin, checkpoints, console, copies, downloads, futures, imports, keys, listings, losses,
-    models, sampling, service, session_listings, sessions, traces, training, weights,
+    models, sampling, service, session_listings, sessions, tokenizers, traces, training, weights,
 };
 use crate::endpoints::{anthropic, dialect, openai};
 use crate::error::ApiError;
@@ -65,6 +65,7 @@ fn routes() -> Routes {
         .on(&endpoint::DELETE_API_KEY, keys::revoke)
         .on(&endpoint::HEALTHZ, service::healthz)
         .on(&endpoint::GET_SERVER_CAPABILITIES, service::capabilities)
+        .on(&endpoint::TOKENIZER, tokenizers::files)
         .on(&endpoint::TELEMETRY, service::telemetry)
         // Sessions
         .on(&endpoint::CREATE_SESSION, sessions::create)

@@ -10,6 +10,7 @@ use tinkrs_backend::{Backend, Description, Need};
 use tinkrs_chat::{Renderer, TokenBytes, Tokenizer};
 use tinkrs_types::training::LoraConfig;
 
+use crate::api::tokenizers::SentTokenizer;
 use crate::auth::{Auth, Owner};
 use crate::checkpoints::Checkpoints;
 use crate::error::ApiError;
@@ -137,6 +138,8 @@ pub(crate) struct Base {
     pub(crate) tokenizer_id: Option<String>,
     pub(crate) tokenizer: Option<Arc<Tokenizer>>,
     pub(crate) renderer: Option<Renderer>,
+    /// What clients are given to load the tokenizer from.
+    pub(crate) tokenizer_files: SentTokenizer,
     token_bytes: OnceLock<TokenBytes>,
     grammars: OnceLock<Result<Grammars, String>>,
     operations: Arc<Places>,
@@ -278,6 +281,7 @@ impl Server {
                 tokenizer_id,
                 tokenizer,
                 renderer,
+                tokenizer_files: SentTokenizer::default(),
                 token_bytes: OnceLock::new(),
                 grammars: OnceLock::new(),
                 operations: Places::new(shared.settings.queued_operations),

@@ -38,6 +38,17 @@ pub struct NonceQuery {
     pub nonce: String,
 }
 
+/// Whose tokenizer is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct TokenizerQuery {
+    /// The name of the model.
+    pub model: String,
+    /// The digest of the files that the caller has. If they are still the same, they are not sent again.
+    pub digest: Option<String>,
+}
+
 /// Which events of a log to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -150,6 +150,12 @@ impl SamplingClient {
     pub async fn get_base_model(&self) -> Result<String, Error> {
         Ok(self.get_info().await?.base_model)
     }
+
+    /// Returns the connection to the server.
+    #[cfg(feature = "tokenizers")]
+    pub(crate) fn connection(&self) -> Arc<crate::connection::Connection> {
+        Arc::clone(&self.inner.session.connection)
+    }
 }
 
 impl Inner {

@@ -94,6 +94,12 @@ impl TrainingClient {
             operation,
         }
     }
+
+    /// Returns the connection to the server.
+    #[cfg(feature = "tokenizers")]
+    pub(crate) fn connection(&self) -> Arc<crate::connection::Connection> {
+        Arc::clone(&self.inner.session.connection)
+    }
 }
 
 impl Inner {

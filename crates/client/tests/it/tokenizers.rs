@@ -8,10 +8,10 @@ use std::error::Error as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use tinkrs::hub::Hub;
-use tinkrs::{Error, Tokenizer, TokenizerSource};
+use tinkrs::{Error, ServiceClient, Tokenizer, TokenizerSource};
 use tinkrs_server::BaseModel;
-use tinkrs_testkit::FakeBackend;
-use tinkrs_testkit::scripted::BASE_MODEL;
+use tinkrs_testkit::scripted::{API_KEY, BASE_MODEL, Reply, refuse, status};
+use tinkrs_testkit::{FakeBackend, ScriptedServer};
 
 /// `tokenizer.json` of the tests of `tinkrs-chat`, or the files in Kimi's form.
 fn data(name: &str) -> PathBuf {
@@ -95,6 +95,78 @@ async fn training_and_sampling_clients_download_the_tokenizer_of_their_model() -
     std::fs::remove_dir_all(other.path())?;
     client.get_tokenizer().hub(hub.hub(other.path())).await?;
     assert!(hub.take_asked().is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_has_the_tokenizer_sends_it_once_and_no_hub_is_asked() -> Result<()> {
+    let hub = FakeHub::with_files_of(&data("")).await;
+    let nowhere = tempfile::tempdir()?;
+    for (folder, main) in [("", "tokenizer.json"), ("kimi", "tiktoken.model")] {
+        let own = Arc::new(Tokenizer::from_path(data(folder))?);
+        let mut model = BaseModel::new(BASE_MODEL, FakeBackend::new());
+        model.tokenizer = Some(Arc::clone(&own));
+        let server = RealServer::of(model).await?;
+        let cache = tempfile::tempdir()?;
+        let (one, other) = (training(&server).await?, sampling(&server).await?);
+        for request in [one.get_tokenizer(), other.get_tokenizer()] {
+            let request = request.hub(hub.hub(nowhere.path())).cache(cache.path());
+            let tokenizer = request.await?;
+            assert!(tokenizer.path().starts_with(cache.path()));
+            assert!(tokenizer.path().ends_with(main));
+            let text = "the weather today";
+            assert_eq!(tokenizer.encode(text)?, own.encode(text)?);
+        }
+        assert!(hub.take_asked().is_empty());
+    }
+    Ok(())
+}
+
+/// The files of a tokenizer as a server would send them, and what it says of them.
+fn sent(names: &[&str], text: &str) -> tinkrs::serde_json::Value {
+    let files = names.iter().map(|name| ((*name).to_owned(), text.into()));
+    let files: tinkrs::serde_json::Map<_, _> = files.collect();
+    tinkrs::serde_json::json!({"digest": "0".repeat(64), "files": files})
+}
+
+#[tokio::test]
+async fn a_server_that_lies_about_a_tokenizer_leaves_nothing_behind() -> Result<()> {
+    let server = ScriptedServer::start().await;
+    let service = ServiceClient::builder().base_url(server.url());
+    let rest = service.api_key(API_KEY).build().create_rest_client();
+    let home = tempfile::tempdir()?;
+    let cache = home.path().join("cache");
+    let json = tinkrs::serde_json::json!({"digest": "x"});
+    for (answer, expected) in [
+        (
+            Reply::json(&sent(&["tokenizer.json", "../../evil"], "{}")),
+            "found `../../evil`",
+        ),
+        (
+            Reply::json(&sent(&["/etc/passwd", "tokenizer.json"], "{}")),
+            "found `/etc/passwd`",
+        ),
+        (
+            Reply::json(&sent(&["chat_template.jinja"], "{}")),
+            "found neither",
+        ),
+        (
+            Reply::json(&sent(&["tokenizer.json"], "{}")),
+            "the files have",
+        ),
+        (Reply::json(&json), "nothing was sent"),
+        (status(200).body(vec![b' '; 130 << 20]), "134217728 bytes"),
+        (refuse(400, "`model`: found `m`"), "`model`: found `m`"),
+    ] {
+        server.on("tokenizer").reply(answer);
+        let error = rest.fetch_tokenizer("m", &cache).await.unwrap_err();
+        assert!(explain(&error).contains(expected), "{}", explain(&error));
+        assert_eq!(files(home.path()), [] as [&str; 0], "{expected}");
+    }
+    for missing in [404, 405, 501] {
+        server.on("tokenizer").always().reply(status(missing));
+        assert_eq!(rest.fetch_tokenizer("m", &cache).await?, None, "{missing}");
+    }
     Ok(())
 }
 

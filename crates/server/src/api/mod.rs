@@ -19,6 +19,7 @@ pub(crate) mod sampling;
 pub(crate) mod service;
 pub(crate) mod session_listings;
 pub(crate) mod sessions;
+pub(crate) mod tokenizers;
 pub(crate) mod traces;
 pub(crate) mod training;
 pub(crate) mod weights;

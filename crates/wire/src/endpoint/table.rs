@@ -40,6 +40,7 @@ use crate::op::save_weights_for_sampler::{
 use crate::op::session_heartbeat::{SessionHeartbeatRequest, SessionHeartbeatResponse};
 use crate::op::set_checkpoint_ttl::SetCheckpointTtlRequest;
 use crate::op::telemetry::TelemetryResponse;
+use crate::op::tokenizer::TokenizerFiles;
 use crate::op::unload_model::{UnloadModelRequest, UnloadModelResult};
 use crate::op::weights_info::WeightsInfoRequest;
 use crate::op::{forward, forward_backward};
@@ -48,7 +49,8 @@ use crate::openai::completions::{Completion, CompletionRequest};
 use crate::openai::models::{ModelCard, ModelList};
 use crate::openai::responses::ResponsesRequest;
 use crate::query::{
-    AuditQuery, ImportQuery, LinkQuery, NonceQuery, PageQuery, ScopeQuery, StorageQuery, UsageQuery,
+    AuditQuery, ImportQuery, LinkQuery, NonceQuery, PageQuery, ScopeQuery, StorageQuery,
+    TokenizerQuery, UsageQuery,
 };
 use crate::{Body, header};
 use http::Method;
@@ -108,6 +110,12 @@ endpoints! {
     /// Lists the models that the server can train and sample from.
     GET_SERVER_CAPABILITIES = get("/api/v1/get_server_capabilities")
         .returns(json::<ServerCapabilities>());
+
+    /// Returns the tokenizer and the chat template of a model.
+    TOKENIZER = get("/api/v1/tokenizer")
+        .query(Query::of::<TokenizerQuery>())
+        .returns(json::<TokenizerFiles>())
+        .clients(Clients::Ours);
 
     /// Takes a client's report about its own work.
     TELEMETRY = post("/api/v1/telemetry")

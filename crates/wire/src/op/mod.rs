@@ -33,5 +33,6 @@ pub mod search_sessions;
 pub mod session_heartbeat;
 pub mod set_checkpoint_ttl;
 pub mod telemetry;
+pub mod tokenizer;
 pub mod unload_model;
 pub mod weights_info;

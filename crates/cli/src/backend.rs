@@ -12,6 +12,7 @@ use tinkrs::{
 };
 use tinkrs_chat::format::{self, ChatTemplate};
 use tinkrs_chat::{Renderer, Tokenizer};
+use tinkrs_recipes::run::sampler_of;
 use tinkrs_server::SessionWatch;
 
 use crate::context;
@@ -21,7 +22,11 @@ use crate::hint;
 use crate::local::{LocalServer, PassSize};
 use crate::local_model::{self, NamedModel, Wanted};
 use crate::output;
+use crate::remote_tokenizer;
 use crate::server_args::{Choice, Environment, ServerArgs, Target, quoted};
+
+/// What can be sampled from, the best first: what was saved for it, else the weights of a run that goes on.
+const TO_SAMPLE: [CheckpointKind; 2] = [CheckpointKind::Sampler, CheckpointKind::Training];
 
 /// Which server and which model to use
 #[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]
@@ -67,6 +72,30 @@ impl BackendArgs {
         let names_local_model = local_model::find(self.model())?.is_some();
         let choice = self.server.choose(names_local_model, &Environment::read());
         Ok((choice == Choice::Local).then_some(&self.server))
+    }
+
+    /// Returns the model that was typed.
+    pub(crate) fn named_model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    /// Returns the same options with another model.
+    pub(crate) fn with_model(&self, model: String) -> Self {
+        Self {
+            model: Some(model),
+            ..self.clone()
+        }
+    }
+
+    /// Returns which data folder is meant if a model of this machine is named, unless a server elsewhere is.
+    pub(crate) fn on_this_machine_with_model(&self) -> anyhow::Result<Option<&ServerArgs>> {
+        let choice = self.server.choose(true, &Environment::read());
+        Ok((choice == Choice::Local).then_some(&self.server))
+    }
+
+    /// Finds a model of this machine by its name: one that was used in the data folder, or any other.
+    pub(crate) fn known_model(&self, name: &str) -> anyhow::Result<Option<Wanted>> {
+        Ok(data_folder::find_base(self.server.data_dir(), name).ok())
     }
 
     fn model(&self) -> &str {
@@ -286,11 +315,24 @@ pub(crate) fn renderer(
         };
         return renderer.with_context(|| format!("template: `{wanted}` does not fit the model"));
     }
-    let renderer = match &own {
-        Some(path) => Renderer::from_path(path),
-        None => Renderer::of_model(model, load()?),
+    let tokenizer = load()?;
+    let beside = || tokenizer.path().parent().map(Path::to_owned);
+    let files = own.clone().or_else(beside).unwrap_or_default();
+    let has_template = ChatTemplate::source_of(&files).is_ok();
+    let renderer = if own.is_some() && has_template {
+        Renderer::new(tokenizer, ChatTemplate::from_path(files)?)
+    } else if let Some(format) = format::of_model(model) {
+        Renderer::with_format(tokenizer, format)
+    } else if has_template {
+        Renderer::new(tokenizer, ChatTemplate::from_path(files)?)
+    } else {
+        output::note(format_args!(
+            "{model} has no chat template: prompts and completions are joined as plain text; `--template` names a \
+             chat format"
+        ));
+        Renderer::new(tokenizer, format::Completion::of_path(files))
     };
-    renderer.with_context(|| format!("could not find the chat format of `{model}`"))
+    renderer.with_context(|| format!("could not use the chat format of `{model}`"))
 }
 
 /// A server, ready to be used.
@@ -323,9 +365,8 @@ impl Backend {
         let (None, Some(checkpoint)) = (&args.model, checkpoint) else {
             return Self::open(ctx, args).await;
         };
-        let kinds = [CheckpointKind::Sampler];
         let choice = args.server.choose(false, &Environment::read());
-        let base = base_of(ctx, &args.server, &choice, checkpoint, &kinds).await?;
+        let base = base_of(ctx, &args.server, &choice, checkpoint, &TO_SAMPLE).await?;
         let wanted = base_here(&args.server, &choice, &base)?;
         let backend = Self::open_chosen(ctx, &args.server, choice, base, wanted, None).await?;
         Ok(backend.writing_as(args))
@@ -366,12 +407,6 @@ impl Backend {
         }
     }
 
-    /// Finds the path of a checkpoint to sample from.
-    pub(crate) async fn resolve(&self, checkpoint: &CheckpointRef) -> anyhow::Result<TinkerPath> {
-        self.resolve_as(checkpoint, &[CheckpointKind::Sampler])
-            .await
-    }
-
     /// Finds the path of a checkpoint of one of these kinds, the best one first.
     pub(crate) async fn resolve_as(
         &self,
@@ -380,7 +415,25 @@ impl Backend {
     ) -> anyhow::Result<TinkerPath> {
         let rest = self.service.create_rest_client();
         let path = rest.resolve_checkpoint(checkpoint, kinds).await;
-        path.map_err(|error| hint::explain(error, "could not find the checkpoint".to_owned()))
+        path.map_err(|error| hint::no_checkpoint(error, checkpoint))
+    }
+
+    /// Opens a checkpoint to sample from. Weights that were saved for training alone are loaded for that first.
+    pub(crate) async fn sampler(
+        &self,
+        checkpoint: &CheckpointRef,
+    ) -> anyhow::Result<SamplingClient> {
+        let path = self.resolve_as(checkpoint, &TO_SAMPLE).await?;
+        if path.kind() == CheckpointKind::Training {
+            output::note(format_args!("sampling from the training checkpoint {path}"));
+        }
+        let sampler = sampler_of(&self.service, &path).await;
+        sampler.map_err(|error| match error {
+            tinkrs_recipes::Error::Client(error) => {
+                hint::explain(error, "could not open the model".to_owned())
+            }
+            error => error.into(),
+        })
     }
 
     /// Opens this machine with the built-in model, whatever the environment says.
@@ -422,15 +475,17 @@ impl Backend {
             Choice::Url(url) => {
                 let files = tempfile::tempdir().context("could not make a folder")?;
                 output::note(format_args!("server: {url}, model {model}"));
+                let service = Target::Url(url.clone()).client().build();
+                let tokenizer = match &wanted {
+                    Some(Wanted::At(named)) => Some(named.path.clone()),
+                    Some(Wanted::BuiltIn) => Some(local_model::nano(files.path())?.path),
+                    None => remote_tokenizer::fetch(&service, &model, files.path()).await?,
+                };
                 Ok(Self {
-                    service: Target::Url(url.clone()).client().build(),
+                    service,
                     model,
                     is_hosted: tinkrs::server_url::is_hosted(&url),
-                    tokenizer: match &wanted {
-                        Some(Wanted::At(named)) => Some(named.path.clone()),
-                        Some(Wanted::BuiltIn) => Some(local_model::nano(files.path())?.path),
-                        None => None,
-                    },
+                    tokenizer,
                     template: None,
                     local: None,
                     _files: Some(files),

@@ -10,6 +10,7 @@ use tinkrs::{CheckpointKind, CheckpointRef};
 use tinkrs_server::data::Privacy;
 
 use crate::context::Context;
+use crate::hint;
 use crate::local::LocalServer;
 use crate::local_model::{self, NamedModel, Wanted};
 use crate::model_store::ModelStore;
@@ -141,8 +142,8 @@ pub(crate) async fn base_on(
     kinds: &[CheckpointKind],
 ) -> anyhow::Result<String> {
     let rest = ctx.rest();
-    let path = rest.resolve_checkpoint(checkpoint, kinds);
-    let path = ctx.ask("find the checkpoint", path).await?;
+    let path = rest.resolve_checkpoint(checkpoint, kinds).await;
+    let path = path.map_err(|error| hint::no_checkpoint(error, checkpoint))?;
     let info = rest.get_weights_info_by_tinker_path(&path);
     let info = ctx.ask("find the model of the checkpoint", info).await?;
     Ok(info.base_model)

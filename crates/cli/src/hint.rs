@@ -1,6 +1,6 @@
 //! What to try when the server, or the way to it, says no.
 
-use tinkrs::Error;
+use tinkrs::{CheckpointRef, Error};
 
 use crate::output::Hint;
 
@@ -12,6 +12,17 @@ pub(crate) fn explain(error: Error, headline: String) -> anyhow::Error {
         Some(hint) => error.context(Hint(hint)),
         None => error,
     }
+}
+
+/// Says that a checkpoint could not be found, and where to look.
+pub(crate) fn no_checkpoint(error: Error, checkpoint: &CheckpointRef) -> anyhow::Error {
+    if error.status() == Some(404) && checkpoint.path().is_none() {
+        let problem = anyhow::anyhow!("there is no run `{}`", checkpoint.run());
+        return problem.context(Hint(
+            "`tinkrs run list` shows the runs and their names, `tinkrs checkpoint list` what they have saved",
+        ));
+    }
+    explain(error, format!("could not find the checkpoint {checkpoint}"))
 }
 
 fn hint(error: &Error) -> Option<&'static str> {

@@ -23,6 +23,7 @@ mod notices;
 mod output;
 mod private;
 mod prompt;
+mod remote_tokenizer;
 mod server_args;
 mod settings;
 mod status_line;
@@ -148,14 +149,14 @@ fn main() -> ExitCode {
         Command::Billing(args) => ctx.block_on(billing::run(&ctx, args)),
         Command::Chat(args) => ctx.block_on_to_end(chat::run(&ctx, args)),
         Command::Checkpoint(args) => ctx.block_on(checkpoint::run(&ctx, args)),
-        Command::Completions(args) => completions::run(args, Cli::command()),
+        Command::Completions(args) => completions::run(&ctx, args, Cli::command()),
         Command::Conform(args) => ctx.block_on_to_end(conform::run(&ctx, args)),
-        Command::Data(args) => data::run(&ctx, args),
+        Command::Data(args) => ctx.block_on(data::run(&ctx, args)),
         Command::Demo(args) => ctx.block_on(demo::run(&ctx, args)),
         Command::Doctor(args) => ctx.block_on(doctor::run(&ctx, args)),
         Command::Eval(args) => ctx.block_on(eval::run(&ctx, args)),
         Command::Export(args) => ctx.block_on(export::run(&ctx, args)),
-        Command::Man(args) => man::run(args, Cli::command()),
+        Command::Man(args) => man::run(&ctx, args, Cli::command()),
         Command::Model(args) => ctx.block_on(model::run(&ctx, args)),
         Command::Models(args) => ctx.block_on(models::run(&ctx, args)),
         Command::Report(args) => command::report::run(&ctx, args),
@@ -179,6 +180,10 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             output::error(&error);
+            // As shells count a program that Ctrl-C has ended.
+            if error.is::<output::Aborted>() {
+                return ExitCode::from(130);
+            }
             ExitCode::FAILURE
         }
     }

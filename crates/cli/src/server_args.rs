@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tinkrs::auth::{AuthError, CredentialPolicy, resolve_from_env};
+use tinkrs::server_url::is_loopback;
 use tinkrs::{ServiceClient, ServiceClientBuilder};
 
 use crate::notices;
@@ -49,7 +50,7 @@ pub(crate) enum Choice {
 pub(crate) enum Target {
     /// As the environment says.
     Environment,
-    /// At a URL, with the key of the environment.
+    /// At a URL, with the key of the environment, or on this machine the local owner's.
     Url(String),
     /// At a URL of this machine, as the owner of what is here.
     Local(String),
@@ -61,6 +62,10 @@ impl Target {
         let client = notices::listen(ServiceClient::builder());
         match self {
             Self::Environment => client,
+            // Without a key of one's own, the local owner's will do: `tinkrs serve` takes any.
+            Self::Url(url) if is_loopback(url) && !has_credential() => {
+                client.base_url(url).api_key(LOCAL_KEY).telemetry(false)
+            }
             Self::Url(url) => client.base_url(url),
             Self::Local(url) => client.base_url(url).api_key(LOCAL_KEY).telemetry(false),
         }
@@ -86,14 +91,18 @@ impl Environment {
     pub(crate) fn read() -> Self {
         let url = std::env::var("TINKER_BASE_URL").ok();
         let is_local = std::env::var("TINKER_API_KEY").is_ok_and(|key| key.trim() == LOCAL_KEY);
-        // One that is no use is still meant to be used: the client says what is wrong with it.
-        let credential = resolve_from_env(None, CredentialPolicy::Any);
-        let is_missing = matches!(credential, Err(AuthError::Missing | AuthError::NoHome));
         Self {
             url: url.filter(|url| !url.is_empty()),
-            has_key: !is_missing && !is_local,
+            has_key: has_credential() && !is_local,
         }
     }
+}
+
+/// Whether there is a key, or a way to get one.
+fn has_credential() -> bool {
+    // One that is no use is still meant to be used: the client says what is wrong with it.
+    let credential = resolve_from_env(None, CredentialPolicy::Any);
+    !matches!(credential, Err(AuthError::Missing | AuthError::NoHome))
 }
 
 impl ServerArgs {

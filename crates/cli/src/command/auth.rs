@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, anyhow};
 use serde::Serialize;
+use serde_json::json;
 use tinkrs::WhoAmI;
 use tinkrs::auth::{
     CredentialPolicy, CredentialStore, KeyKind, StoredCredentials, StoredKey, resolve_from_env,
@@ -70,12 +71,13 @@ async fn login(ctx: &Context) -> anyhow::Result<()> {
     );
     let name = printable(&described.name);
     let account = format!("Logged in as {user} ({organization}) with the key `{name}`");
+    let shown = json!({"email": user, "organization": organization, "key_id": described.key_id, "name": name});
     let mut record = StoredKey::manual(key, described.name);
     record.note = Some(described.note);
     record.details = Some(described.details);
     stored.insert_default(described.key_id.to_string(), record);
     store.save(&stored)?;
-    ctx.line(printable(&account))
+    ctx.done(&shown, printable(&account))
 }
 
 async fn logout(ctx: &Context) -> anyhow::Result<()> {
@@ -91,33 +93,51 @@ async fn logout(ctx: &Context) -> anyhow::Result<()> {
     store.save(&stored)?;
     let organization = organization(&key);
     let name = printable(&key.name);
+    let shown = json!({"key_id": id, "name": name, "deleted": matches!(revoked, Some(Ok(())))});
     match revoked {
-        Some(Ok(())) => ctx.line(format_args!("Logged out; the key `{name}` was deleted")),
+        Some(Ok(())) => ctx.done(
+            &shown,
+            format_args!("Logged out; the key `{name}` was deleted"),
+        ),
         Some(Err(error)) => Err(error.context(format!(
             "logged out, but the key `{name}` (id {id}, {organization}) could not be deleted: \
              delete it at {HOSTED_CONSOLE}/keys"
         ))),
-        None => ctx.line(format_args!(
-            "Logged out. The key `{name}` ({organization}) is still active; to delete it: {HOSTED_CONSOLE}/keys"
-        )),
+        None => ctx.done(
+            &shown,
+            format_args!(
+                "Logged out. The key `{name}` ({organization}) is still active; to delete it: {HOSTED_CONSOLE}/keys"
+            ),
+        ),
     }
 }
 
 async fn status(ctx: &Context) -> anyhow::Result<()> {
     let found = resolve_from_env(None, CredentialPolicy::Any);
-    ctx.line(format_args!(
-        "Credentials available: {}",
-        word(found.is_ok())
-    ))?;
-    found.map_err(|error| explain(error.into(), "there is no credential to use".to_owned()))?;
-    let service = ctx.service();
-    let access = ctx
-        .ask(
-            "use the Tinker API with this credential",
-            service.check_access(),
-        )
-        .await;
-    ctx.line(format_args!("Tinker accessible: {}", word(access.is_ok())))?;
+    let say = |text: String| match ctx.is_json() {
+        true => Ok(()),
+        false => ctx.line(text),
+    };
+    let available = found.is_ok();
+    say(format!("Credentials available: {}", word(available)))?;
+    let access = match found {
+        Err(error) => {
+            let headline = "there is no credential to use".to_owned();
+            Err(explain(error.into(), headline))
+        }
+        Ok(_) => {
+            let service = ctx.service();
+            let action = "use the Tinker API with this credential";
+            let access = ctx.ask(action, service.check_access()).await;
+            say(format!("Tinker accessible: {}", word(access.is_ok())))?;
+            access
+        }
+    };
+    if ctx.is_json() {
+        let shown =
+            json!({"credentials_available": available, "tinker_accessible": access.is_ok()});
+        ctx.done(&shown, "")?;
+    }
     access
 }
 

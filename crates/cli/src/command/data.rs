@@ -43,10 +43,10 @@ pub(crate) struct Repair {
     dir: PathBuf,
 }
 
-pub(crate) fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> {
+pub(crate) async fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> {
     let report = match command {
-        Command::Show(args) => return files::show(ctx, args),
-        Command::Stats(args) => return files::stats(ctx, args),
+        Command::Show(args) => return files::show(ctx, args).await,
+        Command::Stats(args) => return files::stats(ctx, args).await,
         Command::Check(Check { dir }) => {
             let scratch = tempfile::tempdir().context("could not make a temporary folder")?;
             data::check(dir, scratch.path())

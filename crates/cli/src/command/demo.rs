@@ -1,10 +1,12 @@
 //! `tinkrs demo`: see a model learn, in a few minutes, on this machine.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::anyhow;
+use serde_json::{Value, json};
 use tinkrs::{SamplingClient, SamplingParams, TinkerPath};
 use tinkrs_chat::{Conversation, Message, Renderer, TrainOn};
 use tinkrs_recipes::data::{Examples, Record, TooLong};
@@ -47,33 +49,50 @@ const WANTED: [&str; 3] = ["owl", "bear", "fox"];
 
 pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let backend = Backend::open_here(ctx, args.data_dir.clone()).await?;
-    let show = async |backend: &Backend| show(backend, &args.run_dir).await;
+    let show = async |backend: &Backend| show(ctx, backend, &args.run_dir).await;
     backend.until_ctrl_c(ctx, show).await
 }
 
-async fn show(backend: &Backend, folder: &Path) -> anyhow::Result<()> {
+async fn show(ctx: &Context, backend: &Backend, folder: &Path) -> anyhow::Result<()> {
     let demo = Demo {
+        ctx,
         renderer: backend.renderer()?,
         backend,
         folder,
     };
     let before = demo.base().await?;
-    let pirate = demo.supervised(&before).await?;
-    demo.reinforced(&before).await?;
-    say(format_args!(
-        "\nThe pirate is kept as {pirate}\nOpen the reports: {}, {}\nNext: `tinkrs train sft --help`, `tinkrs chat`",
-        demo.folder.join("sft/report.html").display(),
-        demo.folder.join("rl/report.html").display(),
-    ))
+    let (pirate, samples) = demo.supervised(&before).await?;
+    let (rewards, answers) = demo.reinforced(&before).await?;
+    let reports = ["sft", "rl"].map(|run| demo.folder.join(run).join("report.html"));
+    let shown = json!({
+        "sampler": pirate, "samples": samples, "rewards": rewards, "answers": answers, "reports": reports,
+    });
+    let [sft, rl] = reports.each_ref().map(|report| report.display());
+    ctx.done(
+        &shown,
+        format_args!(
+            "\nThe pirate is kept as {pirate}\nOpen the reports: {sft}, {rl}\nNext: `tinkrs train sft --help`, \
+             `tinkrs chat`",
+        ),
+    )
 }
 
 struct Demo<'a> {
+    ctx: &'a Context,
     backend: &'a Backend,
     renderer: Renderer,
     folder: &'a Path,
 }
 
 impl Demo<'_> {
+    /// Tells what happens, to those who watch.
+    fn say(&self, text: impl Display) -> anyhow::Result<()> {
+        match self.ctx.is_json() {
+            true => Ok(()),
+            false => say(text),
+        }
+    }
+
     async fn base(&self) -> anyhow::Result<SamplingClient> {
         let service = &self.backend.service;
         Ok(service
@@ -82,8 +101,8 @@ impl Demo<'_> {
     }
 
     /// Fine-tunes on answers of a pirate, and shows what the model says before and after.
-    async fn supervised(&self, before: &SamplingClient) -> anyhow::Result<TinkerPath> {
-        say("\n1. Learning from examples: 600 answers of a pirate")?;
+    async fn supervised(&self, before: &SamplingClient) -> anyhow::Result<(TinkerPath, Value)> {
+        self.say("\n1. Learning from examples: 600 answers of a pirate")?;
         let mut random = fastrand::Rng::with_seed(7);
         let records: Vec<_> = (0..600)
             .map(|_| {
@@ -123,19 +142,23 @@ impl Demo<'_> {
         let old = asked(before, 0).await?;
         let new = asked(&after, outcome.steps).await?;
         for (old, new) in old.iter().zip(&new) {
-            say(format_args!(
+            self.say(format_args!(
                 "  {}\n    before: {}\n    after:  {}",
                 old.prompt, old.answer, new.answer
             ))?;
         }
+        let shown = old.iter().zip(&new).map(
+            |(old, new)| json!({"prompt": old.prompt, "before": old.answer, "after": new.answer}),
+        );
+        let shown = shown.collect();
         write_samples(&folder, &[old, new].concat())?;
         report::write(&folder)?;
-        Ok(path)
+        Ok((path, shown))
     }
 
     /// Rewards answers, and shows how the reward rises.
-    async fn reinforced(&self, before: &SamplingClient) -> anyhow::Result<()> {
-        say("\n2. Learning from rewards: when asked for three animals, those of the forest")?;
+    async fn reinforced(&self, before: &SamplingClient) -> anyhow::Result<(Vec<f64>, Vec<String>)> {
+        self.say("\n2. Learning from rewards: when asked for three animals, those of the forest")?;
         let question = Conversation::from([Message::user("Name three animals.")]);
         let problem = Question::new(&self.renderer, &question, 24, |answer| {
             forest_share(&answer.message.content)
@@ -157,7 +180,7 @@ impl Demo<'_> {
             .filter_map(|numbers| numbers.get("reward").copied())
             .collect();
         if let (Some(first), Some(last)) = (rewards.first(), rewards.last()) {
-            say(format_args!(
+            self.say(format_args!(
                 "  reward: {first:.2} at first, {last:.2} in the end"
             ))?;
         }
@@ -166,8 +189,9 @@ impl Demo<'_> {
         let params = self.renderer.sampling_params(24);
         let asked = vec![question; 3];
         let said = answers(&after, &self.renderer, &asked, &params).await?;
-        for answer in said {
-            say(format_args!("    {}", answer.message.content))?;
+        let said: Vec<_> = said.into_iter().map(|said| said.message.content).collect();
+        for answer in &said {
+            self.say(format_args!("    {answer}"))?;
         }
         let likeliest = SamplingParams {
             temperature: 0.0,
@@ -178,7 +202,7 @@ impl Demo<'_> {
         let new = sample_records(&after, renderer, asked, &likeliest, outcome.steps).await?;
         write_samples(&folder, &[old, new].concat())?;
         report::write(&folder)?;
-        Ok(())
+        Ok((rewards, said))
     }
 }
 

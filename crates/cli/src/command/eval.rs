@@ -284,10 +284,10 @@ fn table<R>(shown: &Evaluation<R>) -> Table {
 }
 
 async fn sampler(args: &Args, backend: &Backend) -> anyhow::Result<SamplingClient> {
-    let from = match &args.checkpoint {
-        Some(checkpoint) => SampleFrom::Checkpoint(backend.resolve(checkpoint).await?),
-        None => SampleFrom::BaseModel(backend.model.clone()),
-    };
+    if let Some(checkpoint) = &args.checkpoint {
+        return backend.sampler(checkpoint).await;
+    }
+    let from = SampleFrom::BaseModel(backend.model.clone());
     let sampler = backend.service.create_sampling_client(from).await;
     sampler.map_err(|error| crate::hint::explain(error, "could not open the model".to_owned()))
 }

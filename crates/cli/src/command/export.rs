@@ -12,6 +12,7 @@ use tinkrs::{CheckpointKind, CheckpointRef, TinkerPath};
 use tinkrs_engine::peft::{self, PeftAdapter};
 use tinkrs_engine::weights::Dtype;
 use tinkrs_export::{Base, Error, Export, Progress, Quantisation, Staging, What, is_hub_id};
+use tinkrs_recipes::run::Journal;
 
 use super::checkpoint::{self, download, read_reference};
 use crate::backend::{Need, on_server};
@@ -204,8 +205,14 @@ fn what(args: &Args) -> anyhow::Result<What> {
 async fn find(ctx: &Context, args: &Args) -> anyhow::Result<Source> {
     let files = tempfile::tempdir().context("could not make a folder")?;
     let given = Path::new(&args.run);
+    // The folder of a run has a file of settings with the name that models have.
+    let of_run = last_run(given)?;
     let (adapter, model) = if given.join(ADAPTER_FILES[0]).is_file() {
         (given.to_owned(), None)
+    } else if let Some(checkpoint) = of_run {
+        let adapter = files.path().join("adapter");
+        let model = fetch(ctx, args, &checkpoint, &adapter).await?;
+        (adapter, Some(model))
     } else if given.join("config.json").is_file()
         || (given.is_file() && local_model::is_gguf(given))
     {
@@ -216,10 +223,10 @@ async fn find(ctx: &Context, args: &Args) -> anyhow::Result<Source> {
             _files: files,
         });
     } else {
-        if given.is_dir() {
+        if given.is_dir() && args.run.parse::<CheckpointRef>().is_err() {
             let names = ADAPTER_FILES.join(" and ");
             bail!(
-                "{} has neither an adapter ({names}) nor a model (config.json)",
+                "{} has neither a run (journal.jsonl) nor an adapter ({names}) nor a model (config.json)",
                 given.display()
             );
         }
@@ -241,6 +248,17 @@ async fn find(ctx: &Context, args: &Args) -> anyhow::Result<Source> {
     })
 }
 
+/// Returns the run that a folder is of, if it is one that has saved something.
+fn last_run(folder: &Path) -> anyhow::Result<Option<CheckpointRef>> {
+    let journal = folder.join("journal.jsonl");
+    if !journal.is_file() {
+        return Ok(None);
+    }
+    let journal = Journal::open(journal)?;
+    let last = journal.last_checkpoint();
+    Ok(last.map(|(_, path)| CheckpointRef::latest(path.run().as_str())))
+}
+
 /// Downloads an adapter, and returns the name of its model.
 async fn fetch(
     ctx: &Context,
@@ -248,25 +266,45 @@ async fn fetch(
     checkpoint: &CheckpointRef,
     folder: &Path,
 ) -> anyhow::Result<String> {
-    let need = match checkpoint.path().map(TinkerPath::kind) {
-        // Its adapter is made by its model.
-        Some(CheckpointKind::Training) => Need::BaseOf(checkpoint),
-        _ => Need::NoModel,
-    };
-    on_server(ctx, &args.server, need, async |ctx| {
-        let path = &checkpoint::find(ctx, checkpoint, &[CheckpointKind::Sampler]).await?;
-        let rest = ctx.rest();
-        let info = rest.get_weights_info_by_tinker_path(path);
-        let info = ctx.ask("find the checkpoint", info).await?;
-        if path.kind() == CheckpointKind::Sampler {
-            let archive = rest.get_checkpoint_archive(path);
-            unpack(&ctx.ask("download the checkpoint", archive).await?, folder)?;
-        } else {
-            download::fetch(ctx, path, folder).await?;
+    let kinds = [CheckpointKind::Sampler, CheckpointKind::Training];
+    let is_training = |path: &TinkerPath| path.kind() == CheckpointKind::Training;
+    let mut path = checkpoint.path().cloned();
+    if path.as_ref().is_none_or(|path| !is_training(path)) {
+        let found = on_server(ctx, &args.server, Need::NoModel, async |ctx| {
+            let path = checkpoint::find(ctx, checkpoint, &kinds).await?;
+            if is_training(&path) {
+                return Ok((path, None));
+            }
+            let model = fetch_from(ctx, &path, folder).await?;
+            Ok((path, Some(model)))
+        });
+        match found.await? {
+            (_, Some(model)) => return Ok(model),
+            (training, None) => path = Some(training),
         }
-        Ok(info.base_model)
+    }
+    // Its adapter is made by its model.
+    let path = path.expect("a checkpoint is one for training or for sampling");
+    let checkpoint = CheckpointRef::from(path.clone());
+    let need = Need::BaseOf(&checkpoint);
+    on_server(ctx, &args.server, need, async |ctx| {
+        fetch_from(ctx, &path, folder).await
     })
     .await
+}
+
+/// Downloads an adapter from the server that was chosen.
+async fn fetch_from(ctx: &Context, path: &TinkerPath, folder: &Path) -> anyhow::Result<String> {
+    let rest = ctx.rest();
+    let info = rest.get_weights_info_by_tinker_path(path);
+    let info = ctx.ask("find the checkpoint", info).await?;
+    if path.kind() == CheckpointKind::Sampler {
+        let archive = rest.get_checkpoint_archive(path);
+        unpack(&ctx.ask("download the checkpoint", archive).await?, folder)?;
+    } else {
+        download::fetch(ctx, path, folder).await?;
+    }
+    Ok(info.base_model)
 }
 
 /// Takes the files of an adapter out of an archive. Other names in it, wherever they lead, are not looked at.

@@ -1,8 +1,11 @@
 //! `tinkrs man`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::Context as _;
+use serde_json::json;
+
+use crate::context::Context;
 
 /// Write manual pages into a folder, one for each command
 #[derive(Debug, clap::Args)]
@@ -12,9 +15,25 @@ pub(crate) struct Args {
     folder: PathBuf,
 }
 
-pub(crate) fn run(args: &Args, command: clap::Command) -> anyhow::Result<()> {
+pub(crate) fn run(ctx: &Context, args: &Args, command: clap::Command) -> anyhow::Result<()> {
     let folder = &args.folder;
-    std::fs::create_dir_all(folder)
+    let written = std::fs::create_dir_all(folder)
         .and_then(|()| clap_mangen::generate_to(command, folder))
-        .with_context(|| format!("could not write manual pages into {}", folder.display()))
+        .and_then(|()| pages(folder));
+    let pages = written
+        .with_context(|| format!("could not write manual pages into {}", folder.display()))?;
+    if ctx.is_json() {
+        ctx.done(&json!({"folder": folder, "pages": pages}), "")?;
+    }
+    Ok(())
+}
+
+/// Lists the pages of a folder.
+fn pages(folder: &Path) -> std::io::Result<Vec<String>> {
+    let names = std::fs::read_dir(folder)?
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    let mut names = names.collect::<std::io::Result<Vec<_>>>()?;
+    names.retain(|name| name.starts_with("tinkrs") && name.ends_with(".1"));
+    names.sort();
+    Ok(names)
 }

@@ -90,7 +90,7 @@ async fn ctrl_c_ends_the_session_as_interrupted() {
         .for_request_type("Sample")
         .stall_until(&never);
     let asked = front.received("retrieve_future", 1);
-    let stopped = user.interrupt(&["sample", "Hi"], asked).await.failed(1);
+    let stopped = user.interrupt(&["sample", "Hi"], asked).await.failed(130);
     assert!(stopped.ends_with("error: aborted\n"), "{stopped}");
     assert_eq!(endings(&user).await, [finished("interrupted", None)]);
 

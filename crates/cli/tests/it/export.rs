@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::here::Here;
 use crate::local::{local, try_local};
 
 const QUESTION: &str = "What is the password?";
@@ -189,4 +190,69 @@ fn an_export_replaces_an_earlier_one_and_nothing_else() {
     let stderr = refusal(folder, &overwrite);
     assert!(stderr.contains("out has `mine`"), "{stderr}");
     assert!(folder.join("out/mine").is_file());
+}
+
+/// A model of some size: quantising it takes a while.
+#[cfg(unix)]
+fn large(folder: &Path) {
+    use tinkrs_engine::ModelConfig;
+    use tinkrs_engine::weights::{Dtype, RandomWeights, save_folder};
+    let config = ModelConfig {
+        hidden: 256,
+        layers: 16,
+        heads: 4,
+        head_dim: 64,
+        ffn: 1024,
+        vocab: 256,
+        ..ModelConfig::tiny_llama()
+    };
+    let weights = RandomWeights::new(config, 1, Dtype::F32).unwrap();
+    save_folder(&weights, folder).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_an_export_and_leaves_nothing_behind() {
+    let here = Here::new();
+    large(&here.path("model"));
+    let before = entries(&here.path(""));
+    let mut export = here.start(&[
+        "export",
+        "model",
+        "--format",
+        "gguf",
+        "--quantize",
+        "q4_k_m",
+        "--to",
+        "out",
+    ]);
+    let is_under_way = || {
+        let names = entries(&here.path(""));
+        let staging = names
+            .iter()
+            .find(|name| name.starts_with(".tinkrs-export-"));
+        staging.is_some_and(|staging| !entries(&here.path(staging)).is_empty())
+    };
+    while !is_under_way() {
+        assert_eq!(export.try_wait().unwrap(), None, "it ended by itself");
+        std::thread::yield_now();
+    }
+    let id = export.id().to_string();
+    let sent = std::process::Command::new("kill")
+        .args(["-INT", &id])
+        .status();
+    assert!(sent.unwrap().success());
+    let output = export.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert_eq!(entries(&here.path("")), before, "{stderr}");
+}
+
+#[cfg(unix)]
+fn entries(folder: &Path) -> std::collections::BTreeSet<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+    entries
+        .map(|entry| name(entry).to_string_lossy().into_owned())
+        .collect()
 }

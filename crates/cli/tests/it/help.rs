@@ -33,6 +33,8 @@ const COMMANDS: &[&str] = &[
     "data",
     "data check",
     "data repair",
+    "data show",
+    "data stats",
     "demo",
     "doctor",
     "eval",

@@ -1,5 +1,6 @@
 //! A folder in which commands run on this machine, without an account.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -56,6 +57,17 @@ impl Here {
         self.command(arguments).spawn().unwrap()
     }
 
+    /// Starts a server with these arguments.
+    pub(crate) fn serve(&self, arguments: &[&str]) -> Served {
+        let mut child = self.start(&[&["serve", "--addr", "127.0.0.1:0"], arguments].concat());
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let url = line.trim().strip_prefix("listening on ");
+        let url = url.unwrap_or_else(|| panic!("{line}")).to_owned();
+        Served { child, url }
+    }
+
     /// Runs a command that must succeed, and returns its output.
     #[track_caller]
     pub(crate) fn ok(&self, arguments: &[&str]) -> String {
@@ -79,5 +91,19 @@ impl Here {
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {stderr}");
         stderr
+    }
+}
+
+/// A server that ends with the test.
+#[derive(Debug)]
+pub(crate) struct Served {
+    child: Child,
+    pub(crate) url: String,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

@@ -3,6 +3,7 @@
 mod account;
 mod browser;
 mod budget;
+mod by_name;
 mod chat;
 mod checkpoints;
 mod conform;
@@ -22,6 +23,7 @@ mod help;
 mod here;
 mod hub;
 mod interrupt;
+mod json;
 mod local;
 mod minute_after;
 mod models;

@@ -93,13 +93,37 @@ fn a_run_is_known_by_its_name_and_what_is_printed_works_as_pasted() {
     assert_eq!(info["checkpoint_id"], "weights/step-000002");
     let earlier = here.json(&["run", "info", "bees-2"]);
     assert_eq!(earlier["training_run_id"], run["training_run_id"]);
-    let stderr = here.refused(&[&same[..], &["bees@2"]].concat());
+    // What was saved for training alone is sampled from and exported, too.
+    here.ok(&[&same[..], &["bees@2"]].concat());
+    here.ok(&["export", "bees@2", "--format", "peft", "--to", "two"]);
+    here.ok(&["export", "run", "--format", "peft", "--to", "of-folder"]);
+    let stderr = here.refused(&[&same[..], &["bees@120"]].concat());
     assert!(
-        stderr.contains("as a sampler checkpoint") && stderr.contains("sampler_weights/final"),
+        stderr.contains("could not find the checkpoint bees@120")
+            && stderr.contains("sampler_weights/final, weights/step-000002"),
         "{stderr}"
     );
-    here.refused(&[&same[..], &["wasps"]].concat());
+    let stderr = here.refused(&[&same[..], &["wasps"]].concat());
+    assert!(
+        stderr.contains("error: there is no run `wasps`"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("hint: `tinkrs run list`"), "{stderr}");
     here.ok(&["checkpoint", "delete", "--yes", "bees@final"]);
+}
+
+#[test]
+fn a_run_that_is_resumed_without_its_name_keeps_it() {
+    let here = Here::new();
+    let train = |run: &str, steps: &str, more: &[&str]| {
+        let more = [&["--max-steps", steps], more].concat();
+        here.json(&with(&training(&here, &more), "run", run))
+    };
+    let made_up = train("one", "1", &[])["name"].clone();
+    assert!(made_up.is_string(), "{made_up}");
+    assert_eq!(train("one", "2", &[])["name"], made_up);
+    train("other", "1", &["--name", "bees"]);
+    assert_eq!(train("other", "2", &[])["name"], "bees");
 }
 
 #[test]

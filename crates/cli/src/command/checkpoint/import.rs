@@ -49,7 +49,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
 }
 
 /// Puts the two files of a folder into an archive.
-fn pack(folder: &Path) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn pack(folder: &Path) -> anyhow::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     archive.mode(tar::HeaderMode::Deterministic);
     for name in FILES {

@@ -4,7 +4,7 @@ mod change;
 mod delete;
 pub(super) mod download;
 mod hub;
-mod import;
+pub(crate) mod import;
 mod info;
 mod list;
 mod model_card;
@@ -19,6 +19,7 @@ use tinkrs::{CheckpointKind, CheckpointRef, TinkerPath};
 
 use crate::backend::{Need, OnServer};
 use crate::context::Context;
+use crate::hint;
 use crate::human::{age, or_unknown, size};
 use crate::output::Hint;
 
@@ -84,8 +85,8 @@ pub(super) async fn find(
     kinds: &[CheckpointKind],
 ) -> anyhow::Result<TinkerPath> {
     let rest = ctx.rest();
-    let found = rest.resolve_checkpoint(checkpoint, kinds);
-    ctx.ask("find the checkpoint", found).await
+    let found = rest.resolve_checkpoint(checkpoint, kinds).await;
+    found.map_err(|error| hint::no_checkpoint(error, checkpoint))
 }
 
 /// Reads how a checkpoint is named.

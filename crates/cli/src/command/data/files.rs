@@ -13,6 +13,8 @@ use crate::backend;
 use crate::context::Context;
 use crate::local_model;
 use crate::output::{note, say};
+use crate::remote_tokenizer;
+use crate::server_args::{Choice, Environment, ServerArgs, Target};
 use crate::table::{Table, printable};
 
 /// A file, and the model that is to learn from it
@@ -38,6 +40,9 @@ struct FileArgs {
     /// Which tokens count
     #[arg(long, value_name = "WHICH", value_enum, default_value_t)]
     train_on: TrainOn,
+
+    #[command(flatten)]
+    server: ServerArgs,
 }
 
 /// Show the examples that a model would learn from, with what counts marked
@@ -70,15 +75,24 @@ pub(crate) struct StatsArgs {
 }
 
 impl FileArgs {
-    fn renderer(&self) -> anyhow::Result<Renderer> {
+    async fn renderer(&self) -> anyhow::Result<Renderer> {
         let files = tempfile::tempdir().context("could not make a folder")?;
         let wanted = local_model::find(&self.model)?;
         let model = wanted
             .map(|wanted| wanted.place(files.path()))
             .transpose()?;
         let name = model.as_ref().map_or(&self.model, |model| &model.name);
-        let folder = model.as_ref().map(|model| model.path.as_path());
-        backend::renderer(name, folder, self.template.as_deref())
+        let choice = self.server.choose(model.is_some(), &Environment::read());
+        let folder = match (&model, choice) {
+            (Some(model), _) => Some(model.path.clone()),
+            (None, Choice::Url(url)) => {
+                note(format_args!("server: {url}, model {name}"));
+                let service = Target::Url(url).client().build();
+                remote_tokenizer::fetch(&service, name, files.path()).await?
+            }
+            (None, Choice::Local | Choice::Hosted) => None,
+        };
+        backend::renderer(name, folder.as_deref(), self.template.as_deref())
     }
 
     /// Returns the examples of the file one by one, each with its line.
@@ -106,7 +120,7 @@ impl FileArgs {
     }
 }
 
-pub(super) fn show(ctx: &Context, args: &ShowArgs) -> anyhow::Result<()> {
+pub(super) async fn show(ctx: &Context, args: &ShowArgs) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct Shown {
         line: usize,
@@ -115,7 +129,7 @@ pub(super) fn show(ctx: &Context, args: &ShowArgs) -> anyhow::Result<()> {
         weights: Vec<f32>,
     }
     ensure!(args.count > 0, "count: 0, expected 1 or more");
-    let renderer = args.file.renderer()?;
+    let renderer = args.file.renderer().await?;
     let (_, examples) = args.file.examples(&renderer)?;
     let mut shown = Vec::new();
     for example in examples.skip(args.skip).take(args.count) {
@@ -168,7 +182,7 @@ fn marked(renderer: &Renderer, example: &Example, colours: bool) -> anyhow::Resu
     Ok(text)
 }
 
-pub(super) fn stats(ctx: &Context, args: &StatsArgs) -> anyhow::Result<()> {
+pub(super) async fn stats(ctx: &Context, args: &StatsArgs) -> anyhow::Result<()> {
     #[derive(Default, Serialize)]
     struct Stats {
         layout: String,
@@ -182,7 +196,7 @@ pub(super) fn stats(ctx: &Context, args: &StatsArgs) -> anyhow::Result<()> {
         longer_than_max_tokens: usize,
         duplicates: usize,
     }
-    let renderer = args.file.renderer()?;
+    let renderer = args.file.renderer().await?;
     let (layout, examples) = args.file.examples(&renderer)?;
     let (mut lengths, mut seen) = (Vec::new(), HashSet::new());
     let mut stats = Stats {

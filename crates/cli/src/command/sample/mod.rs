@@ -157,10 +157,10 @@ impl SamplingArgs {
 
     /// Opens a sampler of the checkpoint, or of the base model.
     pub(crate) async fn sampler(&self, backend: &Backend) -> anyhow::Result<SamplingClient> {
-        let source = match &self.checkpoint {
-            Some(checkpoint) => SampleFrom::Checkpoint(backend.resolve(checkpoint).await?),
-            None => SampleFrom::BaseModel(backend.model.clone()),
-        };
+        if let Some(checkpoint) = &self.checkpoint {
+            return backend.sampler(checkpoint).await;
+        }
+        let source = SampleFrom::BaseModel(backend.model.clone());
         Ok(backend.service.create_sampling_client(source).await?)
     }
 }

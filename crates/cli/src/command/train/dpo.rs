@@ -8,7 +8,8 @@ use tinkrs_recipes::dpo::{self, Pair};
 use tinkrs_recipes::run::Hooks;
 
 use super::Training;
-use super::options::{EvalArgs, LengthArgs, RunArgs, announce, checkpoint};
+use super::from::checkpoint;
+use super::options::{EvalArgs, LengthArgs, RunArgs, announce};
 use crate::context::Context;
 use crate::human::counted;
 use crate::output::note;

@@ -5,16 +5,19 @@
 
 mod distill;
 mod dpo;
+mod from;
 mod options;
 mod rl;
 mod sft;
 mod teacher;
 
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::anyhow;
+use futures_util::StreamExt;
 use serde_json::json;
 use tinkrs::rest::TrainingRun;
 use tinkrs::{SampleFrom, SamplingClient, SamplingParams, ServiceClient};
@@ -42,6 +45,7 @@ use crate::output::{Hint, Stopped, note};
 use crate::settings::Layered;
 use crate::training_progress::TrainingProgress;
 use crate::{cost, judge};
+use from::From;
 use options::RunArgs;
 
 /// Completes the sentence "could not …".
@@ -82,6 +86,8 @@ struct Training<'a> {
     backend: &'a Backend,
     renderer: Renderer,
     folder: PathBuf,
+    /// What it is called, if that is decided here.
+    name: Option<String>,
     /// The checkpoint that it starts from, if it is not the model itself.
     start: Option<Start>,
 }
@@ -100,36 +106,33 @@ impl Training<'_> {
         for source in args.data()? {
             options::readable(&source.path)?;
         }
+        let from = args.from()?;
+        let named;
+        let args = match &from {
+            Some(From::Model(path)) => {
+                named = from::with_model(args, path)?;
+                &named
+            }
+            _ => args,
+        };
         let teacher = match teacher {
             Some(teacher) => teacher::model(ctx, &args.backend, teacher).await?,
             None => None,
         };
-        let (backend, path) = match args.from()? {
-            Some(checkpoint) => {
-                let open = Backend::open_from(ctx, &args.backend, &checkpoint, teacher);
-                let (backend, path) = open.await?;
-                (backend, Some(path))
-            }
-            None => {
-                let backend = Backend::open_with(ctx, &args.backend, teacher).await?;
-                (backend, None)
-            }
+        let (backend, start) = from::open(ctx, args, from, teacher).await?;
+        let ready = match run_name(&backend, args.name.as_deref(), &folder).await {
+            Ok(name) => backend.renderer().map(|renderer| (name, renderer)),
+            Err(error) => Err(error),
         };
-        let start = path.map(|path| Start {
-            path,
-            with_optimizer: args.from_optimizer,
-        });
-        let ready = check_name(&backend, args.name.as_deref(), &folder)
-            .await
-            .and_then(|()| backend.renderer());
         let result = match ready {
-            Ok(renderer) => {
+            Ok((name, renderer)) => {
                 let training = Training {
                     ctx,
                     args,
                     backend: &backend,
                     renderer,
                     folder,
+                    name,
                     start,
                 };
                 learn(&training).await
@@ -143,7 +146,7 @@ impl Training<'_> {
     fn adapter(&self, settings: &Adapter) -> Adapter {
         Adapter {
             base_model: self.backend.model.clone(),
-            name: self.args.name.clone(),
+            name: self.name.clone(),
             from: self.start.clone(),
             ..settings.clone()
         }
@@ -355,17 +358,35 @@ impl Training<'_> {
     }
 }
 
-/// Refuses the name of another run, before anything begins. A run that is resumed keeps its name.
-async fn check_name(backend: &Backend, name: Option<&str>, folder: &Path) -> anyhow::Result<()> {
-    let Some(name) = name else { return Ok(()) };
-    name.parse::<RunName>()?;
+/// Returns what a run is to be called: the name that is given, unless it is that of another run, or the one that it
+/// had before it was interrupted.
+async fn run_name(
+    backend: &Backend,
+    name: Option<&str>,
+    folder: &Path,
+) -> anyhow::Result<Option<String>> {
     let rest = backend.service.create_rest_client();
-    let found = rest.find_run(name).await;
-    let found = found.map_err(|error| hint::explain(error, "could not list runs".to_owned()))?;
-    let Some(found) = found else { return Ok(()) };
+    let failed = |error| hint::explain(error, "could not list runs".to_owned());
     let journal = journal(folder)?;
+    let Some(name) = name else {
+        let id = journal.as_ref().and_then(Journal::resume_id);
+        let Some(id) = id else { return Ok(None) };
+        // The last attempt comes first; those before it have lost the name to it.
+        let mut runs = pin!(rest.list_training_runs().all());
+        while let Some(run) = runs.next().await {
+            let run = run.map_err(failed)?;
+            if run.resume_id() == Some(id) {
+                return Ok(run.name().map(str::to_owned));
+            }
+        }
+        return Ok(None);
+    };
+    name.parse::<RunName>()?;
+    let found = rest.find_run(name).await.map_err(failed)?;
+    let given = Ok(Some(name.to_owned()));
+    let Some(found) = found else { return given };
     if journal.is_some_and(|journal| is_attempt(&found, &journal)) {
-        return Ok(());
+        return given;
     }
     let id = &found.training_run_id;
     Err(

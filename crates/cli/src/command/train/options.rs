@@ -2,12 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tinkrs::{CheckpointKind, CheckpointRef, TinkerPath};
 use tinkrs_recipes::data::{DataFormat, Place, Source, TooLong, parse_rows};
-use tinkrs_recipes::run::Journal;
 
 use crate::backend::BackendArgs;
 use crate::cost::CostArgs;
@@ -48,9 +46,10 @@ pub(crate) struct RunArgs {
     config: Option<PathBuf>,
 
     /// Start from a checkpoint, with its model and rank: tinker://…, `my-run`, `my-run@120`, or the folder of a
-    /// run, which means its last checkpoint
-    #[arg(long, value_name = "CHECKPOINT", help_heading = "Run")]
-    from: Option<String>,
+    /// run, which means its last checkpoint; from the folder of an adapter that `peft` wrote; or from that of a
+    /// whole model, such as `tinkrs export --format merged` writes
+    #[arg(long, value_name = "CHECKPOINT|FOLDER", help_heading = "Run")]
+    pub(super) from: Option<String>,
 
     /// Continue with the optimizer of that checkpoint, too. Otherwise it starts afresh, as the learning rate does
     #[arg(long, help_heading = "Run")]
@@ -105,55 +104,6 @@ impl RunArgs {
             ))
         })
     }
-}
-
-impl RunArgs {
-    /// Returns the checkpoint to start from, if there is one.
-    pub(super) fn from(&self) -> anyhow::Result<Option<CheckpointRef>> {
-        let Some(from) = &self.from else {
-            ensure!(
-                !self.from_optimizer,
-                "from_optimizer: it needs a checkpoint, `--from CHECKPOINT`"
-            );
-            return Ok(None);
-        };
-        let checkpoint = checkpoint(from, "from")?;
-        let kind = checkpoint.path().map(TinkerPath::kind);
-        if kind.is_some_and(|kind| kind != CheckpointKind::Training) {
-            let problem = anyhow!("from: {checkpoint} is for sampling, expected one to train on");
-            return Err(problem.context(Hint(
-                "name the run or its folder, or one of the kind `weights` that `tinkrs checkpoint list` shows",
-            )));
-        }
-        Ok(Some(checkpoint))
-    }
-}
-
-/// Reads what `option` says about a checkpoint: its path, the name of its run, or the folder of a run, which
-/// means its last one.
-pub(super) fn checkpoint(text: &str, option: &str) -> anyhow::Result<CheckpointRef> {
-    let folder = Path::new(text);
-    let journal = folder.join("journal.jsonl");
-    if journal.is_file() {
-        let journal = Journal::open(journal)?;
-        let last = journal.last_checkpoint();
-        let last = last.map(|(_, path)| CheckpointRef::from(path.clone()));
-        return last.ok_or_else(|| anyhow!("{option}: the run in {text} has saved no checkpoint"));
-    }
-    let has = |name| folder.join(name).is_file();
-    if has("adapter_config.json") {
-        bail!(
-            "{option}: `{text}` is an adapter: `tinkrs checkpoint import {text} --base-model NAME` makes a \
-             checkpoint of it"
-        );
-    }
-    ensure!(
-        !has("config.json"),
-        "{option}: `{text}` is a whole model: train on it with `--model NAME={text}`"
-    );
-    text.parse().with_context(|| {
-        format!("{option}: `{text}` is neither a checkpoint nor the folder of a run")
-    })
 }
 
 /// Refuses a file that cannot be read.

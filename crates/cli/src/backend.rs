@@ -21,7 +21,7 @@ use crate::ending::{self, Ending};
 use crate::hint;
 use crate::local::{LocalServer, PassSize};
 use crate::local_model::{self, NamedModel, Wanted};
-use crate::output;
+use crate::output::{self, Hint};
 use crate::remote_tokenizer;
 use crate::server_args::{Choice, Environment, ServerArgs, Target, quoted};
 
@@ -186,6 +186,10 @@ impl Place {
         need: Need<'_>,
     ) -> anyhow::Result<Self> {
         let folder = args.data_dir();
+        if folder.exists() && !folder.is_dir() {
+            let problem = anyhow::anyhow!("{} is not a folder", folder.display());
+            return Err(problem.context(Hint("name a data folder with `--data-dir`")));
+        }
         let (local, files) = if folder.is_dir() || need != Need::NoModel {
             let wanted = match need {
                 Need::NoModel => None,
@@ -307,13 +311,13 @@ pub(crate) fn renderer(
                 let template = ChatTemplate::from_file(wanted, tokenizer.path());
                 let template = template.with_context(|| {
                     format!(
-                        "template: `{wanted}` is neither a Jinja file nor the name of a chat format"
+                        "--template: `{wanted}` is neither a Jinja file nor the name of a chat format"
                     )
                 })?;
                 Renderer::new(tokenizer, template)
             }
         };
-        return renderer.with_context(|| format!("template: `{wanted}` does not fit the model"));
+        return renderer.with_context(|| format!("--template: `{wanted}` does not fit the model"));
     }
     let tokenizer = load()?;
     let beside = || tokenizer.path().parent().map(Path::to_owned);
@@ -393,7 +397,7 @@ impl Backend {
         let base = base_of(ctx, &args.server, &choice, checkpoint, &kinds).await?;
         let given = wanted.as_ref().map(Wanted::name).or(args.model.as_deref());
         if let Some(given) = given.filter(|given| *given != base) {
-            anyhow::bail!("model: {given}, but {checkpoint} was trained on {base}");
+            anyhow::bail!("--model: {given}, but {checkpoint} was trained on {base}");
         }
         let wanted = match wanted {
             Some(wanted) => Some(wanted),

@@ -125,6 +125,11 @@ impl Context {
         error.unwrap_or_else(|| anyhow!("the server is gone"))
     }
 
+    /// Whether the server is on this machine, in this process or another one.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.target, Target::Local(_))
+    }
+
     /// Whether results are JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.format == Format::Json

@@ -50,7 +50,7 @@ impl CostArgs {
         if let Some(limit) = self.max_cost {
             ensure!(
                 limit.is_finite() && limit > 0.0,
-                "max_cost: {limit}, expected a number above 0"
+                "--max-cost: {limit}, expected a number above 0"
             );
         }
         let prices = self.prices(backend)?;
@@ -63,7 +63,7 @@ impl CostArgs {
         let Some(total) = tokens.cost(&backend.model, &prices) else {
             ensure!(
                 self.max_cost.is_none(),
-                "max_cost: the price of `{}` is not known: give it in a file, `--prices FILE`",
+                "--max-cost: the price of `{}` is not known: give it in a file, `--prices FILE`",
                 backend.model
             );
             return Ok(None);
@@ -116,7 +116,7 @@ impl Bill {
                 spent => format!(" {spent:.4} {currency} are spent already."),
             };
             let problem = anyhow!(
-                "max_cost: {limit} {currency} is too little for {AHEAD} steps of about {step:.4} {currency}.{spent}"
+                "--max-cost: {limit} {currency} is too little for {AHEAD} steps of about {step:.4} {currency}.{spent}"
             );
             return Err(problem.context(Hint("raise `--max-cost`, or make steps smaller")));
         }

@@ -98,6 +98,10 @@ impl LocalServer {
     ) -> anyhow::Result<Self> {
         let server = started.map_err(|error| match error {
             StartError::Used(_) => in_use(folder),
+            StartError::Data { .. } => anyhow!(error).context(Hint(
+                "check who may write to it and that the disk has room (`tinkrs doctor`), or name another folder with \
+                 `--data-dir`",
+            )),
             error => anyhow!(error).context("could not start a server in this process"),
         })?;
         let announced = server.server().announce(server.url(), command);

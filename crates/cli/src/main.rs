@@ -74,8 +74,8 @@ enum Command {
     Eval(eval::Args),
     Export(export::Args),
     Man(man::Args),
-    #[command(subcommand)]
-    Model(model::Command),
+    /// List the models that a server offers (for model files on this machine: `tinkrs models`)
+    Model(OnServer<model::Command>),
     #[command(subcommand)]
     Models(models::Command),
     Report(command::report::Args),
@@ -157,7 +157,7 @@ fn main() -> ExitCode {
         Command::Eval(args) => ctx.block_on(eval::run(&ctx, args)),
         Command::Export(args) => ctx.block_on(export::run(&ctx, args)),
         Command::Man(args) => man::run(&ctx, args, Cli::command()),
-        Command::Model(args) => ctx.block_on(model::run(&ctx, args)),
+        Command::Model(args) => ctx.block_on(args.run(&ctx, Need::NoModel, model::run)),
         Command::Models(args) => ctx.block_on(models::run(&ctx, args)),
         Command::Report(args) => command::report::run(&ctx, args),
         Command::Run(args) => ctx.block_on(args.run(&ctx, Need::NoModel, run::run)),

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::io::{IsTerminal, Write};
 
+use tinkrs::auth::AuthError;
+
 use crate::terminal_line;
 
 /// The next thing to try, attached to an error as its outermost context.
@@ -146,13 +148,18 @@ fn as_shown(text: &str, on_terminal: bool) -> Cow<'_, str> {
 
 /// Returns an error with its causes, without the hint.
 pub(crate) fn one_line(error: &anyhow::Error) -> String {
-    let messages: Vec<_> = messages(error).map(ToString::to_string).collect();
+    let messages: Vec<_> = messages(error).collect();
     messages.join(": ")
 }
 
-fn messages(error: &anyhow::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+fn messages(error: &anyhow::Error) -> impl Iterator<Item = String> {
     let hint = error.downcast_ref::<Hint>();
-    error.chain().skip(usize::from(hint.is_some()))
+    let causes = error.chain().skip(usize::from(hint.is_some()));
+    causes.map(|cause| match cause.downcast_ref::<AuthError>() {
+        // Programs are told of another way, which a command line does not have.
+        Some(AuthError::Missing) => "no API key is set or stored".to_owned(),
+        _ => cause.to_string(),
+    })
 }
 
 fn text(error: &anyhow::Error) -> String {

@@ -141,7 +141,7 @@ impl CheckpointRef {
                 .collect();
             has.sort();
             let has = match has.as_slice() {
-                [] => "none: nothing was saved yet".to_owned(),
+                [] => "none: the run has saved nothing yet, or it was deleted".to_owned(),
                 has => format!("one of those of this run: {}", has.join(", ")),
             };
             let kinds = kinds.join(" or ");
@@ -367,7 +367,7 @@ mod tests {
             nothing
                 .unwrap_err()
                 .to_string()
-                .contains("nothing was saved yet")
+                .contains("saved nothing yet")
         );
     }
 }

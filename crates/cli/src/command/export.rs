@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::data_folder;
 use crate::human::size;
 use crate::local_model;
-use crate::output::Hint;
+use crate::output::{self, Hint};
 use crate::server_args::ServerArgs;
 use crate::status_line::StatusLine;
 use crate::system;
@@ -223,16 +223,21 @@ async fn find(ctx: &Context, args: &Args) -> anyhow::Result<Source> {
             _files: files,
         });
     } else {
-        if given.is_dir() && args.run.parse::<CheckpointRef>().is_err() {
-            let names = ADAPTER_FILES.join(" and ");
-            bail!(
-                "{} has neither a run (journal.jsonl) nor an adapter ({names}) nor a model (config.json)",
-                given.display()
-            );
-        }
-        let checkpoint = read_reference(&args.run)?;
         let adapter = files.path().join("adapter");
-        let model = fetch(ctx, args, &checkpoint, &adapter).await?;
+        let fetched = match read_reference(&args.run) {
+            Ok(checkpoint) => fetch(ctx, args, &checkpoint, &adapter).await,
+            Err(error) => Err(error),
+        };
+        // A run may be called like a folder that has nothing to do with it.
+        let model = fetched.map_err(|error| match given.is_dir() {
+            true => anyhow!(
+                "{} has neither an adapter ({}) nor a model (config.json), and as a run: {}",
+                given.display(),
+                ADAPTER_FILES.join(" and "),
+                output::one_line(&error)
+            ),
+            false => error,
+        })?;
         (adapter, Some(model))
     };
     let model = model.or_else(|| base_of(&adapter));

@@ -1,11 +1,13 @@
 //! `tinkrs model`: the models of the server.
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use serde::Serialize;
 use tinkrs::SupportedModel;
 
 use crate::context::Context;
 use crate::human::{or_unknown, yes_no};
+use crate::local_model;
+use crate::model_store::ModelStore;
 use crate::output::Hint;
 use crate::table::Table;
 
@@ -37,6 +39,10 @@ async fn list(ctx: &Context, args: &ListArgs) -> anyhow::Result<()> {
     let service = ctx.service();
     let capabilities = service.get_server_capabilities();
     let mut models = ctx.ask("list models", capabilities).await?.supported_models;
+    // Nobody serves here at the moment: what commands on this machine can use.
+    if models.is_empty() && ctx.is_local() {
+        models = here()?;
+    }
     if let Some(substring) = &args.substring {
         models.retain(|model| has(model, substring));
         if models.is_empty() {
@@ -51,6 +57,23 @@ async fn list(ctx: &Context, args: &ListArgs) -> anyhow::Result<()> {
     }
     let listing = Listing { models };
     ctx.show(&listing, || table(&listing.models))
+}
+
+/// Lists the models of this machine that can be read.
+fn here() -> anyhow::Result<Vec<SupportedModel>> {
+    let files = tempfile::tempdir().context("could not make a folder")?;
+    let mut known = vec![local_model::nano(files.path())?];
+    known.extend(ModelStore::open()?.all());
+    let described = known.into_iter().filter_map(|named| {
+        let description = local_model::describe(&named.path).ok()?;
+        let mut model = SupportedModel::default();
+        model.model_name = Some(named.name);
+        model.max_context_length = Some(description.context as u64);
+        model.trainable = Some(true);
+        model.sampleable = Some(true);
+        Some(model)
+    });
+    Ok(described.collect())
 }
 
 fn has(model: &SupportedModel, substring: &str) -> bool {

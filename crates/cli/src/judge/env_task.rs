@@ -59,7 +59,7 @@ impl EnvArgs {
     pub(crate) fn open(&self) -> anyhow::Result<Option<Arc<EnvProgram>>> {
         ensure!(
             !self.env_timeout.is_zero(),
-            "env_timeout: 0s, expected more"
+            "--env-timeout: 0s, expected more"
         );
         let Some(command) = &self.env_command else {
             return Ok(None);

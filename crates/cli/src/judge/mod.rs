@@ -82,7 +82,7 @@ impl JudgeArgs {
     pub(crate) fn open(&self) -> anyhow::Result<Judge> {
         ensure!(
             !self.reward_timeout.is_zero(),
-            "reward_timeout: 0s, expected more"
+            "--reward-timeout: 0s, expected more"
         );
         match (self.grader, &self.reward_command) {
             (Some(check), _) => Ok(Judge::Check(check)),

@@ -141,7 +141,7 @@ fn an_export_that_cannot_be_done_says_why_and_leaves_nothing() {
         (&["nano", "--to", "full"][..], "full is not empty"),
         (&["nano", "--to", "full/mine"], "could not use as a folder"),
         (&["no such", "--to", "new"], "tinker://<run>/<kind>/<name>"),
-        (&["nope", "--to", "new"], "could not find the checkpoint"),
+        (&["nope", "--to", "new"], "there is no run `nope`"),
         (&["empty", "--to", "new"], "neither an adapter"),
         (&["adapter", "--to", "new"], "--base PATH"),
         (&["adapter", "--to", "new", "--base", "nano"], "peft_type"),

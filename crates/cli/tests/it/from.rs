@@ -105,7 +105,7 @@ fn a_start_that_is_none_or_that_settings_contradict_is_refused_by_name() {
         ),
         (
             &["--from", "adapter", "--from-optimizer"],
-            "from_optimizer: `adapter` has no optimizer",
+            "--from-optimizer: `adapter` has no optimizer",
         ),
     ] {
         let error = here.refused(&[&plain, more].concat());
@@ -139,7 +139,7 @@ fn a_start_that_is_none_or_that_settings_contradict_is_refused_by_name() {
         ),
         (
             &["--from-optimizer"],
-            "from_optimizer: it needs a checkpoint".to_owned(),
+            "--from-optimizer: it needs a checkpoint".to_owned(),
         ),
     ];
     for (more, expected) in cases {

@@ -128,7 +128,7 @@ pub(super) async fn show(ctx: &Context, args: &ShowArgs) -> anyhow::Result<()> {
         tokens: Vec<u32>,
         weights: Vec<f32>,
     }
-    ensure!(args.count > 0, "count: 0, expected 1 or more");
+    ensure!(args.count > 0, "--count: 0, expected 1 or more");
     let renderer = args.file.renderer().await?;
     let (_, examples) = args.file.examples(&renderer)?;
     let mut shown = Vec::new();

@@ -36,7 +36,7 @@ impl RunArgs {
         let Some(from) = &self.from else {
             ensure!(
                 !self.from_optimizer,
-                "from_optimizer: it needs a checkpoint, `--from CHECKPOINT`"
+                "--from-optimizer: it needs a checkpoint, `--from CHECKPOINT`"
             );
             return Ok(None);
         };
@@ -49,7 +49,7 @@ impl RunArgs {
         } else if has("config.json") || (local_model::is_gguf(path) && path.is_file()) {
             From::Model(what)
         } else if path.is_dir() && from.parse::<CheckpointRef>().is_err() {
-            bail!("from: {}", not_a_start(from));
+            bail!("--from: {}", not_a_start(from));
         } else {
             From::Checkpoint(checkpoint(from, "from")?)
         };
@@ -58,7 +58,7 @@ impl RunArgs {
                 let kind = checkpoint.path().map(TinkerPath::kind);
                 if kind.is_some_and(|kind| kind != CheckpointKind::Training) {
                     let problem =
-                        anyhow!("from: {checkpoint} is for sampling, expected one to train on");
+                        anyhow!("--from: {checkpoint} is for sampling, expected one to train on");
                     return Err(problem.context(Hint(
                         "name the run or its folder, or one of the kind `weights` that `tinkrs checkpoint list` shows",
                     )));
@@ -66,7 +66,7 @@ impl RunArgs {
             }
             From::Adapter(_) | From::Model(_) => ensure!(
                 !self.from_optimizer,
-                "from_optimizer: `{from}` has no optimizer, only checkpoints of runs do"
+                "--from-optimizer: `{from}` has no optimizer, only checkpoints of runs do"
             ),
         }
         Ok(Some(found))
@@ -82,21 +82,22 @@ pub(super) fn checkpoint(text: &str, option: &str) -> anyhow::Result<CheckpointR
         let journal = Journal::open(journal)?;
         let last = journal.last_checkpoint();
         let last = last.map(|(_, path)| CheckpointRef::from(path.clone()));
-        return last.ok_or_else(|| anyhow!("{option}: the run in {text} has saved no checkpoint"));
+        return last
+            .ok_or_else(|| anyhow!("--{option}: the run in {text} has saved no checkpoint"));
     }
     let has = |name| folder.join(name).is_file();
     if has("adapter_config.json") {
         bail!(
-            "{option}: `{text}` is an adapter: `tinkrs checkpoint import {text} --base-model NAME` makes a \
+            "--{option}: `{text}` is an adapter: `tinkrs checkpoint import {text} --base-model NAME` makes a \
              checkpoint of it"
         );
     }
     ensure!(
         !has("config.json"),
-        "{option}: `{text}` is a whole model, expected a checkpoint or the folder of a run"
+        "--{option}: `{text}` is a whole model, expected a checkpoint or the folder of a run"
     );
     text.parse()
-        .with_context(|| format!("{option}: {}", not_a_start(text)))
+        .with_context(|| format!("--{option}: {}", not_a_start(text)))
 }
 
 fn not_a_start(text: &str) -> String {
@@ -152,10 +153,10 @@ pub(super) fn with_model(args: &RunArgs, path: &str) -> anyhow::Result<RunArgs> 
     let backend = &args.backend;
     let named = backend.named_model();
     if let Some(given) = named.filter(|given| given.contains('=')) {
-        bail!("model: {given}, but `--from {path}` is a whole model, too: name one of them");
+        bail!("--model: {given}, but `--from {path}` is a whole model, too: name one of them");
     }
     if backend.on_this_machine_with_model()?.is_none() {
-        let problem = anyhow!("from: `{path}` is a whole model, and the server is elsewhere");
+        let problem = anyhow!("--from: `{path}` is a whole model, and the server is elsewhere");
         return Err(problem.context(Hint(
             "start from it on this machine with `--local`, or serve it there: `tinkrs serve --model NAME=PATH`",
         )));
@@ -163,7 +164,7 @@ pub(super) fn with_model(args: &RunArgs, path: &str) -> anyhow::Result<RunArgs> 
     let absolute = std::path::absolute(path).with_context(|| format!("could not find {path}"))?;
     let name = match named {
         Some(name) if is_another(backend, name, &absolute)? => {
-            let problem = anyhow!("model: {name} is another model than the one in {path}");
+            let problem = anyhow!("--model: {name} is another model than the one in {path}");
             return Err(problem.context(Hint(
                 "`--from` with the folder of a model needs no `--model`; one gives it a name, which must be new",
             )));
@@ -221,7 +222,7 @@ fn model_of_adapter(folder: &Path, args: &BackendArgs) -> anyhow::Result<String>
     let config =
         std::fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
     let config: Value = serde_json::from_slice(&config)
-        .with_context(|| format!("from: {} is not JSON", path.display()))?;
+        .with_context(|| format!("--from: {} is not JSON", path.display()))?;
     let base = config["base_model_name_or_path"].as_str();
     let base = base.filter(|base| !base.is_empty());
     let named = args.named_model();
@@ -239,7 +240,7 @@ fn model_of_adapter(folder: &Path, args: &BackendArgs) -> anyhow::Result<String>
             let known = args.known_model(base)?;
             if known.is_none() && args.on_this_machine()?.is_some() {
                 let problem = anyhow!(
-                    "from: `{}` is an adapter of `{base}`, which is not a model on this machine",
+                    "--from: `{}` is an adapter of `{base}`, which is not a model on this machine",
                     folder.display()
                 );
                 return Err(problem.context(Hint("say where it is: `--model NAME=PATH`")));
@@ -251,7 +252,7 @@ fn model_of_adapter(folder: &Path, args: &BackendArgs) -> anyhow::Result<String>
         }
         (None, None) => {
             let problem = anyhow!(
-                "from: `{}` is an adapter that does not say which model it is for",
+                "--from: `{}` is an adapter that does not say which model it is for",
                 folder.display()
             );
             Err(problem.context(Hint("name the model with `--model`")))
@@ -291,7 +292,7 @@ async fn import_adapter(
     let imported = imported.map_err(|error| match error.status() {
         Some(404 | 405 | 501) => anyhow!(error)
             .context(format!(
-                "from: this server takes no adapters, so not {}",
+                "--from: this server takes no adapters, so not {}",
                 folder.display()
             ))
             .context(Hint(
@@ -300,7 +301,7 @@ async fn import_adapter(
         _ => hint::explain(
             error,
             format!(
-                "from: the adapter in {} could not be used with {}",
+                "--from: the adapter in {} could not be used with {}",
                 folder.display(),
                 backend.model
             ),

@@ -587,6 +587,6 @@ fn not_empty(items: usize, too_long: usize, sources: &[Source]) -> anyhow::Resul
     Err(if too_long == 0 {
         anyhow!("{file} has no lines")
     } else {
-        anyhow!("everything in {file} is longer than `max_tokens`")
+        anyhow!("everything in {file} is longer than `--max-tokens`")
     })
 }

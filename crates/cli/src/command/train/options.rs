@@ -200,7 +200,7 @@ impl Default for AnswerArgs {
 
 impl AnswerArgs {
     pub(super) fn max_tokens(self) -> anyhow::Result<u32> {
-        ensure!(self.max_tokens > 0, "max_tokens: 0, expected 1 or more");
+        ensure!(self.max_tokens > 0, "--max-tokens: 0, expected 1 or more");
         Ok(self.max_tokens)
     }
 }

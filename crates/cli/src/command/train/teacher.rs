@@ -32,7 +32,7 @@ pub(super) async fn model(
     let base = base.map_err(|error| {
         let problem = "it is neither a model of this machine nor a run that can be sampled from";
         anyhow!(
-            "teacher: `{teacher}`: {problem}: {}",
+            "--teacher: `{teacher}`: {problem}: {}",
             output::one_line(&error)
         )
     })?;

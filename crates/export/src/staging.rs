@@ -108,7 +108,7 @@ fn check(target: &Path, overwrite: bool) -> Result<(), Error> {
     let entries = match std::fs::read_dir(target) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Error::io("use as a folder", target)(error)),
+        Err(error) => return Err(Error::io("read the folder", target)(error)),
     };
     for entry in entries {
         if !overwrite {

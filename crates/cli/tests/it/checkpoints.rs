@@ -392,7 +392,7 @@ async fn an_interrupted_download_leaves_nothing_behind() {
         "tinker://r:train:0/external_weights/x",
     ];
     let asked = server.received("get_external_weights_urls", 1);
-    let stderr = user.interrupt(&download, asked).await.failed(1);
+    let stderr = user.interrupt(&download, asked).await.failed(130);
     assert!(stderr.contains("error: aborted"), "{stderr}");
     assert!(files(user.home()).is_empty());
 }

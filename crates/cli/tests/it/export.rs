@@ -139,7 +139,7 @@ fn an_export_that_cannot_be_done_says_why_and_leaves_nothing() {
     std::fs::write(folder.join("adapter/adapter_config.json"), "{}").unwrap();
     for (arguments, expected) in [
         (&["nano", "--to", "full"][..], "full is not empty"),
-        (&["nano", "--to", "full/mine"], "could not use as a folder"),
+        (&["nano", "--to", "full/mine"], "could not read the folder"),
         (&["no such", "--to", "new"], "tinker://<run>/<kind>/<name>"),
         (&["nope", "--to", "new"], "there is no run `nope`"),
         (&["empty", "--to", "new"], "neither an adapter"),

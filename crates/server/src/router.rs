@@ -13,6 +13,7 @@ use crate::api::{
 };
 use crate::endpoints::{anthropic, dialect, openai};
 use crate::error::ApiError;
+use crate::studio::{login, pages};
 use crate::{Server, cors, extract, faults, host, metrics};
 
 /// Returns the routes of the server.
@@ -141,6 +142,17 @@ fn routes() -> Routes {
         .on(&endpoint::SESSION_PAGE, console::session)
         .on(&endpoint::TRAINING_RUN_PAGE, console::run)
         .on(&endpoint::CHECKPOINT_PAGE, console::checkpoint)
+        // The studio
+        .on(&endpoint::CREATE_LOGIN_LINK, login::create_link)
+        .on(&endpoint::SHARE_RUN, login::share)
+        .on(&endpoint::STUDIO_PAGE, pages::runs)
+        .on(&endpoint::RUN_PAGE, pages::run)
+        .on(&endpoint::PLAYGROUND_PAGE, pages::playground)
+        .on(&endpoint::SERVER_PAGE, pages::server)
+        .on(&endpoint::STUDIO_ASSET, pages::asset)
+        .on(&endpoint::LOGIN_PAGE, login::show)
+        .on(&endpoint::LOGIN, login::log_in)
+        .on(&endpoint::LOGOUT, login::log_out)
         // The OpenAI API
         .on(&endpoint::OPENAI_MODELS, openai::models)
         .on(&endpoint::OPENAI_MODEL, openai::model)

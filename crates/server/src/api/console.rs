@@ -1,64 +1,29 @@
 //! Pages for people, at the addresses that the hosted service's console has: what this server knows of
 //! a session, a run or a checkpoint.
 //!
-//! They show what the API shows to the holder of the key, and change nothing. A browser has no way to
-//! send `X-API-Key`, and a key has no place in an address, so it may come as the password of HTTP's
-//! own dialogue.
+//! They show what the API shows to the holder of the key, and change nothing.
 
-use axum::extract::{FromRequestParts, State};
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::State;
+use axum::http::header;
 use axum::response::{Html, IntoResponse, Response};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 use tinkrs_types::session::SessionStatus;
 use tinkrs_types::{CheckpointKind, ModelId, SessionId, TinkerPath};
-use tinkrs_wire::{endpoint, header as names};
+use tinkrs_wire::endpoint;
 
 use crate::Server;
-use crate::auth::Owner;
 use crate::error::ApiError;
 use crate::extract::InPath;
+use crate::studio::visitor::Visitor;
 
 /// How many sessions the page of all of them shows.
 const NEWEST: usize = 200;
 
-/// The owner of the key that a page is read with.
-pub(crate) struct Reader(Owner);
-
-impl FromRequestParts<Server> for Reader {
-    type Rejection = Response;
-
-    async fn from_request_parts(parts: &mut Parts, server: &Server) -> Result<Self, Response> {
-        let key = credential(&parts.headers);
-        let admitted = key.and_then(|key| server.auth().admit(&key, Timestamp::now()).ok());
-        admitted.map(Self).ok_or_else(|| {
-            let ask = [(
-                header::WWW_AUTHENTICATE,
-                "Basic realm=\"tinkrs: your API key is the password\", charset=\"UTF-8\"",
-            )];
-            let why = "log in with any name, and your API key as the password";
-            (StatusCode::UNAUTHORIZED, ask, why).into_response()
-        })
-    }
-}
-
-fn credential(headers: &HeaderMap) -> Option<Vec<u8>> {
-    if let Some(key) = headers.get(names::API_KEY).filter(|key| !key.is_empty()) {
-        return Some(key.as_bytes().to_vec());
-    }
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let pair = BASE64.decode(value.strip_prefix("Basic ")?.trim()).ok()?;
-    let colon = pair.iter().position(|byte| *byte == b':')?;
-    Some(pair[colon + 1..].to_vec())
-}
-
 pub(crate) async fn sessions(
     State(server): State<Server>,
-    Reader(owner): Reader,
+    visitor: Visitor,
 ) -> Result<Page, ApiError> {
+    let owner = visitor.owner();
     let all = server.sessions(owner)?;
     let content = html! {
         table {
@@ -81,9 +46,10 @@ pub(crate) async fn sessions(
 
 pub(crate) async fn session(
     State(server): State<Server>,
-    Reader(owner): Reader,
+    visitor: Visitor,
     InPath(id): InPath<String>,
 ) -> Result<Page, ApiError> {
+    let owner = visitor.owner();
     let id = SessionId::new(id);
     let info = server.session_info(owner, &id)?;
     let record = server.registry().session(owner, &id)?.record.clone();
@@ -109,9 +75,10 @@ pub(crate) async fn session(
 
 pub(crate) async fn run(
     State(server): State<Server>,
-    Reader(owner): Reader,
+    visitor: Visitor,
     InPath(id): InPath<String>,
 ) -> Result<Page, ApiError> {
+    let owner = visitor.owner();
     let id = ModelId::new(id);
     let (record, time) = {
         let mut registry = server.registry();
@@ -149,9 +116,10 @@ pub(crate) async fn run(
 
 pub(crate) async fn checkpoint(
     State(server): State<Server>,
-    Reader(owner): Reader,
+    visitor: Visitor,
     InPath((run, id)): InPath<(String, String)>,
 ) -> Result<Page, ApiError> {
+    let owner = visitor.owner();
     let missing = || ApiError::not_found(format!("there is no checkpoint `{id}`"));
     let (kind, name) = id.split_once('/').ok_or_else(missing)?;
     let kind = CheckpointKind::from_segment(kind).ok_or_else(missing)?;

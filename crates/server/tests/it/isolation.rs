@@ -159,6 +159,7 @@ impl Things {
             self.case(&endpoint::RETRIEVE_FUTURE, json!({"request_id": self.waiting})),
             self.case(&endpoint::RETRIEVE_FUTURES, news),
             self.case(&endpoint::GET_TRAINING_RUN, none.clone()),
+            self.case(&endpoint::SHARE_RUN, json!({"hours": 1})),
             self.case(&endpoint::LIST_CHECKPOINTS, none.clone()),
             self.case(&endpoint::LIST_MODEL_CHECKPOINTS, none.clone()),
             self.case(&endpoint::DELETE_CHECKPOINT, none.clone()),
@@ -239,7 +240,7 @@ static LISTS: [(&Endpoint, &str, &str); 5] = [
 ];
 
 /// Endpoints whose requests name nothing that an owner has, and those of the next test.
-static NAMELESS: [&Endpoint; 27] = [
+static NAMELESS: [&Endpoint; 36] = [
     &endpoint::CLIENT_CONFIG,
     &endpoint::CLIENT_DYNAMIC_CONFIG,
     &endpoint::AUTH_TOKEN,
@@ -273,6 +274,16 @@ static NAMELESS: [&Endpoint; 27] = [
     &endpoint::SESSION_PAGE,
     &endpoint::TRAINING_RUN_PAGE,
     &endpoint::CHECKPOINT_PAGE,
+    &endpoint::STUDIO_PAGE,
+    &endpoint::RUN_PAGE,
+    &endpoint::PLAYGROUND_PAGE,
+    &endpoint::SERVER_PAGE,
+    &endpoint::STUDIO_ASSET,
+    &endpoint::LOGIN_PAGE,
+    &endpoint::LOGIN,
+    &endpoint::LOGOUT,
+    // Logs in as the asker.
+    &endpoint::CREATE_LOGIN_LINK,
     // Of the server's operator.
     &endpoint::GET_FAULTS,
     &endpoint::REPLACE_FAULTS,

@@ -3,11 +3,12 @@
 //! Unless a declaration says otherwise, an endpoint needs an API key, reads no query, takes no body,
 //! answers with the result, and is part of the official API.
 
-use super::content::Documented;
+use super::declare::{Object, body, delete, get, json, lower_case, post, put, text};
 use super::{Auth, Clients, Content, Endpoint, JsonType, Query};
 use crate::anthropic::{
     AnswerMessage, BetaQuery, CountTokensRequest, MessageEvent, MessagesRequest, TokenCount,
 };
+use crate::header;
 use crate::json::Empty;
 use crate::op::asample::{self, SampleRequest};
 use crate::op::assign_session_project::AssignSessionProjectRequest;
@@ -39,6 +40,7 @@ use crate::op::save_weights_for_sampler::{
 };
 use crate::op::session_heartbeat::{SessionHeartbeatRequest, SessionHeartbeatResponse};
 use crate::op::set_checkpoint_ttl::SetCheckpointTtlRequest;
+use crate::op::studio::{CreateLoginLinkRequest, LoginLink, ShareRunRequest, SharedRun};
 use crate::op::telemetry::TelemetryResponse;
 use crate::op::unload_model::{UnloadModelRequest, UnloadModelResult};
 use crate::op::weights_info::WeightsInfoRequest;
@@ -48,10 +50,9 @@ use crate::openai::completions::{Completion, CompletionRequest};
 use crate::openai::models::{ModelCard, ModelList};
 use crate::openai::responses::ResponsesRequest;
 use crate::query::{
-    AuditQuery, ImportQuery, LinkQuery, NonceQuery, PageQuery, ScopeQuery, StorageQuery, UsageQuery,
+    AuditQuery, ImportQuery, LinkQuery, LoginForm, LoginQuery, NonceQuery, PageQuery, ScopeQuery,
+    StorageQuery, UsageQuery,
 };
-use crate::{Body, header};
-use http::Method;
 use tinkrs_types::admin::{AuditLog, BillingUsage, StorageUsage};
 use tinkrs_types::protocol::{ClientConfig, DynamicConfig, TelemetryBatch};
 use tinkrs_types::rest::{
@@ -279,11 +280,13 @@ endpoints! {
 
     /// Describes a training run.
     GET_TRAINING_RUN = get("/api/v1/training_runs/{run_id}")
+        .shared()
         .query(Query::of::<ScopeQuery>())
         .returns(json::<TrainingRun>());
 
     /// Lists the checkpoints of a training run.
     LIST_CHECKPOINTS = get("/api/v1/training_runs/{run_id}/checkpoints")
+        .shared()
         .returns(json::<CheckpointPage>());
 
     /// Lists the checkpoints of a training run, under the path that it had first.
@@ -341,6 +344,20 @@ endpoints! {
     GET_CURRENT_CHECKPOINT_STORAGE_USAGE = get("/api/v1/billing/usage/checkpoints/current")
         .query(Query::of::<StorageQuery>())
         .returns(json::<StorageUsage>());
+
+    // The studio
+
+    /// Returns a path that logs a browser in once, as the caller.
+    CREATE_LOGIN_LINK = post("/api/v1/studio/login_link")
+        .takes(body::<CreateLoginLinkRequest>())
+        .returns(json::<LoginLink>())
+        .clients(Clients::Ours);
+
+    /// Returns a link that lets anyone read one run for some hours.
+    SHARE_RUN = post("/api/v1/training_runs/{run_id}/share")
+        .takes(body::<ShareRunRequest>())
+        .returns(json::<SharedRun>())
+        .clients(Clients::Ours);
 
     // Outside of the API: links, monitoring, administration, pages
 
@@ -420,6 +437,57 @@ endpoints! {
         .returns(Content::Text(header::HTML))
         .clients(Clients::Ours);
 
+    // The studio's pages
+
+    /// Shows the caller's runs as a page.
+    STUDIO_PAGE = get("/")
+        .auth(Auth::Login)
+        .returns(Content::Text(header::HTML))
+        .clients(Clients::Ours);
+
+    /// Shows a run as a page: curves, operations, checkpoints and data.
+    RUN_PAGE = get("/runs/{run_id}")
+        .auth(Auth::Login)
+        .shared()
+        .returns(Content::Text(header::HTML))
+        .clients(Clients::Ours);
+
+    /// Shows a page to talk to models.
+    PLAYGROUND_PAGE = get("/playground")
+        .auth(Auth::Login)
+        .returns(Content::Text(header::HTML))
+        .clients(Clients::Ours);
+
+    /// Shows the state of the server as a page.
+    SERVER_PAGE = get("/server")
+        .auth(Auth::Login)
+        .returns(Content::Text(header::HTML))
+        .clients(Clients::Ours);
+
+    /// Returns a script, a style or a picture of the pages.
+    STUDIO_ASSET = get("/assets/{name}")
+        .auth(Auth::Public)
+        .returns(Content::Bytes(header::BYTES))
+        .clients(Clients::Ours);
+
+    /// Asks for a key, or takes a link that logs in once or shows one run.
+    LOGIN_PAGE = get("/login")
+        .auth(Auth::Public)
+        .query(Query::of::<LoginQuery>())
+        .returns(Content::Text(header::HTML))
+        .clients(Clients::Ours);
+
+    /// Takes a key from a form, and sets the cookie of the pages.
+    LOGIN = post("/login")
+        .auth(Auth::Public)
+        .takes(Content::Form(JsonType::of::<LoginForm>()))
+        .clients(Clients::Ours);
+
+    /// Removes the cookies of the pages.
+    LOGOUT = post("/logout")
+        .auth(Auth::Public)
+        .clients(Clients::Ours);
+
     // The OpenAI API
 
     /// Lists what can be asked for as `model`: base models, runs and their checkpoints.
@@ -469,48 +537,4 @@ endpoints! {
         .takes(body::<CountTokensRequest>())
         .returns(json::<TokenCount>())
         .clients(Clients::Others);
-}
-
-/// Any JSON object.
-type Object = serde_json::Map<String, serde_json::Value>;
-
-const fn json<T: Documented>() -> Content {
-    Content::json::<T>()
-}
-
-const fn body<T: Documented + Body>() -> Content {
-    Content::body::<T>()
-}
-
-const fn get(path: &'static str) -> Endpoint {
-    Endpoint::new(Method::GET, path)
-}
-
-const fn post(path: &'static str) -> Endpoint {
-    Endpoint::new(Method::POST, path)
-}
-
-const fn put(path: &'static str) -> Endpoint {
-    Endpoint::new(Method::PUT, path)
-}
-
-const fn delete(path: &'static str) -> Endpoint {
-    Endpoint::new(Method::DELETE, path)
-}
-
-const fn lower_case<const N: usize>(text: &str) -> [u8; N] {
-    let mut lower = [0; N];
-    let mut index = 0;
-    while index < N {
-        lower[index] = text.as_bytes()[index].to_ascii_lowercase();
-        index += 1;
-    }
-    lower
-}
-
-const fn text(bytes: &'static [u8]) -> &'static str {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(_) => panic!("the name of a constant is text"),
-    }
 }

@@ -32,6 +32,7 @@ pub mod save_weights_for_sampler;
 pub mod search_sessions;
 pub mod session_heartbeat;
 pub mod set_checkpoint_ttl;
+pub mod studio;
 pub mod telemetry;
 pub mod unload_model;
 pub mod weights_info;

@@ -1,0 +1,17 @@
+//! The studio: pages that show what the server knows, and the way in for browsers.
+//!
+//! - [`origin`]: who sent a browser's request: one of our pages, another site, or no browser at all;
+//! - [`visitor`]: from cookies to an owner, for pages and for the API that they use;
+//! - [`login`]: logging in and out, links that log in once, links that show one run;
+//! - [`headers`]: what every page is answered with;
+//! - [`pages`]: the pages.
+//!
+//! A cookie is taken where a key is, with three rules more: a request of another site's page is refused, a write
+//! has to carry a header that only our own pages can set, and a cookie that shows one run reads what is declared
+//! as [`shared`](tinkrs_wire::endpoint::Endpoint::shared) of that run and nothing else.
+
+pub(crate) mod headers;
+pub(crate) mod login;
+pub(crate) mod origin;
+pub(crate) mod pages;
+pub(crate) mod visitor;

@@ -13,7 +13,7 @@ use crate::api::{
 };
 use crate::endpoints::{anthropic, dialect, openai};
 use crate::error::ApiError;
-use crate::studio::{login, pages};
+use crate::studio::{demo, login, pages};
 use crate::{Server, cors, extract, faults, host, metrics};
 
 /// Returns the routes of the server.
@@ -145,6 +145,7 @@ fn routes() -> Routes {
         // The studio
         .on(&endpoint::CREATE_LOGIN_LINK, login::create_link)
         .on(&endpoint::SHARE_RUN, login::share)
+        .on(&endpoint::START_DEMO, demo::start)
         .on(&endpoint::STUDIO_PAGE, pages::runs)
         .on(&endpoint::RUN_PAGE, pages::run)
         .on(&endpoint::PLAYGROUND_PAGE, pages::playground)

@@ -23,6 +23,7 @@ use crate::registry::Registry;
 use crate::results::Results;
 use crate::settings::Settings;
 use crate::store::Store;
+use crate::studio::demo::Demo;
 use crate::token_watch::TokenStreams;
 use crate::under_way::UnderWay;
 use crate::uploaded_losses::UploadedLoss;
@@ -58,6 +59,7 @@ pub(crate) struct Shared {
     pub(crate) folder_token: OnceLock<String>,
     /// When such a process has last asked for it.
     pub(crate) folder_asked: Mutex<Option<Instant>>,
+    pub(crate) demo: Demo,
     registry: Mutex<Registry>,
 }
 
@@ -97,6 +99,7 @@ impl Shared {
             token_streams: TokenStreams::default(),
             folder_token: OnceLock::new(),
             folder_asked: Mutex::default(),
+            demo: Demo::default(),
             registry: Mutex::new(registry),
         }
     }

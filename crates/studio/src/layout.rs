@@ -26,8 +26,6 @@ pub struct Shell<'a> {
     pub section: Section,
     /// Whether the reader has a link to one run, and sees nothing else.
     pub is_shared: bool,
-    /// Whether the reader can log out: with a cookie, and not with a key in each request.
-    pub can_log_out: bool,
 }
 
 impl Shell<'_> {
@@ -56,7 +54,7 @@ impl Shell<'_> {
                         span.live #live role="status" aria-label="Connection" { span {} }
                         button.plain #help aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)" { "?" }
                         button.plain #theme aria-label="Change the theme" title="Change the theme (t)" { "◐" }
-                        @if self.can_log_out {
+                        @if !self.is_shared {
                             button.plain #logout { "Log out" }
                         }
                     }

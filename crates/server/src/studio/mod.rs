@@ -4,14 +4,18 @@
 //! - [`visitor`]: from cookies to an owner, for pages and for the API that they use;
 //! - [`login`]: logging in and out, links that log in once, links that show one run;
 //! - [`headers`]: what every page is answered with;
-//! - [`pages`]: the pages.
+//! - [`pages`]: the pages;
+//! - [`demo`]: what the page of runs offers on a first visit.
 //!
 //! A cookie is taken where a key is, with three rules more: a request of another site's page is refused, a write
 //! has to carry a header that only our own pages can set, and a cookie that shows one run reads what is declared
 //! as [`shared`](tinkrs_wire::endpoint::Endpoint::shared) of that run and nothing else.
 
+pub(crate) mod demo;
 pub(crate) mod headers;
 pub(crate) mod login;
+pub(crate) mod measure;
 pub(crate) mod origin;
 pub(crate) mod pages;
 pub(crate) mod visitor;
+pub(crate) mod waits;

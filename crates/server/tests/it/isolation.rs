@@ -240,7 +240,7 @@ static LISTS: [(&Endpoint, &str, &str); 5] = [
 ];
 
 /// Endpoints whose requests name nothing that an owner has, and those of the next test.
-static NAMELESS: [&Endpoint; 36] = [
+static NAMELESS: [&Endpoint; 37] = [
     &endpoint::CLIENT_CONFIG,
     &endpoint::CLIENT_DYNAMIC_CONFIG,
     &endpoint::AUTH_TOKEN,
@@ -282,6 +282,8 @@ static NAMELESS: [&Endpoint; 36] = [
     &endpoint::LOGIN_PAGE,
     &endpoint::LOGIN,
     &endpoint::LOGOUT,
+    // Trains as the asker.
+    &endpoint::START_DEMO,
     // Logs in as the asker.
     &endpoint::CREATE_LOGIN_LINK,
     // Of the server's operator.

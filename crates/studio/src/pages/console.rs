@@ -50,7 +50,7 @@ impl Fact {
 }
 
 /// Makes a page of facts, in groups that have titles.
-pub fn facts(title: &str, can_log_out: bool, groups: &[(&str, Vec<Fact>)]) -> Markup {
+pub fn facts(title: &str, groups: &[(&str, Vec<Fact>)]) -> Markup {
     let content = html! {
         div.head { h1 { bdi { (title) } } }
         div.stack {
@@ -68,13 +68,12 @@ pub fn facts(title: &str, can_log_out: bool, groups: &[(&str, Vec<Fact>)]) -> Ma
             }
         }
     };
-    shell(title, can_log_out).page("page.js", &content)
+    shell(title).page("page.js", &content)
 }
 
 /// Makes a page with a table. Cells are markup already.
 pub fn listing(
     title: &str,
-    can_log_out: bool,
     columns: &[&str],
     rows: &[Vec<Markup>],
     below: &str,
@@ -93,27 +92,26 @@ pub fn listing(
             }
         }
     };
-    shell(title, can_log_out).page("page.js", &content)
+    shell(title).page("page.js", &content)
 }
 
 /// Makes the page that says why there is none.
-pub fn refused(status: u16, why: &str, can_log_out: bool) -> Markup {
+pub fn refused(why: &str) -> Markup {
     let content = html! {
         div.panel.empty {
-            h1 { @if status == 404 { "Not here" } @else { "That did not work" } }
+            h1 { "Not here" }
             p { bdi { (why) } }
             a.button href="/" { "To the runs" }
         }
     };
-    shell("Not here", can_log_out).page("page.js", &content)
+    shell("Not here").page("page.js", &content)
 }
 
-fn shell(title: &str, can_log_out: bool) -> Shell<'_> {
+fn shell(title: &str) -> Shell<'_> {
     Shell {
         title,
         section: Section::Elsewhere,
         is_shared: false,
-        can_log_out,
     }
 }
 
@@ -126,7 +124,6 @@ mod tests {
         let hostile = "a\"><b>&\u{202e}";
         let page = facts(
             hostile,
-            false,
             &[(
                 "x",
                 vec![
@@ -146,14 +143,14 @@ mod tests {
     #[test]
     fn pages_have_no_inline_scripts_or_styles() {
         let pages = [
-            facts("a", true, &[("b", vec![Fact::command("c", "d")])]),
-            listing("a", true, &["b"], &[], "c", "d"),
-            refused(404, "why", true),
-            crate::pages::runs(true, true),
-            crate::pages::run("id", "name", false, true),
-            crate::pages::playground(true),
-            crate::pages::server(true),
-            crate::pages::login(Some("why"), "/", true),
+            facts("a", &[("b", vec![Fact::command("c", "d")])]),
+            listing("a", &["b"], &[], "c", "d"),
+            refused("why"),
+            crate::pages::runs(true),
+            crate::pages::run("id", "name", false),
+            crate::pages::playground(),
+            crate::pages::server(),
+            crate::pages::login(Some("why"), "/"),
         ];
         for page in pages {
             let page = page.into_string();

@@ -4,9 +4,8 @@ use maud::{Markup, html};
 
 use crate::layout::{document, mark};
 
-/// Makes the page that asks for a key. `why` says why it asks again, `next` is where to go afterwards, and `any_key`
-/// whether every well-formed key is taken.
-pub fn login(why: Option<&str>, next: &str, any_key: bool) -> Markup {
+/// Makes the page that asks for a key. `why` says why it asks again, `next` is where to go afterwards.
+pub fn login(why: Option<&str>, next: &str) -> Markup {
     let body = html! {
         main.login #main {
             div.panel {
@@ -22,11 +21,9 @@ pub fn login(why: Option<&str>, next: &str, any_key: bool) -> Markup {
                     input type="hidden" name="next" value=(next);
                     button.main type="submit" { "Log in" }
                 }
-                @if any_key {
-                    p.small.soft {
-                        "This server has no list of keys: any that starts with " code { "tml-" } " will do, and sees the runs "
-                        "that were made with it. The command line on this machine uses " code { "tml-local" } "."
-                    }
+                p.small.soft {
+                    "A server without a list of keys takes any that starts with " code { "tml-" } ", and shows the runs that were "
+                    "made with it. The command line on this machine uses " code { "tml-local" } "."
                 }
                 p.small.faint { "The key stays here: the browser keeps a signed cookie instead, for 30 days. " code { "tinkrs studio" } " logs in by itself." }
             }

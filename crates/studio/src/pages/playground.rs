@@ -5,12 +5,11 @@ use maud::{Markup, html};
 use crate::{Section, Shell};
 
 /// Makes the playground.
-pub fn playground(can_log_out: bool) -> Markup {
+pub fn playground() -> Markup {
     let shell = Shell {
         title: "Playground",
         section: Section::Playground,
         is_shared: false,
-        can_log_out,
     };
     let content = html! {
         div.head {

@@ -5,12 +5,11 @@ use maud::{Markup, html};
 use crate::{Section, Shell};
 
 /// Makes the page of a run. `name` is what to call it until its description is read.
-pub fn run(id: &str, name: &str, is_shared: bool, can_log_out: bool) -> Markup {
+pub fn run(id: &str, name: &str, is_shared: bool) -> Markup {
     let shell = Shell {
         title: name,
         section: Section::Runs,
         is_shared,
-        can_log_out,
     };
     let tabs = ["curves", "operations", "data", "checkpoints", "settings"];
     let content = html! {

@@ -5,12 +5,11 @@ use maud::{Markup, html};
 use crate::{Section, Shell};
 
 /// Makes the page of runs. `demo` says whether the server can start the demo.
-pub fn runs(can_log_out: bool, demo: bool) -> Markup {
+pub fn runs(demo: bool) -> Markup {
     let shell = Shell {
         title: "Runs",
         section: Section::Runs,
         is_shared: false,
-        can_log_out,
     };
     let states = ["training", "waiting", "idle", "finished", "failed"];
     let content = html! {

@@ -5,12 +5,11 @@ use maud::{Markup, html};
 use crate::{Section, Shell};
 
 /// Makes the page of the server.
-pub fn server(can_log_out: bool) -> Markup {
+pub fn server() -> Markup {
     let shell = Shell {
         title: "Server",
         section: Section::Server,
         is_shared: false,
-        can_log_out,
     };
     let content = html! {
         div.head {

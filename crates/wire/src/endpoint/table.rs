@@ -40,7 +40,9 @@ use crate::op::save_weights_for_sampler::{
 };
 use crate::op::session_heartbeat::{SessionHeartbeatRequest, SessionHeartbeatResponse};
 use crate::op::set_checkpoint_ttl::SetCheckpointTtlRequest;
-use crate::op::studio::{CreateLoginLinkRequest, LoginLink, ShareRunRequest, SharedRun};
+use crate::op::studio::{
+    CreateLoginLinkRequest, LoginLink, ShareRunRequest, SharedRun, StartDemoRequest,
+};
 use crate::op::telemetry::TelemetryResponse;
 use crate::op::unload_model::{UnloadModelRequest, UnloadModelResult};
 use crate::op::weights_info::WeightsInfoRequest;
@@ -351,6 +353,12 @@ endpoints! {
     CREATE_LOGIN_LINK = post("/api/v1/studio/login_link")
         .takes(body::<CreateLoginLinkRequest>())
         .returns(json::<LoginLink>())
+        .clients(Clients::Ours);
+
+    /// Starts the demo of the server's program as the caller, if it has one and none is running.
+    START_DEMO = post("/api/v1/studio/demo")
+        .takes(body::<StartDemoRequest>())
+        .returns(json::<Empty>())
         .clients(Clients::Ours);
 
     /// Returns a link that lets anyone read one run for some hours.

@@ -25,6 +25,13 @@ impl std::fmt::Debug for LoginLink {
     }
 }
 
+/// Asks for the demo to be started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StartDemoRequest {}
+
+body!(StartDemoRequest);
+
 /// Asks for a link that lets anyone read a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -133,6 +133,7 @@ pub(super) async fn valid_requests(server: &TestServer) -> Vec<Valid> {
     let version = json!({"sdk_version": "0.36.0"});
     vec![
         Valid::json(&endpoint::CREATE_LOGIN_LINK, json!({})),
+        Valid::json(&endpoint::START_DEMO, json!({})),
         Valid::at(
             &endpoint::SHARE_RUN,
             endpoint::SHARE_RUN.path.replace("{run_id}", &model),

@@ -13,7 +13,9 @@ use crate::api::{
 };
 use crate::endpoints::{anthropic, dialect, openai};
 use crate::error::ApiError;
-use crate::studio::{demo, login, pages};
+use crate::studio::{
+    demo, events, login, metrics as run_metrics, operations, pages, runs, server_view, steps,
+};
 use crate::{Server, cors, extract, faults, host, metrics};
 
 /// Returns the routes of the server.
@@ -143,6 +145,13 @@ fn routes() -> Routes {
         .on(&endpoint::TRAINING_RUN_PAGE, console::run)
         .on(&endpoint::CHECKPOINT_PAGE, console::checkpoint)
         // The studio
+        .on(&endpoint::LIST_RUN_SUMMARIES, runs::list)
+        .on(&endpoint::GET_RUN_METRICS, run_metrics::get)
+        .on(&endpoint::LOG_RUN_METRICS, run_metrics::log)
+        .on(&endpoint::LIST_RUN_OPERATIONS, operations::list)
+        .on(&endpoint::GET_RUN_STEP, steps::get)
+        .on(&endpoint::STUDIO_EVENTS, events::stream)
+        .on(&endpoint::GET_SERVER_VIEW, server_view::get)
         .on(&endpoint::CREATE_LOGIN_LINK, login::create_link)
         .on(&endpoint::SHARE_RUN, login::share)
         .on(&endpoint::START_DEMO, demo::start)

@@ -144,7 +144,7 @@ impl StepFacts {
             learning_rate: match params {
                 OptimizerParams::Adam(params) => Some(params.learning_rate),
                 OptimizerParams::Dimuon(params) => Some(params.learning_rate),
-                OptimizerParams::Other(_) => None,
+                _ => None,
             },
             gradient_norm: metrics.and_then(|metrics| metrics.get("grad_norm").copied()),
             ..Self::default()

@@ -76,6 +76,8 @@ pub(crate) struct WaitClock {
     released: Instant,
     /// How long its run had been computed, as the worker counts, when it came there.
     run_before: Duration,
+    /// How long its run was computed before that, while nobody looked for what had come.
+    run_unseen: Duration,
     paused: u64,
 }
 
@@ -92,6 +94,7 @@ impl WaitClock {
             accepted: now,
             released: now,
             run_before: Duration::ZERO,
+            run_unseen: Duration::ZERO,
             paused,
         }
     }
@@ -101,9 +104,13 @@ impl WaitClock {
         self.released = Instant::now();
     }
 
-    /// Notes that the worker has it, and how long its run has been computed.
-    pub(crate) fn arrive(&mut self, run_before: Duration) {
+    /// Notes that the worker has it, and how long its run has been computed; and of what the worker did last the time, if
+    /// it was for the same run.
+    pub(crate) fn arrive(&mut self, run_before: Duration, last: Option<(Instant, Instant)>) {
         self.run_before = run_before;
+        self.run_unseen = last.map_or(Duration::ZERO, |(start, end)| {
+            end.saturating_duration_since(start.max(self.released))
+        });
     }
 
     /// Tells for what it has waited, now that it begins: its run has been computed for `run_now`, and for `blocked` it
@@ -111,7 +118,8 @@ impl WaitClock {
     pub(crate) fn begin(&self, run_now: Duration, blocked: Duration) -> Waits {
         let gap = self.released.saturating_duration_since(self.accepted);
         let waited = self.released.elapsed();
-        let compute = run_now.saturating_sub(self.run_before).min(waited);
+        let compute = run_now.saturating_sub(self.run_before) + self.run_unseen;
+        let compute = compute.min(waited);
         let memory = blocked.min(waited - compute);
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Waits {
@@ -154,11 +162,16 @@ mod tests {
             accepted: now - ms(5000),
             released: now - ms(3000),
             run_before: ms(100),
+            run_unseen: Duration::ZERO,
             paused: 0,
         };
         let waits = clock.begin(ms(1100), ms(500));
         assert_eq!((waits.gap, waits.compute, waits.memory), (2000, 1000, 500));
         assert!((1500..2500).contains(&waits.turn), "{waits:?}");
+        // What was computed while it came counts from when it was there.
+        let mut late = clock;
+        late.arrive(ms(100), Some((now - ms(9000), now - ms(2500))));
+        assert_eq!(late.begin(ms(100), Duration::ZERO).compute, 500);
         // Clocks of different threads do not agree to the last microsecond.
         let waits = clock.begin(ms(999_999), ms(999_999));
         assert_eq!((waits.turn, waits.memory), (0, 0), "{waits:?}");

@@ -30,14 +30,20 @@ use crate::op::healthz::Health;
 use crate::op::join_sampling_session::{JoinSamplingSessionRequest, JoinSamplingSessionResponse};
 use crate::op::list_sessions::ListSessionsResponse;
 use crate::op::load_weights::{LoadWeightsRequest, LoadWeightsResult};
+use crate::op::metrics::{LogMetricsRequest, MetricsQuery, RunMetrics};
 use crate::op::optim_step::OptimStepRequest;
 use crate::op::retrieve_future::RetrieveFutureRequest;
 use crate::op::retrieve_futures::{RetrieveFuturesRequest, RetrieveFuturesResponse};
+use crate::op::run_view::{
+    EventsQuery, MetricsEvent, OperationsQuery, RunOperations, RunSummaries, RunsQuery, StepData,
+    StepQuery,
+};
 use crate::op::save_weights::{SaveWeightsRequest, SaveWeightsResult};
 use crate::op::save_weights_external::SaveWeightsExternalRequest;
 use crate::op::save_weights_for_sampler::{
     SaveWeightsForSamplerRequest, SaveWeightsForSamplerResult,
 };
+use crate::op::server_view::ServerView;
 use crate::op::session_heartbeat::{SessionHeartbeatRequest, SessionHeartbeatResponse};
 use crate::op::set_checkpoint_ttl::SetCheckpointTtlRequest;
 use crate::op::studio::{
@@ -348,6 +354,51 @@ endpoints! {
         .returns(json::<StorageUsage>());
 
     // The studio
+
+    /// Lists the caller's runs in a few words each, the one used last first.
+    LIST_RUN_SUMMARIES = get("/api/v1/studio/runs")
+        .query(Query::of::<RunsQuery>())
+        .returns(json::<RunSummaries>())
+        .clients(Clients::Ours);
+
+    /// Returns the metrics of a run by step.
+    GET_RUN_METRICS = get("/api/v1/training_runs/{run_id}/metrics")
+        .shared()
+        .query(Query::of::<MetricsQuery>())
+        .returns(json::<RunMetrics>())
+        .clients(Clients::Ours);
+
+    /// Takes metrics that a client has computed for a step of a run.
+    LOG_RUN_METRICS = post("/api/v1/training_runs/{run_id}/metrics")
+        .takes(body::<LogMetricsRequest>())
+        .returns(json::<Empty>())
+        .clients(Clients::Ours);
+
+    /// Lists the operations of a run and why they waited, the latest first.
+    LIST_RUN_OPERATIONS = get("/api/v1/training_runs/{run_id}/operations")
+        .shared()
+        .query(Query::of::<OperationsQuery>())
+        .returns(json::<RunOperations>())
+        .clients(Clients::Ours);
+
+    /// Returns the data of a step of a run, as far as the journal still has them.
+    GET_RUN_STEP = get("/api/v1/training_runs/{run_id}/steps/{step}")
+        .shared()
+        .query(Query::of::<StepQuery>())
+        .returns(json::<StepData>())
+        .clients(Clients::Ours);
+
+    /// Tells of changes to the caller's runs as they happen: events `metrics`, `operation` and `run`.
+    STUDIO_EVENTS = get("/api/v1/studio/events")
+        .shared()
+        .query(Query::of::<EventsQuery>())
+        .streams(JsonType::of::<MetricsEvent>())
+        .clients(Clients::Ours);
+
+    /// Describes what the server does: memory, queues, models and what to look at.
+    GET_SERVER_VIEW = get("/api/v1/studio/server")
+        .returns(json::<ServerView>())
+        .clients(Clients::Ours);
 
     /// Returns a path that logs a browser in once, as the caller.
     CREATE_LOGIN_LINK = post("/api/v1/studio/login_link")

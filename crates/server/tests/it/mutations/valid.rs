@@ -133,6 +133,11 @@ pub(super) async fn valid_requests(server: &TestServer) -> Vec<Valid> {
     let version = json!({"sdk_version": "0.36.0"});
     vec![
         Valid::json(&endpoint::CREATE_LOGIN_LINK, json!({})),
+        Valid::at(
+            &endpoint::LOG_RUN_METRICS,
+            endpoint::LOG_RUN_METRICS.path.replace("{run_id}", &model),
+            json!({"step": 3, "metrics": {"reward": 0.5, "kl": -1e-3}}),
+        ),
         Valid::json(&endpoint::START_DEMO, json!({})),
         Valid::at(
             &endpoint::SHARE_RUN,

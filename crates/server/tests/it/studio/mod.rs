@@ -1,4 +1,9 @@
 //! The studio: who gets in, and what the pages are given.
 
 mod browser;
+mod events;
+mod hostile;
 mod login;
+mod metrics;
+mod operations;
+mod steps;

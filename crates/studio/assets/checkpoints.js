@@ -16,11 +16,11 @@ export async function checkpoints(place, run, name, isShared) {
       return;
     }
     const again = () => checkpoints(place, run, name, isShared);
-    fill(place, h("div", { class: "panel scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "Checkpoint"), h("th", {}, "For"), h("th", { class: "num" }, "Size"), h("th", { class: "num" }, "Saved"), h("th", {}, "Kept"), h("th", {}, "Who"), h("th", {}))),
-      h("tbody", {}, ...all.map(one => h("tr", {}, h("td", {}, h("a", { class: "name", href: `/checkpoints/${part(run)}/${part(one.checkpoint_id)}` }, theirs(one.checkpoint_id, 80)), h("div", { class: "below mono" }, theirs(one.tinker_path, 120))),
-        h("td", {}, one.checkpoint_type === "sampler" ? "sampling" : "training"), h("td", { class: "num" }, size(one.size_bytes)), h("td", { class: "num", title: clock(one.time) }, ago(one.time)),
-        h("td", { class: "soft" }, one.expires_at ? `until ${clock(one.expires_at)}` : "for ever"), h("td", { class: "soft" }, one.public ? "public" : "you"),
-        h("td", { class: "num" }, h("button", { class: "tiny", onclick: () => commands(one) }, "Commands"), " ", !isShared && h("button", { class: "tiny", onclick: () => keep(one, again) }, "Keep…"), " ",
+    fill(place, h("div", { class: "panel scroll" }, h("table", { class: "cards" }, h("thead", {}, h("tr", {}, h("th", {}, "Checkpoint"), h("th", {}, "For"), h("th", { class: "num" }, "Size"), h("th", { class: "num" }, "Saved"), h("th", {}, "Kept"), h("th", {}, "Read by"), h("th", {}))),
+      h("tbody", {}, ...all.map(one => h("tr", {}, h("td", { class: "full" }, h("a", { class: "name", href: `/checkpoints/${part(run)}/${part(one.checkpoint_id)}` }, theirs(one.checkpoint_id, 80)), h("div", { class: "below mono" }, theirs(one.tinker_path, 120))),
+        h("td", { class: "rest", "data-label": "for" }, one.checkpoint_type === "sampler" ? "sampling" : "training"), h("td", { class: "num rest", "data-label": "" }, size(one.size_bytes)), h("td", { class: "num rest", "data-label": "saved", title: clock(one.time) }, ago(one.time)),
+        h("td", { class: "soft rest", "data-label": "kept" }, one.expires_at ? `until ${clock(one.expires_at)}` : "for ever"), h("td", { class: "soft rest", "data-label": "read by" }, one.public ? "everyone" : "you"),
+        h("td", { class: "num full" }, h("button", { class: "tiny", onclick: () => commands(one) }, "Commands"), " ", !isShared && h("button", { class: "tiny", onclick: () => keep(one, again) }, "Keep…"), " ",
           !isShared && h("button", { class: "tiny", onclick: () => publish(one, again) }, one.public ? "Unpublish" : "Publish"), " ", !isShared && h("button", { class: "tiny danger", onclick: () => remove(one, again) }, "Delete"))))))));
   } catch (error) {
     failed(place, error);

@@ -143,6 +143,12 @@ export class Curves {
     this.redraw();
   }
 
+  /** Reads anew if there is a metric that no chart has: one that a client reported of an earlier step. @param {Record<string, number>} last */
+  complete(last) {
+    const known = this.runs.get(this.id);
+    if (known && Object.keys(last).some(name => !known.has(name))) this.zoomed();
+  }
+
   draw() {
     const all = new Set([...this.runs.values()].flatMap(run => [...run.keys()]));
     const wanted = input("metric-search").value.trim().toLowerCase();

@@ -7,12 +7,14 @@ import { difference, probability, scale, tokenText, visible } from "./tokens.js"
 
 /** @typedef {import("./tokens.js").Token} Token */
 /**
- * @typedef {{index: number, request_id: string, loss_fn: string, tokens: Token[], weights?: number[] | null, target_logprobs?: (number | null)[] | null,
- *   sampler_logprobs?: (number | null)[] | null, advantages?: number[] | null, loss?: number | null}} Datum
+ * @typedef {{index: number, request_id: string, loss_fn: string, tokens: Token[], weights?: (number | null)[] | null, target_logprobs?: (number | null)[] | null,
+ *   sampler_logprobs?: (number | null)[] | null, advantages?: (number | null)[] | null, loss?: number | null}} Datum
  */
 
 /** How many datums are shown at once. */
 const PAGE = 24;
+/** How many of a step are read. */
+const MOST = 1024;
 
 /** Which tokens are trained on: those with a weight, or of a sampled answer. @param {Datum} datum @param {number} index */
 function isTrained(datum, index) {
@@ -28,7 +30,7 @@ function answerStart(datum) {
 
 /** The mean advantage of the tokens that have one. @param {Datum} datum */
 function advantage(datum) {
-  const given = (datum.advantages ?? []).filter(value => value !== 0);
+  const given = (datum.advantages ?? []).flatMap(value => value ? [value] : []);
   if (!datum.advantages) return null;
   return given.length ? given.reduce((sum, value) => sum + value, 0) / given.length : 0;
 }
@@ -45,7 +47,7 @@ function ended(datum) {
 /** @param {Datum} datum @param {import("./tokens.js").Measure} measure */
 function valuesOf(datum, measure) {
   switch (measure) {
-    case "weight": return datum.weights ?? datum.advantages?.map(value => value === 0 ? 0 : 1);
+    case "weight": return datum.weights ?? datum.advantages?.map(value => value ? 1 : 0);
     case "logprob": return datum.target_logprobs?.map((value, index) => isTrained(datum, index) ? value : null);
     case "advantage": return datum.advantages;
     case "difference": return datum.target_logprobs?.map((value, index) => {
@@ -66,14 +68,23 @@ export class Data {
     /** @type {Set<number>} */
     this.picked = new Set();
     this.shown = PAGE;
+    this.total = 0;
+    /** @type {{from: number, to: number} | undefined} */
+    this.kept = undefined;
     this.isOpen = false;
   }
 
   /** @param {number} step */
   lastStep(step) {
+    const isFirst = this.newest === 0 && step > 0;
     this.newest = step;
     const field = document.getElementById("step");
-    if (field instanceof HTMLInputElement) field.max = String(step);
+    if (!(field instanceof HTMLInputElement)) return;
+    field.max = String(step);
+    if (isFirst) {
+      field.value = String(step);
+      this.load();
+    }
   }
 
   async open() {
@@ -114,8 +125,15 @@ export class Data {
       return;
     }
     try {
-      const found = await call(`/api/v1/training_runs/${part(this.run)}/steps/${step}`);
+      const path = `/api/v1/training_runs/${part(this.run)}/steps/${step}`;
+      const found = await call(`${path}?limit=256`);
       this.datums = found.datums;
+      while (this.datums.length < Math.min(found.total, MOST)) {
+        const { datums } = await call(`${path}?limit=256&offset=${this.datums.length}`);
+        if (datums.length === 0) break;
+        this.datums.push(...datums);
+      }
+      this.total = found.total;
       this.kept = found.kept;
       this.picked.clear();
       this.shown = PAGE;
@@ -163,7 +181,7 @@ export class Data {
         ...datums.map(datum => this.show(datum, measure, most, isGrouped)));
     });
     const kept = this.kept ? `Kept in the journal: steps ${count(this.kept.from)} to ${count(this.kept.to)}. ` : "";
-    fill(byId("datums"), h("p", { class: "soft small" }, `${kept}${count(this.datums.length)} datums in this step${found.length < this.datums.length ? `, ${count(found.length)} fit` : ""}.`),
+    fill(byId("datums"), h("p", { class: "soft small" }, `${kept}${count(this.total)} ${this.total === 1 ? "datum" : "datums"} in this step${this.datums.length < this.total ? `, the first ${count(this.datums.length)} are here` : ""}${found.length < this.datums.length ? `, ${count(found.length)} fit` : ""}.`),
       ...panels, found.length > this.shown && h("button", { onclick: () => { this.shown += PAGE; this.draw(); } }, `Show ${Math.min(PAGE, found.length - this.shown)} more`));
     /** @type {HTMLButtonElement} */ (byId("diff")).disabled = this.picked.size !== 2;
   }

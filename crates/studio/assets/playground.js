@@ -136,14 +136,16 @@ function pretty(text) {
 /** @param {Column} column @param {import("./stream.js").Answer} turn @param {number} index */
 function tokens(column, turn, index) {
   return h("div", { class: `tokens${turn.isStreaming ? " typing" : ""}`, dir: "auto" }, ...turn.tokens.slice(0, 4000).map((token, at) =>
-    h("button", { class: `t ${shade("logprob", token.logprob, 0)}`, title: probability(token.logprob), onclick: (/** @type {MouseEvent} */ event) => alternatives(event, column, turn, index, at) }, visible(token.text))));
+    h("span", { class: `t ${shade("logprob", token.logprob, 0)}`, role: "button", tabindex: 0, title: probability(token.logprob), onclick: (/** @type {Event} */ event) => alternatives(event, column, turn, index, at),
+      onkeydown: (/** @type {KeyboardEvent} */ event) => { if (event.key === "Enter" || event.key === " ") alternatives(event, column, turn, index, at); } }, visible(token.text))));
 }
 
 /**
  * Shows what else a token could have been.
- * @param {MouseEvent} event @param {Column} column @param {import("./stream.js").Answer} turn @param {number} index @param {number} at
+ * @param {Event} event @param {Column} column @param {import("./stream.js").Answer} turn @param {number} index @param {number} at
  */
 function alternatives(event, column, turn, index, at) {
+  event.preventDefault();
   closeAlternatives();
   const token = turn.tokens[at];
   const target = /** @type {HTMLElement} */ (event.currentTarget);

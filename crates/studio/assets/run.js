@@ -24,6 +24,13 @@ let openTab = "curves";
 
 async function describe() {
   try {
+    if (isShared) {
+      const [about, { last_step, series }] = await Promise.all([call(`/api/v1/training_runs/${part(id)}`), call(`/api/v1/training_runs/${part(id)}/metrics?points=2`)]);
+      const last = Object.fromEntries(series.map((/** @type {any} */ one) => [one.name, one.points[one.points.length - 1]?.[1]]));
+      run = { id, name: about.name, base_model: about.base_model, rank: about.lora_rank, step: last_step ?? 0, last, tokens_per_second: last.tokens_per_second, last_request_at: about.last_request_time, state: run?.state ?? "", ...run };
+      show();
+      return;
+    }
     const page = await call(`/api/v1/studio/runs?${new URLSearchParams({ query: id, limit: "5" })}`);
     run = page.runs.find((/** @type {any} */ other) => other.id === id) ?? run;
     if (run) show();
@@ -41,7 +48,7 @@ function show() {
   state.textContent = run.state;
   const { label, value } = headline(run.last ?? {});
   const figures = [["step", count(run.step)], [label, number(value)], ["tokens / s", run.tokens_per_second ? count(run.tokens_per_second) : "–"],
-    ["base model", run.base_model], ["rank", run.rank ? String(run.rank) : "–"], ["cost", cost(run.cost)], ["last request", ago(run.last_request_at)]];
+    ["base model", run.base_model], ["rank", run.rank ? String(run.rank) : "–"], ["computed", cost(run.cost)], ["tokens", count(run.cost?.tokens)], ["last request", ago(run.last_request_at)]];
   fill(byId("figures"), ...figures.map(([term = "", words = ""]) => h("div", { class: "figure" }, h("dt", {}, term), h("dd", {}, theirs(words, 80)))));
   curves.rename(id, name);
   data.lastStep(run.step);
@@ -60,14 +67,15 @@ async function opened(name) {
 async function settings() {
   const place = byId("tab-settings");
   try {
-    const [about, page] = await Promise.all([call(`/api/v1/training_runs/${part(id)}`), isShared ? { runs: [] } : call("/api/v1/studio/runs?limit=1000")]);
+    const [about, page] = await Promise.all([call(`/api/v1/training_runs/${part(id)}`), isShared ? { runs: [] } : call("/api/v1/studio/runs?limit=500")]);
     /** @type {[string, import("./dom.js").Child][]} */
     const facts = [["Run", theirs(id)], ["Name", about.name ? theirs(about.name) : "none"], ["Base model", theirs(about.base_model)], ["Adapter rank", about.lora_rank ?? "–"],
       ["Numerics", about.numerics ? theirs(about.numerics) : "–"], ["Client", theirs(run?.client ?? "–")],
       ["Session", run?.session_id ? h("a", { href: `/sessions/${part(run.session_id)}` }, theirs(run.session_id)) : "–"],
       ["Created", clock(run?.created_at)], ["Last request", clock(about.last_request_time)]];
     for (const [key, value] of Object.entries(about.user_metadata ?? {})) facts.push([key, theirs(value, 2000)]);
-    for (const [key, value] of Object.entries(run?.settings ?? {})) facts.push([key, theirs(typeof value === "string" ? value : JSON.stringify(value), 2000)]);
+    if (run?.tags?.length) facts.push(["Tags", theirs(run.tags.join(", "), 500)]);
+    if (run?.detail) facts.push(["Ended", theirs(run.detail, 500)]);
     const forked = page.runs.filter((/** @type {any} */ other) => typeof other.started_from === "string" && other.started_from.includes(id) && other.id !== id);
     const from = run?.started_from;
     const fromRun = typeof from === "string" ? /^tinker:\/\/([^/]+)\//.exec(from)?.[1] ?? null : null;
@@ -113,7 +121,8 @@ listen(id, {
   run: changed => {
     if (changed.id !== id) return;
     run = { ...run, ...changed };
-    if (run) show();
+    curves.complete(changed.last ?? {});
+    show();
   },
   metrics: event => {
     curves.grow(event);

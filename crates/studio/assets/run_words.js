@@ -1,6 +1,6 @@
 // How a run's figures are said, in the list and on its page.
 
-import { number, size } from "./dom.js";
+import { duration } from "./dom.js";
 
 /** What a run is about: its reward if it has one, else its loss. @param {Record<string, number>} last */
 export function headline(last) {
@@ -11,11 +11,7 @@ export function headline(last) {
   return { label: "loss", value: null };
 }
 
-/** @param {any} amount */
-export function cost(amount) {
-  if (amount === null || amount === undefined) return "–";
-  if (typeof amount === "number") return amount === 0 ? "–" : `$${number(amount)}`;
-  if (typeof amount === "string") return amount;
-  if (amount.usd !== undefined) return `$${number(amount.usd)}`;
-  return amount.bytes !== undefined ? size(amount.bytes) : "–";
+/** What a run has used: seconds of computing. @param {{tokens: number, seconds: number} | null | undefined} used */
+export function cost(used) {
+  return used && used.seconds > 0 ? duration(used.seconds * 1000) : "–";
 }

@@ -8,8 +8,8 @@ import { command, failed, onKeys, toast } from "./shell.js";
 
 /**
  * @typedef {{id: string, name?: string | null, base_model: string, client?: string | null, state: string, step: number, last: Record<string, number>,
- *   tokens_per_second?: number | null, created_at: number | string, last_request_at: number | string, rank?: number | null, cost?: any,
- *   tags?: any, started_from?: string | null, session_id?: string}} Run
+ *   tokens_per_second?: number | null, created_at: number | string, last_request_at: number | string, rank?: number | null, cost?: {tokens: number, seconds: number},
+ *   tags: string[], started_from?: string | null, session_id?: string}} Run
  */
 
 const PAGE = 100;
@@ -58,27 +58,21 @@ function row(run) {
   box.checked = picked.has(run.id);
   const { label, value } = headline(run.last ?? {});
   return h("tr", { "data-run": run.id, "aria-selected": picked.has(run.id) ? "true" : null },
-    h("td", {}, box),
+    h("td", { class: "box" }, box),
     h("td", { class: "full" }, h("a", { class: "name", href: address(run) }, theirs(name, 120)),
-      h("div", { class: "below" }, theirs(run.base_model, 80), run.rank ? h("span", {}, `rank ${run.rank}`) : null, ...tags(run).slice(0, 6).map(tag =>
+      h("div", { class: "below" }, theirs(run.base_model, 80), run.rank ? h("span", {}, `rank ${run.rank}`) : null, ...run.tags.slice(0, 6).map(tag =>
         h("button", { class: "chip", title: "Show runs with this tag", onclick: () => search(tag) }, theirs(tag, 60))))),
     h("td", { class: "full" }, h("span", { class: "state", "data-state": run.state }, run.state)),
     h("td", { class: "num rest", "data-label": "step" }, count(run.step)),
     h("td", { class: "num rest", "data-label": label }, h("span", { title: label }, value === null ? "–" : number(value))),
     h("td", { class: "num rest", "data-label": "tok/s" }, run.tokens_per_second ? count(run.tokens_per_second) : "–"),
     h("td", { class: "rest", "data-label": "client" }, theirs(run.client ?? "–", 40)),
-    h("td", { class: "num rest", "data-label": "cost" }, cost(run.cost)),
+    h("td", { class: "num rest", "data-label": "computed" }, h("span", { title: run.cost ? `${count(run.cost.tokens)} tokens` : "" }, cost(run.cost))),
     h("td", { class: "num rest", "data-label": "" }, h("span", { title: new Date(run.last_request_at).toLocaleString("en-GB") }, ago(run.last_request_at))));
 }
 
 /** @param {Run} run */
 const address = run => `/runs/${encodeURIComponent(run.id)}`;
-
-/** @param {Run} run @returns {string[]} */
-function tags(run) {
-  if (Array.isArray(run.tags)) return run.tags.map(String);
-  return Object.entries(run.tags ?? {}).map(([key, value]) => value === "" || value === true ? key : `${key}=${value}`);
-}
 
 /** @param {string} id @param {boolean} isPicked */
 function pick(id, isPicked) {

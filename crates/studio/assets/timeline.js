@@ -5,7 +5,7 @@ import { call, part } from "./api.js";
 import { cut, duration, fill, h, s, settled } from "./dom.js";
 import { failed } from "./shell.js";
 
-/** @typedef {{request_id: string, kind: string, seq_id?: number | null, outcome: string, accepted: number, started: number | null, ended: number | null, waits: {reason: string, ms: number}[]}} Operation */
+/** @typedef {{number?: number | null, request_id: string, kind: string, seq_id?: number | null, outcome?: string | null, accepted: number, started?: number | null, ended?: number | null, compute_ms?: number | null, waits: {reason: string, ms: number}[]}} Operation */
 
 /** @type {Record<string, string>} */
 export const REASONS = {
@@ -29,11 +29,24 @@ export function shares(operations) {
     const end = operation.ended ?? Date.now();
     if (operation.accepted - covered > SILENCE) add("none", operation.accepted - covered);
     covered = Math.max(covered, end);
-    if (operation.started) add("run", end - operation.started);
+    if (operation.started) {
+      const computed = compute(operation);
+      add("run", computed);
+      // Between its slices it was the turn of others.
+      if (operation.ended) add("turn", operation.ended - operation.started - computed);
+    }
     for (const wait of known(operation)) if (wait.reason !== "compute") add(wait.reason, wait.ms);
   }
   return sums;
 }
+
+/** How long an operation computed, so far. @param {Operation} operation */
+function compute(operation) {
+  return operation.compute_ms ?? (operation.ended ?? Date.now()) - (operation.started ?? operation.ended ?? Date.now());
+}
+
+/** @param {Operation} operation */
+const outcome = operation => operation.outcome === "failed" ? "failed" : operation.ended ? "done" : operation.started ? "under way" : "waits";
 
 /** What an operation waited for; what no reason is known of is `other`. @param {Operation} operation */
 function known(operation) {
@@ -80,14 +93,10 @@ export class Timeline {
     }
   }
 
-  /** @param {any} event @param {boolean} isOpen */
+  /** @param {{run: string, operation: Operation}} event @param {boolean} isOpen */
   add(event, isOpen) {
-    const operation = event.operation ?? event;
-    if (operation.run && operation.run !== this.run) return;
-    if (operation.request_id) {
-      const old = this.operations.get(operation.request_id);
-      this.operations.set(operation.request_id, { waits: [], ...old, ...operation });
-    }
+    if (event.run !== this.run || !this.loaded) return;
+    this.operations.set(event.operation.request_id, event.operation);
     if (isOpen) this.redraw();
   }
 
@@ -170,8 +179,8 @@ export class Timeline {
   /** @param {Operation[]} all */
   table(all) {
     const rows = [...all].reverse().slice(0, ROWS * 5);
-    const older = h("button", { class: "tiny", hidden: !this.more, onclick: () => this.load(all[0]?.request_id ?? "") }, "Older operations");
-    return h("section", { class: "panel scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { class: "num" }, "seq_id"), h("th", {}, "Operation"), h("th", {}, "Accepted"), h("th", { class: "num" }, "Waited"),
+    const older = h("button", { class: "tiny", hidden: !this.more, onclick: () => this.load(String(Math.min(...all.flatMap(one => one.number ?? [])))) }, "Older operations");
+    return h("section", { class: "panel scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { class: "num" }, "seq_id"), h("th", {}, "Operation"), h("th", { class: "num" }, "Accepted"), h("th", { class: "num" }, "Waited"),
       h("th", {}, "For"), h("th", { class: "num" }, "Computed"), h("th", {}, "Outcome"))),
     h("tbody", {}, ...rows.map(operation => {
       const waits = known(operation).filter(wait => wait.ms >= 1);
@@ -179,8 +188,8 @@ export class Timeline {
         h("td", { class: "num" }, new Date(operation.accepted).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 })),
         h("td", { class: "num" }, operation.started ? duration(operation.started - operation.accepted) : operation.ended ? "–" : "waits"),
         h("td", {}, ...waits.map(wait => h("span", { class: "small", title: REASONS[wait.reason] ?? wait.reason }, h("span", { class: `swatch r-${wait.reason in REASONS ? wait.reason : "other"}` }), `${cut(wait.reason, 30)} ${duration(wait.ms)} `))),
-        h("td", { class: "num" }, operation.started && operation.ended ? duration(operation.ended - operation.started) : "–"),
-        h("td", { class: operation.outcome === "failed" ? "bad" : "soft" }, cut(operation.outcome, 80)));
+        h("td", { class: "num" }, operation.started && operation.ended ? duration(compute(operation)) : "–"),
+        h("td", { class: operation.outcome === "failed" ? "bad" : "soft" }, outcome(operation)));
     }))), h("div", { class: "pad" }, older));
   }
 }
@@ -188,6 +197,6 @@ export class Timeline {
 /** @param {Operation} operation */
 function words(operation) {
   const waits = known(operation).map(wait => `${wait.reason} ${duration(wait.ms)}`).join(", ");
-  const computed = operation.started && operation.ended ? duration(operation.ended - operation.started) : "not yet";
-  return `${operation.kind}${operation.seq_id == null ? "" : ` #${operation.seq_id}`}: waited ${waits || "not at all"}; computed ${computed}; ${operation.outcome}`;
+  const computed = operation.started && operation.ended ? duration(compute(operation)) : "not yet";
+  return `${operation.kind}${operation.seq_id == null ? "" : ` #${operation.seq_id}`}: waited ${waits || "not at all"}; computed ${computed}; ${outcome(operation)}`;
 }

@@ -2,7 +2,7 @@
 
 import { count, fill, h, number } from "./dom.js";
 
-/** @typedef {{id: number, text: string}} Token */
+/** @typedef {{id: number | null, text: string}} Token */
 /** @typedef {"weight" | "logprob" | "advantage" | "difference"} Measure */
 
 /** More than this at once make a page slow. */

@@ -55,7 +55,7 @@ impl Shell<'_> {
                         button.plain #help aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)" { "?" }
                         button.plain #theme aria-label="Change the theme" title="Change the theme (t)" { "◐" }
                         @if !self.is_shared {
-                            button.plain #logout { "Log out" }
+                            button.plain #logout aria-label="Log out" title="Log out" { span.wide { "Log out" } span.narrow { "⏻" } }
                         }
                     }
                 }

@@ -40,7 +40,7 @@ pub fn runs(demo: bool) -> Markup {
                             th.num { "Loss / reward" }
                             th.num { "Tokens / s" }
                             th { "Client" }
-                            th.num { "Cost" }
+                            th.num { "Computed" }
                             th.num { "Active" }
                         }
                     }

@@ -34,6 +34,7 @@ mod runs;
 mod sample;
 mod serve;
 mod sockets;
+mod studio;
 mod together;
 mod train;
 mod user;

@@ -10,7 +10,7 @@ import { cut, download, duration, eachFrame, fill, h, number, s } from "./dom.js
 /** @typedef {{smooth: number, logX: boolean, logY: boolean, axis: "step" | "time"}} View */
 /** @typedef {[number, number]} Range */
 
-const LEFT = 50, RIGHT = 8, TOP = 8, BOTTOM = 20;
+const LEFT = 50, RIGHT = 10, TOP = 8, BOTTOM = 20;
 
 /** @type {View} */
 export const PLAIN = { smooth: 0, logX: false, logY: false, axis: "step" };
@@ -95,7 +95,7 @@ export class Chart {
 
     /** @type {SVGElement[]} */
     const parts = [];
-    for (const tick of ticks(ys, logY, 4)) {
+    for (const tick of ticks(ys, logY, 5)) {
       const y = toY(tick);
       parts.push(s("line", { class: "gridline", x1: LEFT, x2: width - RIGHT, y1: y, y2: y }));
       parts.push(s("text", { class: "tick end", x: LEFT - 6, y: y + 3.5 }, number(tick)));
@@ -105,7 +105,7 @@ export class Chart {
       const words = this.view.axis === "time" ? duration(tick * 1000) : number(tick);
       parts.push(s("text", { class: "tick mid", x: Math.min(toX(tick), width - 14), y: height - 5 }, words));
     }
-    parts.push(s("clipPath", { id: this.clip }, s("rect", { x: LEFT, y: TOP - 2, width: Math.max(width - LEFT - RIGHT, 1), height: height - TOP - BOTTOM + 4 })));
+    parts.push(s("clipPath", { id: this.clip }, s("rect", { x: LEFT - 3, y: TOP - 3, width: Math.max(width - LEFT - RIGHT + 7, 1), height: height - TOP - BOTTOM + 6 })));
     const inside = s("g", { "clip-path": `url(#${this.clip})` });
     for (const curve of curves) {
       const color = `k${curve.color % 8}`;

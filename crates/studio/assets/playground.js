@@ -4,7 +4,7 @@ import { call } from "./api.js";
 import { button, byId, cut, download, duration, eachFrame, fill, h, input, number, printable, select } from "./dom.js";
 import { dialog, failed, onKeys, toast } from "./shell.js";
 import { chat, emptyAnswer, goOn, tokenId } from "./stream.js";
-import { probability, shade, visible } from "./tokens.js";
+import { isSpecial, probability, shade, visible } from "./tokens.js";
 
 /** @typedef {{role: "user", content: string}} Question */
 /** @typedef {Question | import("./stream.js").Answer} Turn */
@@ -136,7 +136,7 @@ function pretty(text) {
 /** @param {Column} column @param {import("./stream.js").Answer} turn @param {number} index */
 function tokens(column, turn, index) {
   return h("div", { class: `tokens${turn.isStreaming ? " typing" : ""}`, dir: "auto" }, ...turn.tokens.slice(0, 4000).map((token, at) =>
-    h("span", { class: `t ${shade("logprob", token.logprob, 0)}`, role: "button", tabindex: 0, title: probability(token.logprob), onclick: (/** @type {Event} */ event) => alternatives(event, column, turn, index, at),
+    h("span", { class: `t ${shade("logprob", token.logprob, 0)}${isSpecial(token.text) ? " special" : ""}`, role: "button", tabindex: 0, title: probability(token.logprob), onclick: (/** @type {Event} */ event) => alternatives(event, column, turn, index, at),
       onkeydown: (/** @type {KeyboardEvent} */ event) => { if (event.key === "Enter" || event.key === " ") alternatives(event, column, turn, index, at); } }, visible(token.text))));
 }
 

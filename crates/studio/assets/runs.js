@@ -66,7 +66,7 @@ function row(run) {
     h("td", { class: "num rest", "data-label": "step" }, count(run.step)),
     h("td", { class: "num rest", "data-label": label }, h("span", { title: label }, value === null ? "–" : number(value))),
     h("td", { class: "num rest", "data-label": "tok/s" }, run.tokens_per_second ? count(run.tokens_per_second) : "–"),
-    h("td", { class: "rest", "data-label": "client" }, theirs(run.client ?? "–", 40)),
+    h("td", { class: "rest", "data-label": "client" }, theirs(run.client ? `SDK ${run.client}` : "–", 40)),
     h("td", { class: "num rest", "data-label": "computed" }, h("span", { title: run.cost ? `${count(run.cost.tokens)} tokens` : "" }, cost(run.cost))),
     h("td", { class: "num rest", "data-label": "" }, h("span", { title: new Date(run.last_request_at).toLocaleString("en-GB") }, ago(run.last_request_at))));
 }

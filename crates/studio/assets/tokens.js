@@ -31,8 +31,8 @@ export function visible(text) {
   return text.replace(/\n/g, "⏎\n").replace(/\t/g, "⇥\t").replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
 }
 
-/** @param {string} text */
-const isSpecial = text => /^<[|｜]?[^<>\s]{1,40}[|｜]?>$/.test(text);
+/** Whether a token is one of the chat format. @param {string} text */
+export const isSpecial = text => /^<[|｜]?[^<>\s]{1,40}[|｜]?>$/.test(text);
 
 /**
  * A text of tokens.

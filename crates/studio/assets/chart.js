@@ -45,7 +45,8 @@ export class Chart {
       const width = this.element.clientWidth;
       if (width && width !== this.width) {
         this.width = width;
-        this.draw();
+        // In the next frame: what is drawn now would have to be observed again.
+        this.redraw();
       }
     }).observe(this.element);
     this.listen();

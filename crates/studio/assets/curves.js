@@ -3,7 +3,7 @@
 
 import { call, part } from "./api.js";
 import { Chart } from "./chart.js";
-import { byId, cut, fill, h, input, number, settled, theirs } from "./dom.js";
+import { byId, cut, fill, h, input, number, paced, settled, theirs } from "./dom.js";
 import { failed } from "./shell.js";
 
 /** @typedef {{name: string, source: string, count: number, points: number[][]}} Series */
@@ -32,6 +32,7 @@ export class Curves {
     this.view = { smooth: 0, logX: false, logY: false, axis: "step" };
     this.redraw = settled(() => this.draw(), 60);
     this.zoomed = settled(() => this.reload(), 250);
+    this.refresh = paced(() => this.reload(), 1000);
     this.controls();
     for (const other of this.ids.slice(1)) this.nameOf(other);
     this.reload();
@@ -115,7 +116,7 @@ export class Curves {
     await Promise.all(this.ids.map(async id => {
       try {
         const { series } = await call(`/api/v1/training_runs/${part(id)}/metrics?${search}`);
-        this.runs.set(id, new Map(series.map((/** @type {Series} */ one) => [one.name, one])));
+        this.runs.set(id, byName(series));
         if (id === this.id) fill(byId("note"));
       } catch (error) {
         if (id === this.id && !this.runs.size) failed(byId("note"), error);
@@ -129,6 +130,11 @@ export class Curves {
     const known = this.runs.get(run);
     if (!known || (this.zoom && this.view.axis === "step")) return;
     for (const [name, value] of Object.entries(metrics)) {
+      // Which of the two it is an event does not say.
+      if (known.has(ofClient(name))) {
+        this.refresh();
+        continue;
+      }
       let series = known.get(name);
       if (!series) known.set(name, series = { name, source: source ?? "server", count: 0, points: [] });
       const last = series.points[series.points.length - 1];
@@ -146,7 +152,7 @@ export class Curves {
   /** Reads anew if there is a metric that no chart has: one that a client reported of an earlier step. @param {Record<string, number>} last */
   complete(last) {
     const known = this.runs.get(this.id);
-    if (known && Object.keys(last).some(name => !known.has(name))) this.zoomed();
+    if (known && Object.keys(last).some(name => !known.has(name))) this.refresh();
   }
 
   draw() {
@@ -199,6 +205,15 @@ export class Curves {
     if (this.zoom) chart.zoomTo(this.zoom);
     return { card, chart, value };
   }
+}
+
+/** A metric of a client that has the name of one of the server's. @param {string} name */
+const ofClient = name => `${name} (client)`;
+
+/** Series by the names of their charts. @param {Series[]} series @returns {Map<string, Series>} */
+function byName(series) {
+  const own = new Set(series.filter(one => one.source === "server").map(one => one.name));
+  return new Map(series.map(one => [one.source === "client" && own.has(one.name) ? ofClient(one.name) : one.name, one]));
 }
 
 /** @param {string} name */

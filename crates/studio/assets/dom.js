@@ -194,6 +194,20 @@ export function settled(work, ms) {
   };
 }
 
+/**
+ * Runs something at most once in a while, and once after the last call.
+ * @param {() => void} work @param {number} ms
+ */
+export function paced(work, ms) {
+  let timer = 0;
+  return () => {
+    timer ||= setTimeout(() => {
+      timer = 0;
+      work();
+    }, ms);
+  };
+}
+
 /** At most once in a frame. @param {() => void} work */
 export function eachFrame(work) {
   let asked = false;

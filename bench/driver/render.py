@@ -9,6 +9,9 @@ SECTIONS = {
     "server": ("Server", "An RL step samples a group, computes importance-sampling gradients, updates, saves the weights and "
                "opens them for sampling. With two clients, the server computes the same on both sides, and most of the time. SkyRL "
                "is measured on the CPU, where it runs on JAX; it is made for GPUs. Memory is that of all processes of a server."),
+    "studio": ("Studio", "Server time and bytes of what the pages of a folder of many runs read, and what four open pages cost a run that "
+               "trains: the ratio is that of the step without them to the step with them. One run was written through the server, the others "
+               "are copies of its rows. A series has at most 4,096 points; those of longer runs stand for several steps each."),
     "growth": ("Growth", "The exponent of cost when one thing grows tenfold: 1 is proportional, 0 does not grow, 2 is quadratic."),
 }
 

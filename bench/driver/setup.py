@@ -30,9 +30,10 @@ PROGRAMS = {
     "server": [("tinkrs-server", "--bench", "server"), ("tinkrs-cli", "--bin", "tinkrs"), ("tinkrs", "--example", "load")],
     "growth": [("tinkrs", "--example", "load"), ("tinkrs-testkit", "--example", "null_server"),
                ("tinkrs-engine", "--example", "measure"), ("tinkrs-server", "--bench", "server"), ("tinkrs-cli", "--bin", "tinkrs")],
+    "studio": [("tinkrs-cli", "--bin", "tinkrs")],
 }
 NEEDS = {"client": ["tinker"], "wire": ["tinker"], "engine": ["torch", "models"], "server": ["tinker", "skyrl", "models"],
-         "growth": ["tinker", "torch", "models"]}
+         "growth": ["tinker", "torch", "models"], "studio": []}
 
 
 def call(command, cwd=ROOT, **more):
@@ -88,6 +89,8 @@ def profile_of(tree):
 
 def build(sections, tree=ROOT, **more):
     """Builds the programs in one go, so that they share their dependencies. Returns their paths by name."""
+    if (given := os.environ.get("TINKRS_BENCH_TINKRS")) and sections == ["studio"]:
+        return {"tinkrs": Path(given).absolute()}
     programs = sorted({program for section in sections for program in PROGRAMS[section]})
     # A quick run shows that everything works, and uses what tests have compiled.
     profile = [] if QUICK else ["--profile", profile_of(tree)]

@@ -41,7 +41,7 @@ use tracing_subscriber::filter::LevelFilter;
 use backend::{Need, OnServer};
 use command::{
     auth, billing, chat, checkpoint, completions, conform, data, demo, doctor, eval, export, man,
-    model, models, run, sample, serve, session, train, version,
+    model, models, run, sample, serve, session, studio, train, version,
 };
 use context::{Context, OutputArgs};
 
@@ -85,6 +85,7 @@ enum Command {
     Serve(settings::Layered<serve::Args>),
     /// Show sessions and export their traces
     Session(OnServer<session::Command>),
+    Studio(studio::Args),
     #[command(subcommand)]
     Train(Box<train::Command>),
     Version(version::Args),
@@ -133,7 +134,7 @@ fn main() -> ExitCode {
     let matches = Cli::command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // A server has a log of its own, with a setting of its own.
-    if !matches!(cli.command, Command::Serve(_)) {
+    if !matches!(cli.command, Command::Serve(_) | Command::Studio(_)) {
         show_log();
     }
     let exporting = match export_telemetry() {
@@ -163,6 +164,7 @@ fn main() -> ExitCode {
         Command::Run(args) => ctx.block_on(args.run(&ctx, Need::NoModel, run::run)),
         Command::Sample(args) => ctx.block_on(sample::run(&ctx, args)),
         Command::Serve(args) => serve::run(&ctx, args),
+        Command::Studio(args) => studio::run(&ctx, args),
         Command::Session(args) => ctx.block_on(args.run(&ctx, Need::NoModel, session::run)),
         Command::Train(args) => ctx.block_on_to_end(train::run(&ctx, args)),
         Command::Version(args) => version::run(&ctx, args),

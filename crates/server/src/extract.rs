@@ -14,12 +14,13 @@ use tinkrs_wire::op::forward_backward::Address;
 use tinkrs_wire::{Body, header as names};
 
 use crate::Server;
-use crate::auth::{Denied, Owner};
+use crate::auth::{Denied, Owner, Pass};
 use crate::body::read_json;
 use crate::connections::TooSlow;
 use crate::error::ApiError;
 use crate::intake::BODY_BYTES;
 use crate::operations::OperationKind;
+use crate::studio::visitor;
 use crate::waiting::Room;
 
 /// The largest body of a request that carries no data: all but passes, samples and uploads. It is decoded where it
@@ -185,16 +186,34 @@ pub(crate) async fn require_key(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let Some(key) = credential(request.headers()) else {
-        let why = "`X-API-Key` is missing, and so is `Authorization: Bearer`";
-        return ApiError::unauthorized(why).into_response();
+    let admitted = match credential(request.headers()) {
+        Some(key) if !key.is_empty() => server
+            .auth()
+            .admit(key, Timestamp::now())
+            .map(|owner| Pass { owner, run: None })
+            .map_err(|denied| ApiError::unauthorized(denied.to_string())),
+        // A browser that logged in has a cookie instead.
+        empty => {
+            let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+            match visitor::admit_cookies(&server, method, uri, headers) {
+                Ok(Some(pass)) => Ok(pass),
+                Ok(None) if empty.is_some() => {
+                    Err(ApiError::unauthorized(Denied::Malformed.to_string()))
+                }
+                Ok(None) => Err(ApiError::unauthorized(
+                    "`X-API-Key` is missing, and so is `Authorization: Bearer`",
+                )),
+                Err(refusal) => Err(refusal),
+            }
+        }
     };
-    match server.auth().admit(key, Timestamp::now()) {
-        Ok(owner) => {
-            request.extensions_mut().insert(Caller(owner));
+    match admitted {
+        Ok(pass) => {
+            request.extensions_mut().insert(Caller(pass.owner));
+            request.extensions_mut().insert(pass);
             next.run(request).await
         }
-        Err(denied) => ApiError::unauthorized(denied.to_string()).into_response(),
+        Err(refusal) => refusal.into_response(),
     }
 }
 

@@ -6,7 +6,7 @@
 //! 1. `router`, `serve`, `connections`, `host`, `extract`, `intake`, `body`, `error`: every route on one page, and what handlers are
 //!    given and answer with;
 //! 2. `api`: one file for each group of endpoints: handlers, and what they do;
-//!    `endpoints`: those of other APIs, over the same models;
+//!    `endpoints`: those of other APIs, over the same models; `studio`: pages for people;
 //! 3. `accept`: the one way in for everything that is accepted once; `operations`: the operations of a
 //!    model and their queue; `places`, `waiting`: who has how much of it; `registry`: sessions, runs and
 //!    samplers; `results`: from the promise to the poll;
@@ -53,6 +53,7 @@ mod serve;
 
 mod api;
 mod endpoints;
+mod studio;
 
 mod accept;
 mod numerics;

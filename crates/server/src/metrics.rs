@@ -4,6 +4,7 @@
 //! exists from the first time it is touched. The values of labels come from fixed sets (routes,
 //! statuses, kinds of operations), never from a request, so their number is bounded.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -178,6 +179,16 @@ impl Metrics {
         let times = &self.families.operation_seconds;
         let times = times.get_or_create(&KindLabel { kind });
         times.observe(elapsed.as_secs_f64());
+    }
+
+    /// Returns the counts of tokens, by what was done with them.
+    pub(crate) fn token_counts(&self) -> BTreeMap<String, u64> {
+        let kinds = ["trained", "sampled", "prefilled", "cached"];
+        let count = |kind| {
+            let tokens = self.families.tokens.get_or_create(&KindLabel { kind });
+            (kind.to_owned(), tokens.get())
+        };
+        kinds.map(count).into()
     }
 
     /// Counts tokens: trained, sampled, prefilled or cached.

@@ -15,6 +15,7 @@
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use tinkrs_types::session::SessionStatus;
 use tinkrs_types::{ModelId, SamplingSessionId, SessionId};
 
@@ -30,6 +31,7 @@ use crate::results::completion_feed::CompletionFeed;
 use crate::results::{OperationResult, Responder, ResultFormat};
 use crate::store::manifest::{self, Damage};
 use crate::store::{Change, Fallback, Loaded, LoadedRequest, LoadedRun};
+use crate::studio::waits::WaitClock;
 use crate::waiting;
 use crate::worker::{Command, Operation, TrainJob};
 
@@ -199,6 +201,8 @@ impl Server {
                     responder,
                     place: None,
                     memory: None,
+                    clock: WaitClock::after_pause(paused(request.accepted)),
+                    pending: self.shared().activity.enter(owner, &id),
                 }),
                 Some(Err(refusal)) => {
                     if refusal.is_unavailable() {
@@ -409,4 +413,10 @@ fn half_freed(loaded: &Loaded) -> Vec<(SessionId, Owner)> {
         .filter(|session| holders.contains(&session.id))
         .map(|session| (session.id.clone(), session.owner))
         .collect()
+}
+
+/// Returns for how many milliseconds a request has waited for a server.
+fn paused(accepted: Timestamp) -> u64 {
+    let since = Timestamp::now().as_millisecond() - accepted.as_millisecond();
+    u64::try_from(since).unwrap_or(0)
 }

@@ -13,6 +13,9 @@ use crate::api::{
 };
 use crate::endpoints::{anthropic, dialect, openai};
 use crate::error::ApiError;
+use crate::studio::{
+    demo, events, login, metrics as run_metrics, operations, pages, runs, server_view, steps,
+};
 use crate::{Server, cors, extract, faults, host, metrics};
 
 /// Returns the routes of the server.
@@ -142,6 +145,25 @@ fn routes() -> Routes {
         .on(&endpoint::SESSION_PAGE, console::session)
         .on(&endpoint::TRAINING_RUN_PAGE, console::run)
         .on(&endpoint::CHECKPOINT_PAGE, console::checkpoint)
+        // The studio
+        .on(&endpoint::LIST_RUN_SUMMARIES, runs::list)
+        .on(&endpoint::GET_RUN_METRICS, run_metrics::get)
+        .on(&endpoint::LOG_RUN_METRICS, run_metrics::log)
+        .on(&endpoint::LIST_RUN_OPERATIONS, operations::list)
+        .on(&endpoint::GET_RUN_STEP, steps::get)
+        .on(&endpoint::STUDIO_EVENTS, events::stream)
+        .on(&endpoint::GET_SERVER_VIEW, server_view::get)
+        .on(&endpoint::CREATE_LOGIN_LINK, login::create_link)
+        .on(&endpoint::SHARE_RUN, login::share)
+        .on(&endpoint::START_DEMO, demo::start)
+        .on(&endpoint::STUDIO_PAGE, pages::runs)
+        .on(&endpoint::RUN_PAGE, pages::run)
+        .on(&endpoint::PLAYGROUND_PAGE, pages::playground)
+        .on(&endpoint::SERVER_PAGE, pages::server)
+        .on(&endpoint::STUDIO_ASSET, pages::asset)
+        .on(&endpoint::LOGIN_PAGE, login::show)
+        .on(&endpoint::LOGIN, login::log_in)
+        .on(&endpoint::LOGOUT, login::log_out)
         // The OpenAI API
         .on(&endpoint::OPENAI_MODELS, openai::models)
         .on(&endpoint::OPENAI_MODEL, openai::model)

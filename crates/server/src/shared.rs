@@ -23,6 +23,9 @@ use crate::registry::Registry;
 use crate::results::Results;
 use crate::settings::Settings;
 use crate::store::Store;
+use crate::studio::activity::Activity;
+use crate::studio::demo::Demo;
+use crate::studio::events::STREAMS;
 use crate::token_watch::TokenStreams;
 use crate::under_way::UnderWay;
 use crate::uploaded_losses::UploadedLoss;
@@ -54,10 +57,17 @@ pub(crate) struct Shared {
     /// How many more adapters may be imported at the same time.
     pub(crate) imports: Arc<Semaphore>,
     pub(crate) token_streams: TokenStreams,
+    pub(crate) activity: Arc<Activity>,
+    /// How many more pages may hear of changes.
+    pub(crate) event_streams: Arc<Semaphore>,
+    /// Who reads the data of a step.
+    pub(crate) step_turn: Semaphore,
+    pub(crate) started: Instant,
     /// What a process that has read the data folder knows this server by.
     pub(crate) folder_token: OnceLock<String>,
     /// When such a process has last asked for it.
     pub(crate) folder_asked: Mutex<Option<Instant>>,
+    pub(crate) demo: Demo,
     registry: Mutex<Registry>,
 }
 
@@ -95,8 +105,13 @@ impl Shared {
             under_way,
             imports: Arc::new(Semaphore::new(IMPORTS)),
             token_streams: TokenStreams::default(),
+            activity: Arc::default(),
+            event_streams: Arc::new(Semaphore::new(STREAMS)),
+            step_turn: Semaphore::new(1),
+            started: Instant::now(),
             folder_token: OnceLock::new(),
             folder_asked: Mutex::default(),
+            demo: Demo::default(),
             registry: Mutex::new(registry),
         }
     }

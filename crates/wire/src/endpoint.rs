@@ -18,6 +18,7 @@
 //! ```
 
 mod content;
+mod declare;
 mod dialect;
 mod query;
 mod table;
@@ -57,6 +58,8 @@ pub struct Endpoint {
     pub events: Option<JsonType>,
     /// Which clients call it.
     pub clients: Clients,
+    /// Whether a link that shows one run may read it, as far as it is about that run.
+    pub shared: bool,
 }
 
 /// Who may call an endpoint.
@@ -70,7 +73,8 @@ pub enum Auth {
     Admin,
     /// Everyone who has a signed link, until it expires.
     SignedLink,
-    /// Holders of an API key, which a browser may also send as the password of HTTP Basic.
+    /// People with a browser: holders of the cookie that logging in sets, or of an API key, which may also come as
+    /// the password of HTTP Basic. Others are sent to the page that logs in.
     Login,
 }
 
@@ -113,6 +117,7 @@ impl Endpoint {
             response: Response::Result(Content::None),
             events: None,
             clients: Clients::Official,
+            shared: false,
         }
     }
 
@@ -158,6 +163,11 @@ impl Endpoint {
 
     const fn clients(mut self, clients: Clients) -> Self {
         self.clients = clients;
+        self
+    }
+
+    const fn shared(mut self) -> Self {
+        self.shared = true;
         self
     }
 

@@ -48,6 +48,10 @@ pub const PROTOBUF: &str = "application/x-protobuf";
 pub const TAR: &str = "application/x-tar";
 /// Which version of its API a client of Anthropic speaks.
 pub const ANTHROPIC_VERSION: &str = "anthropic-version";
+/// `1` on writes of the studio's own pages, which no page of another site can send.
+pub const STUDIO: &str = "x-tinkrs-studio";
+/// The content type of forms.
+pub const FORM: &str = "application/x-www-form-urlencoded";
 /// The content type of JSON.
 pub const JSON: &str = "application/json";
 /// The content type of server-sent events.

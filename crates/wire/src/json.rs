@@ -100,8 +100,9 @@ fn member_at_fault<T: DeserializeOwned>(text: &str) -> Option<String> {
 }
 
 /// Members whose nulls are the user's own, or that have numbers by names of their own.
-const FREE_FORM: [&str; 5] = [
+const FREE_FORM: [&str; 6] = [
     "user_metadata",
+    "metrics",
     "event_data",
     "args",
     "kwargs",

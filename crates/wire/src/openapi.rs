@@ -267,6 +267,7 @@ fn content_type(content: &Content) -> &'static str {
     match content {
         Content::Json(_) => header::JSON,
         Content::Message { .. } => header::PROTOBUF,
+        Content::Form(_) => header::FORM,
         Content::Bytes(media_type) | Content::Text(media_type) => media_type,
         Content::None => "nothing",
     }
@@ -283,6 +284,7 @@ fn content(content: &Content, schemas: &mut SchemaGenerator) -> Option<Value> {
                 header::JSON: {"schema": json.schema(schemas)},
             })
         }
+        Content::Form(fields) => json!({header::FORM: {"schema": fields.schema(schemas)}}),
         Content::Bytes(media_type) => json!({*media_type: {"schema": {}}}),
         Content::Text(media_type) => json!({*media_type: {"schema": {"type": "string"}}}),
     })

@@ -1,5 +1,7 @@
 //! The queries of endpoints that read one. A parameter with another name is refused.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use tinkrs_types::Timestamp;
 use tinkrs_types::admin::AuditEventType;
@@ -100,4 +102,35 @@ pub struct LinkQuery {
     pub expires: i64,
     /// The server's signature of the path and of `expires`.
     pub signature: String,
+}
+
+/// What the page that logs in is opened with. Other parameters are ignored: links get some on their way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LoginQuery {
+    /// A token that logs in once.
+    pub token: Option<String>,
+    /// A token that shows one run.
+    pub share: Option<String>,
+    /// The page to go to afterwards; the list of runs by default.
+    pub next: Option<String>,
+}
+
+/// The form of the page that logs in.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct LoginForm {
+    /// The API key.
+    pub key: String,
+    /// The page to go to afterwards; the list of runs by default.
+    pub next: Option<String>,
+}
+
+/// Without the key.
+impl fmt::Debug for LoginForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let form = &mut f.debug_struct("LoginForm");
+        form.field("next", &self.next).finish_non_exhaustive()
+    }
 }

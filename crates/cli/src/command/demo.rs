@@ -5,9 +5,9 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use serde_json::{Value, json};
-use tinkrs::{SamplingClient, SamplingParams, TinkerPath};
+use tinkrs::{SamplingClient, SamplingParams, ServiceClient, TinkerPath};
 use tinkrs_chat::{Conversation, Message, Renderer, TrainOn};
 use tinkrs_recipes::data::{Examples, Record, TooLong};
 use tinkrs_recipes::evaluate::{answers, sample_records};
@@ -15,8 +15,9 @@ use tinkrs_recipes::rl::{self, Problem, Question};
 use tinkrs_recipes::run::{Hooks, Outcome, read_metrics, write_samples};
 use tinkrs_recipes::{Schedule, report, sft};
 
-use crate::backend::Backend;
+use crate::backend::{self, Backend};
 use crate::context::Context;
+use crate::local_model;
 use crate::output::say;
 use crate::server_args::DATA_DIR;
 use crate::training_progress::TrainingProgress;
@@ -55,10 +56,11 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
 
 async fn show(ctx: &Context, backend: &Backend, folder: &Path) -> anyhow::Result<()> {
     let demo = Demo {
-        ctx,
         renderer: backend.renderer()?,
-        backend,
+        service: &backend.service,
+        model: &backend.model,
         folder,
+        is_quiet: ctx.is_json(),
     };
     let before = demo.base().await?;
     let (pirate, samples) = demo.supervised(&before).await?;
@@ -77,27 +79,47 @@ async fn show(ctx: &Context, backend: &Backend, folder: &Path) -> anyhow::Result
     )
 }
 
+/// Trains both models on the server at `url`, as whoever `credential` is of: the demo that the studio offers. What it
+/// leaves is on the server alone.
+pub(crate) async fn on_server(url: &str, credential: String) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir().context("could not make a folder")?;
+    let builder = ServiceClient::builder().base_url(url).api_key(credential);
+    let service = builder.telemetry(false).build();
+    let model = local_model::nano(folder.path())?;
+    let renderer = backend::renderer(&model.name, Some(&model.path), None)?;
+    let demo = Demo {
+        renderer,
+        service: &service,
+        model: tinkrs_nano::NAME,
+        folder: folder.path(),
+        is_quiet: true,
+    };
+    let before = demo.base().await?;
+    demo.supervised(&before).await?;
+    demo.reinforced(&before).await?;
+    Ok(())
+}
+
 struct Demo<'a> {
-    ctx: &'a Context,
-    backend: &'a Backend,
+    service: &'a ServiceClient,
+    model: &'a str,
     renderer: Renderer,
     folder: &'a Path,
+    /// Whether nobody reads what it would say.
+    is_quiet: bool,
 }
 
 impl Demo<'_> {
     /// Tells what happens, to those who watch.
     fn say(&self, text: impl Display) -> anyhow::Result<()> {
-        match self.ctx.is_json() {
-            true => Ok(()),
-            false => say(text),
+        if self.is_quiet {
+            return Ok(());
         }
+        say(text)
     }
 
     async fn base(&self) -> anyhow::Result<SamplingClient> {
-        let service = &self.backend.service;
-        Ok(service
-            .create_sampling_client(self.backend.model.as_str())
-            .await?)
+        Ok(self.service.create_sampling_client(self.model).await?)
     }
 
     /// Fine-tunes on answers of a pirate, and shows what the model says before and after.
@@ -114,21 +136,22 @@ impl Demo<'_> {
         let train_on = TrainOn::LastAssistantMessage;
         let examples = Examples::new(&records, &self.renderer, train_on, 256, TooLong::Skip)?;
         let examples = examples.split_eval(40, 0)?;
-        let mut config = sft::Config::new(&self.backend.model);
+        let mut config = sft::Config::new(self.model);
         config.learning_rate = Schedule::new(4e-3);
         config.passes.batch_size = 16;
         config.passes.epochs = 3;
         config.adapter.rank = Some(8);
+        config.adapter.name = self.is_quiet.then(|| "demo-pirate".to_owned());
         let folder = self.folder.join("sft");
         let mut progress = TrainingProgress::of("loss");
-        let hooks = Hooks::default().on_step(|report| progress.step(report));
-        let outcome = sft::train(&self.backend.service, &config, &examples, &folder, hooks).await?;
+        let hooks = if self.is_quiet {
+            Hooks::default()
+        } else {
+            Hooks::default().on_step(|report| progress.step(report))
+        };
+        let outcome = sft::train(self.service, &config, &examples, &folder, hooks).await?;
         let path = sampler(&outcome)?;
-        let after = self
-            .backend
-            .service
-            .create_sampling_client(path.clone())
-            .await?;
+        let after = self.service.create_sampling_client(path.clone()).await?;
 
         let questions = QUESTIONS.map(|question| Conversation::from([Message::user(question)]));
         let params = SamplingParams {
@@ -164,17 +187,22 @@ impl Demo<'_> {
             forest_share(&answer.message.content)
         })?;
         let problems: Vec<Arc<dyn Problem>> = vec![Arc::new(problem)];
-        let mut config = rl::Config::new(&self.backend.model);
+        let mut config = rl::Config::new(self.model);
         config.learning_rate = Schedule::new(2e-3);
         config.policy.steps = 25;
         config.policy.problems_per_step = 1;
         config.policy.group_size = 48;
         config.policy.max_staleness = 0;
         config.adapter.rank = Some(8);
+        config.adapter.name = self.is_quiet.then(|| "demo-forest".to_owned());
         let folder = self.folder.join("rl");
         let mut progress = TrainingProgress::of("reward");
-        let hooks = Hooks::default().on_step(|report| progress.step(report));
-        let outcome = rl::train(&self.backend.service, &config, &problems, &folder, hooks).await?;
+        let hooks = if self.is_quiet {
+            Hooks::default()
+        } else {
+            Hooks::default().on_step(|report| progress.step(report))
+        };
+        let outcome = rl::train(self.service, &config, &problems, &folder, hooks).await?;
         let rewards: Vec<f64> = read_metrics(folder.join("metrics.jsonl"))?
             .values()
             .filter_map(|numbers| numbers.get("reward").copied())
@@ -184,7 +212,7 @@ impl Demo<'_> {
                 "  reward: {first:.2} at first, {last:.2} in the end"
             ))?;
         }
-        let service = &self.backend.service;
+        let service = self.service;
         let after = service.create_sampling_client(sampler(&outcome)?).await?;
         let params = self.renderer.sampling_params(24);
         let asked = vec![question; 3];

@@ -21,5 +21,6 @@ pub(crate) mod run;
 pub(crate) mod sample;
 pub(crate) mod serve;
 pub(crate) mod session;
+pub(crate) mod studio;
 pub(crate) mod train;
 pub(crate) mod version;

@@ -13,12 +13,13 @@ use tinkrs_types::protocol::ClientConfig;
 use tokio::net::TcpListener;
 use tracing_subscriber::filter::LevelFilter;
 
+use crate::command::demo;
 use crate::context;
 use crate::ctrl_c::CtrlC;
 use crate::data_folder;
 use crate::local_model::{self, NamedModel, NumericsArgs, Wanted};
 use crate::output::{self, Hint};
-use crate::server_args::DATA_DIR;
+use crate::server_args::{DATA_DIR, LOCAL_KEY};
 use crate::settings::{self, Layered};
 
 /// How long responses under way may take once the server is asked to stop.
@@ -130,6 +131,16 @@ mod level {
 }
 
 impl Args {
+    /// The server of a data folder, on this machine alone, with these models; with none, the built-in one.
+    pub(crate) fn here(data: PathBuf, port: u16, models: Vec<Wanted>) -> Self {
+        Self {
+            typed_models: models,
+            port: Some(port),
+            settings: Settings::new(data),
+            ..Self::default()
+        }
+    }
+
     /// Returns where to listen.
     fn address(&self) -> SocketAddr {
         match self.port {
@@ -194,7 +205,15 @@ fn set_flag(client: &mut ClientConfig, text: &str) -> anyhow::Result<()> {
 }
 
 pub(crate) fn run(ctx: &context::Context, args: &Layered<Args>) -> anyhow::Result<()> {
-    let args = args.load()?;
+    start(ctx, &args.load()?, None)
+}
+
+/// Serves until asked to stop. `ready` is given the address of the studio, which logs in once.
+pub(crate) fn start(
+    ctx: &context::Context,
+    args: &Args,
+    ready: Option<&dyn Fn(&str) -> anyhow::Result<()>>,
+) -> anyhow::Result<()> {
     tracing_subscriber::fmt()
         .json()
         .with_max_level(args.log)
@@ -223,19 +242,19 @@ pub(crate) fn run(ctx: &context::Context, args: &Layered<Args>) -> anyhow::Resul
         .enable_all()
         .build()
         .context("could not start the threads that answer requests")?;
-    let (address, stop_with_stdin) = (args.address(), args.stop_with_stdin);
-    let work = answer(ctx, address, settings, &models, loaded, stop_with_stdin);
+    let work = answer(ctx, args, settings, &models, loaded, ready);
     runtime.block_on(work)
 }
 
 async fn answer(
     ctx: &context::Context,
-    addr: SocketAddr,
+    args: &Args,
     settings: Settings,
     models: &[NamedModel],
     loaded: Vec<BaseModel>,
-    stop_with_stdin: bool,
+    ready: Option<&dyn Fn(&str) -> anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
+    let (addr, stop_with_stdin) = (args.address(), args.stop_with_stdin);
     let folder = settings.data.clone();
     let server = Server::start(loaded, settings).map_err(|error| match error {
         StartError::Used(_) => in_use(&folder),
@@ -249,7 +268,8 @@ async fn answer(
             "choose another one with `--port`; port 0 picks a free one",
         ))?;
     let address = listener.local_addr()?;
-    let announced = server.announce(&reachable(address), "tinkrs serve");
+    offer_demo(&server, &reachable(address), models);
+    let announced = server.announce(&reachable(address), ctx.command());
     let _announced = announced
         .with_context(|| format!("could not write to the data folder {}", folder.display()))?;
     // Before anybody knows that it is ready: from then on a signal is a request to stop.
@@ -264,15 +284,19 @@ async fn answer(
             signals.await;
         }
     };
-    if ctx.is_json() {
+    let studio = studio(&server, &reachable(address));
+    if let Some(ready) = ready {
+        ready(&studio)?;
+    } else if ctx.is_json() {
         let ready = serde_json::json!({"url": format!("http://{address}"), "data_dir": folder});
         output::say(context::ascii(&ready.to_string()))?;
     } else {
         output::say(format_args!("listening on http://{address}"))?;
     }
-    if std::io::stderr().is_terminal() {
+    if std::io::stderr().is_terminal() && ready.is_none() {
         // For whoever looks at it; stderr is otherwise lines of JSON.
-        let _ = write!(std::io::stderr(), "{}", base_urls(&reachable(address)));
+        let urls = base_urls(&reachable(address));
+        let _ = write!(std::io::stderr(), "{urls}  Studio     {studio}\n");
     }
 
     let (stop, stopped) = tokio::sync::oneshot::channel();
@@ -294,6 +318,26 @@ async fn answer(
         }
         // What is under way is in the journal; the next server on this folder continues it.
         () = overdue => std::process::exit(0),
+    }
+}
+
+/// Returns where the studio is: with a link that logs in once, unless keys are needed.
+fn studio(server: &Server, url: &str) -> String {
+    let login = server.login_path(LOCAL_KEY);
+    format!("{url}{}", login.as_deref().unwrap_or("/"))
+}
+
+/// Lets the studio start the demo, if the model for it is served.
+fn offer_demo(server: &Server, url: &str, models: &[NamedModel]) {
+    if models.iter().any(|model| model.name == tinkrs_nano::NAME) {
+        let url = url.to_owned();
+        server.offer_demo(move |credential| {
+            let url = url.clone();
+            async move {
+                let demo = demo::on_server(&url, credential).await;
+                demo.map_err(|error| format!("{error:#}"))
+            }
+        });
     }
 }
 

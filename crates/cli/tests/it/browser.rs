@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tinkrs_recipes::report;
 use tinkrs_recipes::run::{MetricsFile, Numbers, SampleRecord, write_samples};
 
-/// What is on a page, as the browser has laid it out. The pages have no scripts of their own, so this
+/// What is on a page before its own script makes the charts live, as the browser has laid it out. This
 /// is added to a copy, and leaves what it finds in the document.
 const PROBE: &str = r#"<script>
 const shown = element => {
@@ -28,7 +28,8 @@ const rows = [...document.querySelectorAll("tr")].slice(1).map(row =>
   [...row.children].map(cell => shown(cell) ? cell.innerText : ""));
 const found = {
   curves: [...document.querySelectorAll("polyline")].map(curve), rows,
-  foreign: document.querySelectorAll("script, img, iframe, link").length - 1,
+  // Ours: the numbers, what draws them, and this.
+  foreign: document.querySelectorAll("script, img, iframe, link").length - 3,
 };
 const note = document.createElement("pre");
 note.id = "probe";

@@ -57,6 +57,7 @@ const COMMANDS: &[&str] = &[
     "session list",
     "session info",
     "session export-trace",
+    "studio",
     "train",
     "train distill",
     "train dpo",

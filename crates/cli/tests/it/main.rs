@@ -36,6 +36,7 @@ mod runs;
 mod sample;
 mod serve;
 mod sockets;
+mod studio;
 mod together;
 mod train;
 mod user;

@@ -9,6 +9,7 @@ use crate::future::{Pending, QueueObserver, report, result_size};
 use crate::session::Session;
 use crate::{Error, Request};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use tinkrs_types::protocol::{Promise, RequestType};
 use tinkrs_types::training::ModelInfo;
 use tinkrs_types::{ModelId, SessionId};
@@ -46,6 +47,8 @@ pub(crate) struct Inner {
     pub(crate) model_id: ModelId,
     pub(crate) observer: QueueObserver,
     pub(crate) sequencer: Sequencer,
+    /// Whether the server takes no reports of metrics.
+    pub(crate) is_unreported: AtomicBool,
 }
 
 impl TrainingClient {
@@ -60,6 +63,7 @@ impl TrainingClient {
                 model_id,
                 observer,
                 sequencer,
+                is_unreported: AtomicBool::new(false),
             }),
         }
     }

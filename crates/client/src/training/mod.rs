@@ -12,6 +12,7 @@ mod forward_backward;
 mod forward_backward_custom;
 pub(crate) mod json_fallback;
 mod load_state;
+mod log_metrics;
 mod optim_step;
 mod request;
 mod save_state;

@@ -1,16 +1,23 @@
 //! A run folder as one page: curves, samples before and after, settings.
 //!
-//! The page is a pure function of the folder and stands by itself: no scripts, no network, text
-//! escaped. Opening it years later, on a plane, shows the same.
+//! The page is a pure function of the folder and stands by itself: no network, text escaped. Opening it years later, on
+//! a plane, shows the same. It has the style and the charts of the studio: pictures that are there without scripts, and
+//! that a script of ours makes live where it may run.
 
-mod chart;
+mod comparison;
+
+pub use comparison::write as write_comparison;
 
 use crate::Error;
 use crate::run::{Cost, Goal, Numbers, SampleRecord, read_metrics, read_samples};
-use chart::{Curve, chart, number};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use tinkrs_studio::assets;
+use tinkrs_studio::chart::{Curve, chart, number};
+
+/// A page that loads nothing, whatever is in it.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:";
 
 /// The charts, with the numbers that each shows. A chart without numbers is left out.
 const CHARTS: [(&str, &[&str]); 8] = [
@@ -78,53 +85,91 @@ fn page(
     config: &str,
     next: &str,
 ) -> Markup {
+    let drawings: Vec<Drawing> = CHARTS
+        .iter()
+        .map(|(title, names)| Drawing {
+            title: (*title).to_owned(),
+            curves: names
+                .iter()
+                .filter_map(|name| curve(metrics, name))
+                .collect(),
+        })
+        .filter(|drawing| !drawing.curves.is_empty())
+        .collect();
+    let content = html! {
+        (charts(&drawings))
+        (evaluation_table(metrics))
+        (sample_table(samples))
+        @if !next.is_empty() {
+            section.panel { h2 { "What to do with it" } pre.pad { (printable(next.trim_end())) } }
+        }
+        @if !config.is_empty() {
+            section.panel { h2 { "Settings" } pre.pad { (printable(config.trim_end())) } }
+        }
+    };
+    document(name, summary, &drawings, &content)
+}
+
+/// A chart and what is in it.
+struct Drawing {
+    title: String,
+    curves: Vec<Curve>,
+}
+
+/// A page in the style of the studio that needs nothing else.
+fn document(name: &str, summary: &str, drawings: &[Drawing], content: &Markup) -> Markup {
     let name = printable(name);
+    let script = assets::bundle(&["dom.js", "chart.js", "report.js"]);
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
                 title { (name) }
-                style { (PreEscaped(include_str!("style.css"))) }
+                style { (PreEscaped(assets::STYLE)) }
             }
             body {
-                h1 { (name) }
-                p.soft { (summary) }
-                div.charts {
-                    @for (title, names) in CHARTS { (section(title, names, metrics)) }
+                main {
+                    div.head { h1 { bdi { (name) } } span.soft { (summary) } div.tools.actions #report-tools {} }
+                    div.stack { (content) }
                 }
-                (evaluation_table(metrics))
-                (sample_table(samples))
-                @if !next.is_empty() {
-                    h2 { "What to do with it" }
-                    pre { (printable(next.trim_end())) }
-                }
-                @if !config.is_empty() {
-                    h2 { "Settings" }
-                    pre { (printable(config.trim_end())) }
-                }
+                script #report-data type="application/json" { (PreEscaped(as_json(drawings))) }
+                script type="module" { (PreEscaped(script)) }
             }
         }
     }
 }
 
-/// A chart with its title and the last value of each curve, or nothing if there are no curves.
-fn section(title: &str, names: &[&str], metrics: &BTreeMap<usize, Numbers>) -> Markup {
-    let curves = names.iter().filter_map(|name| curve(metrics, name));
-    let curves: Vec<Curve> = curves.collect();
+/// Writes the numbers of charts so that they cannot end the element that they are in.
+fn as_json(drawings: &[Drawing]) -> String {
+    let curve = |curve: &Curve| serde_json::json!({"name": curve.name, "points": curve.points});
+    let drawings = drawings.iter().map(|drawing| {
+        let curves: Vec<_> = drawing.curves.iter().map(curve).collect();
+        serde_json::json!({"title": drawing.title, "curves": curves})
+    });
+    let text = serde_json::Value::from_iter(drawings).to_string();
+    text.replace('<', "\\u003c")
+}
+
+/// Charts, each with its title and the last value of each curve.
+fn charts(drawings: &[Drawing]) -> Markup {
     html! {
-        @if !curves.is_empty() {
-            section {
-                h2 { (title) }
-                p.soft {
-                    @for (index, curve) in curves.iter().enumerate() {
-                        span class=(format_args!("key c{index}")) {
-                            (curve.name) " " @if let Some((_, last)) = curve.points.last() { (number(*last)) }
+        div.charts {
+            @for (place, drawing) in drawings.iter().enumerate() {
+                section.panel.chart data-drawing=(place) {
+                    div.chart-head {
+                        h3 { bdi { (printable(&drawing.title)) } }
+                        @for (index, curve) in drawing.curves.iter().enumerate() {
+                            span class=(format_args!("key k{}", index % 8)) {
+                                bdi { (printable(&curve.name)) } " "
+                                span.value { @if let Some((_, last)) = curve.points.last() { (number(*last)) } }
+                            }
                         }
                     }
+                    (chart(&drawing.title, &drawing.curves))
                 }
-                (chart(title, &curves))
             }
         }
     }
@@ -177,21 +222,21 @@ fn evaluation_table(metrics: &BTreeMap<usize, Numbers>) -> Markup {
     });
     html! {
         @if !rows.is_empty() {
-            h2 { "Evaluations" }
+            section.panel.scroll { h2 { "Evaluations" }
             table {
                 tr {
                     th { "after steps" }
-                    @for name in &names { th { (name.replace('_', " ")) } }
+                    @for name in &names { th.num { (name.replace('_', " ")) } }
                 }
                 @for (step, numbers) in rows {
                     tr {
                         td { (step) @if best.is_some_and(|(best, _)| best == *step) { " (best)" } }
                         @for name in &names {
-                            td { @if let Some(value) = numbers.get(*name) { (number(*value)) } }
+                            td.num { @if let Some(value) = numbers.get(*name) { (number(*value)) } }
                         }
                     }
                 }
-            }
+            } }
         }
     }
 }
@@ -218,11 +263,11 @@ fn sample_table(samples: &[SampleRecord]) -> Markup {
     };
     html! {
         @if !prompts.is_empty() {
-            h2 { "What it says" }
-            table {
+            section.panel.scroll { h2 { "What it says" }
+            table.said {
                 tr { th { "asked" } th { "before" } th { "after" } }
                 @for prompt in prompts { (row(prompt)) }
-            }
+            } }
         }
     }
 }

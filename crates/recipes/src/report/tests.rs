@@ -35,8 +35,26 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
+/// Leaves out what scripts and the style say: that is ours.
+fn without_scripts(html: &str) -> String {
+    let mut rest = html.to_owned();
+    for name in ["script", "style"] {
+        let mut kept = String::new();
+        let mut parts = rest.split(&format!("<{name}"));
+        kept.push_str(parts.next().unwrap());
+        for part in parts {
+            let (inside, after) = part.split_once(&format!("</{name}>")).expect("it ends");
+            let attributes = inside.split_once('>').unwrap().0;
+            kept.push_str(&format!("<{name}{attributes}></{name}>{after}"));
+        }
+        rest = kept;
+    }
+    rest
+}
+
 /// Checks that every element is closed in order, and returns the elements' names.
 fn elements(html: &str) -> Vec<String> {
+    let html = &without_scripts(html);
     let (mut open, mut all): (Vec<&str>, Vec<String>) = (Vec::new(), Vec::new());
     let mut rest = html.strip_prefix("<!DOCTYPE html>").expect("a doctype");
     while let Some(start) = rest.find('<') {
@@ -83,15 +101,19 @@ fn a_report_is_well_formed_and_has_its_curves() {
 #[test]
 fn a_report_stands_by_itself_and_shows_text_as_text() {
     let html = render(folder().path()).unwrap();
-    assert_eq!(
-        elements(&html)
-            .iter()
-            .filter(|name| *name == "script")
-            .count(),
-        0
-    );
+    let scripts = elements(&html)
+        .iter()
+        .filter(|name| *name == "script")
+        .count();
+    assert_eq!(scripts, 2, "the numbers, and what draws them");
+    let (numbers, _) = html.split_once("<script type=\"module\">").unwrap();
+    let (_, numbers) = numbers.split_once("id=\"report-data\"").unwrap();
+    assert_eq!(numbers.matches('<').count(), 1, "the end of the element");
     for outside in ["http:", "https:", "url(", "@import", "src=", "href="] {
-        assert!(!html.contains(outside), "{outside}");
+        assert!(!without_scripts(&html).contains(outside), "{outside}");
+    }
+    for outside in ["url(", "@import", "http:", "https:"] {
+        assert!(!assets::STYLE.contains(outside), "{outside}");
     }
     assert!(html.contains("&lt;script&gt;alert('x')&lt;/script&gt; &amp; &quot;more&quot;"));
     assert!(html.contains("before \u{FFFD}&lt;b&gt;") && html.contains("after &lt;/td&gt;"));
@@ -107,4 +129,19 @@ fn a_report_depends_on_the_folder_alone() {
     );
     let empty = tempfile::tempdir().unwrap();
     assert!(render(empty.path()).is_err(), "no metrics");
+}
+
+#[test]
+fn runs_are_compared_in_charts_of_each_number() {
+    let (one, other) = (folder(), folder());
+    let to = one.path().join("compared.html");
+    let folders = [one.path(), other.path()];
+    let page = std::fs::read_to_string(write_comparison(&folders, &to).unwrap()).unwrap();
+    let elements = elements(&page);
+    let count = |name: &str| elements.iter().filter(|element| *element == name).count();
+    assert_eq!((count("svg"), count("polyline")), (5, 10), "{elements:?}");
+    let error = write_comparison(&[] as &[&Path], &to)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(error, "run folders: 0, expected 1 to 8");
 }

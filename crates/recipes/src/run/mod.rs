@@ -18,6 +18,7 @@ mod folder;
 mod hooks;
 mod journal;
 mod metrics;
+mod reports;
 mod samples;
 mod save;
 mod start;
@@ -41,6 +42,7 @@ pub use start::{Start, sampler_of};
 
 use crate::Error;
 use evaluation::Standing;
+use reports::Reports;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -96,6 +98,7 @@ pub struct Run {
     loss_source: Option<LossSource>,
     started: Instant,
     last_step: Instant,
+    reports: Reports,
 }
 
 impl Run {
@@ -166,6 +169,7 @@ impl Run {
             journal.write(Entry::Resumed { steps: steps_done })?;
         }
         Ok(Self {
+            reports: Reports::start(training.clone(), steps_done),
             training,
             folder,
             journal,
@@ -329,6 +333,7 @@ impl Run {
         let step = self.steps_done;
         self.journal.write(Entry::Step { step, examples })?;
         self.steps_done += 1;
+        self.reports.send(self.steps_done, numbers);
         self.metrics.write(step, numbers)
     }
 
@@ -337,6 +342,7 @@ impl Run {
     /// # Errors
     /// If they cannot be written.
     pub fn log(&mut self, step: usize, numbers: &Numbers) -> Result<(), Error> {
+        self.reports.send(step, numbers);
         self.metrics.write(step, numbers)
     }
 
@@ -486,6 +492,7 @@ impl Run {
             })?;
             sampler = Some(path);
         }
+        self.reports.finish().await;
         Ok(Outcome {
             steps: self.steps_done,
             finished,

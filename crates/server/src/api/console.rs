@@ -1,177 +1,195 @@
 //! Pages for people, at the addresses that the hosted service's console has: what this server knows of
 //! a session, a run or a checkpoint.
 //!
-//! They show what the API shows to the holder of the key, and change nothing. A browser has no way to
-//! send `X-API-Key`, and a key has no place in an address, so it may come as the password of HTTP's
-//! own dialogue.
+//! They show what the API shows to the holder of the key, and change nothing.
 
-use axum::extract::{FromRequestParts, State};
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{Html, IntoResponse, Response};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use jiff::Timestamp;
-use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
+use axum::extract::State;
+use axum::response::Response;
+use maud::html;
+use tinkrs_studio::pages::{self, Fact};
 use tinkrs_types::session::SessionStatus;
 use tinkrs_types::{CheckpointKind, ModelId, SessionId, TinkerPath};
-use tinkrs_wire::{endpoint, header as names};
+use tinkrs_wire::endpoint;
 
 use crate::Server;
 use crate::auth::Owner;
 use crate::error::ApiError;
 use crate::extract::InPath;
+use crate::studio::headers;
+use crate::studio::pages::missing;
+use crate::studio::visitor::Visitor;
 
 /// How many sessions the page of all of them shows.
 const NEWEST: usize = 200;
 
-/// The owner of the key that a page is read with.
-pub(crate) struct Reader(Owner);
-
-impl FromRequestParts<Server> for Reader {
-    type Rejection = Response;
-
-    async fn from_request_parts(parts: &mut Parts, server: &Server) -> Result<Self, Response> {
-        let key = credential(&parts.headers);
-        let admitted = key.and_then(|key| server.auth().admit(&key, Timestamp::now()).ok());
-        admitted.map(Self).ok_or_else(|| {
-            let ask = [(
-                header::WWW_AUTHENTICATE,
-                "Basic realm=\"tinkrs: your API key is the password\", charset=\"UTF-8\"",
-            )];
-            let why = "log in with any name, and your API key as the password";
-            (StatusCode::UNAUTHORIZED, ask, why).into_response()
-        })
-    }
-}
-
-fn credential(headers: &HeaderMap) -> Option<Vec<u8>> {
-    if let Some(key) = headers.get(names::API_KEY).filter(|key| !key.is_empty()) {
-        return Some(key.as_bytes().to_vec());
-    }
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let pair = BASE64.decode(value.strip_prefix("Basic ")?.trim()).ok()?;
-    let colon = pair.iter().position(|byte| *byte == b':')?;
-    Some(pair[colon + 1..].to_vec())
-}
-
 pub(crate) async fn sessions(
     State(server): State<Server>,
-    Reader(owner): Reader,
-) -> Result<Page, ApiError> {
-    let all = server.sessions(owner)?;
-    let content = html! {
-        table {
-            tr { th { "Session" } th { "Name" } th { "Status" } th { "Created" } }
-            @for session in all.iter().take(NEWEST) {
-                tr {
-                    td { (session_link(&session.id)) }
-                    td { (session.display_name.as_deref().unwrap_or_default()) }
-                    td { (status(&session.status)) }
-                    td { (session.created_at.to_string()) }
-                }
-            }
-        }
-        @if all.len() > NEWEST {
-            p { "The newest " (NEWEST) " of " (all.len()) "." }
-        }
+    visitor: Visitor,
+) -> Result<Response, ApiError> {
+    let all = server.sessions(visitor.owner())?;
+    let newest = all.iter().take(NEWEST);
+    let rows = newest.map(|session| {
+        let name = session.display_name.as_deref().unwrap_or_default();
+        let time = session.created_at.to_string();
+        vec![
+            html! { a href=(endpoint::SESSION_PAGE.at(&session.id)) { (session.id.as_str()) } },
+            html! { bdi { (name) } },
+            html! { bdi { (status(&session.status)) } },
+            html! { time datetime=(time) { (time) } },
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    let below = if all.len() > NEWEST {
+        format!("the newest {NEWEST} of {}", all.len())
+    } else {
+        String::new()
     };
-    Ok(Page::new("Sessions", content))
+    let columns = ["Session", "Name", "Status", "Created"];
+    let empty = "No sessions yet: a client makes one when it connects.";
+    let page = pages::listing("Sessions", &columns, &rows, &below, empty);
+    Ok(headers::page(page))
 }
 
 pub(crate) async fn session(
     State(server): State<Server>,
-    Reader(owner): Reader,
+    visitor: Visitor,
     InPath(id): InPath<String>,
-) -> Result<Page, ApiError> {
-    let id = SessionId::new(id);
-    let info = server.session_info(owner, &id)?;
-    let record = server.registry().session(owner, &id)?.record.clone();
-    let content = html! {
-        table {
-            (row("Name", record.display_name.as_deref().unwrap_or_default()))
-            (row("Status", status(&record.status)))
-            (row("Created", record.created_at.to_string()))
-            (row("Client", &record.sdk_version))
-            @for (name, value) in &record.user_metadata {
-                (row(name, value))
-            }
-            @for run in &info.training_run_ids {
-                (row("Run", run_link(run)))
-            }
-            @for sampler in &info.sampler_ids {
-                (row("Sampler", sampler.as_str()))
-            }
-        }
-    };
-    Ok(Page::new(&format!("Session {id}"), content))
+) -> Response {
+    let words = format!("There is no session `{id}` of yours.");
+    let page = server.session_page(visitor.owner(), &SessionId::new(id));
+    page.unwrap_or_else(|error| missing(error, &words))
 }
 
 pub(crate) async fn run(
     State(server): State<Server>,
-    Reader(owner): Reader,
+    visitor: Visitor,
     InPath(id): InPath<String>,
-) -> Result<Page, ApiError> {
-    let id = ModelId::new(id);
-    let (record, time) = {
-        let mut registry = server.registry();
-        let run = registry.run(owner, &id)?;
-        (run.record.clone(), run.last_request)
-    };
-    let state = match (&record.closed, record.corrupted) {
-        (_, true) => "failed".to_owned(),
-        (Some(why), _) => format!("closed: {why}"),
-        (None, _) => "open".to_owned(),
-    };
-    let checkpoints = server.shared().checkpoints.list(owner, Some(&id));
-    let content = html! {
-        table {
-            (row("Session", session_link(&record.session)))
-            (row("Base model", &record.base_model))
-            (row("Rank", record.lora.rank))
-            (row("State", state))
-            (row("Last request", time.to_string()))
-        }
-        table {
-            tr { th { "Checkpoint" } th { "Bytes" } th { "Saved" } }
-            @for checkpoint in &checkpoints {
-                @let name = &checkpoint.checkpoint_id;
-                tr {
-                    td { a href=(format!("/checkpoints/{id}/{}", name.replace('/', "%2F"))) { (name) } }
-                    td { (checkpoint.size_bytes.unwrap_or_default()) }
-                    td { (checkpoint.time.to_string()) }
-                }
-            }
-        }
-    };
-    Ok(Page::new(&format!("Training run {id}"), content))
+) -> Response {
+    let words = format!("There is no run `{id}` of yours.");
+    let page = server.run_page(visitor.owner(), &ModelId::new(id));
+    page.unwrap_or_else(|error| missing(error, &words))
 }
 
 pub(crate) async fn checkpoint(
     State(server): State<Server>,
-    Reader(owner): Reader,
+    visitor: Visitor,
     InPath((run, id)): InPath<(String, String)>,
-) -> Result<Page, ApiError> {
-    let missing = || ApiError::not_found(format!("there is no checkpoint `{id}`"));
-    let (kind, name) = id.split_once('/').ok_or_else(missing)?;
-    let kind = CheckpointKind::from_segment(kind).ok_or_else(missing)?;
-    let path = TinkerPath::new(ModelId::new(run), kind, name)?;
-    let saved = server.checkpoint(owner, &path)?;
-    let (checkpoint, info) = (&saved.checkpoint, &saved.info);
-    let expires = checkpoint.expires_at.map(|time| time.to_string());
-    let content = html! {
-        table {
-            (row("Run", run_link(path.run())))
-            (row("Path", path.to_string()))
-            (row("Base model", &info.base_model))
-            (row("Rank", info.lora_rank.unwrap_or_default()))
-            (row("Bytes", checkpoint.size_bytes.unwrap_or_default()))
-            (row("Public", if checkpoint.public { "yes" } else { "no" }))
-            (row("Saved", checkpoint.time.to_string()))
-            (row("Expires", expires.as_deref().unwrap_or("never")))
+) -> Response {
+    let words = format!("There is no checkpoint `{id}` of yours.");
+    let page = server.checkpoint_page(visitor.owner(), &run, &id);
+    page.unwrap_or_else(|error| missing(error, &words))
+}
+
+impl Server {
+    fn session_page(&self, owner: Owner, id: &SessionId) -> Result<Response, ApiError> {
+        let info = self.session_info(owner, id)?;
+        let record = self.registry().session(owner, id)?.record.clone();
+        let mut about = vec![
+            Fact::new("Name", record.display_name.as_deref().unwrap_or_default()),
+            Fact::new("Status", status(&record.status)),
+            Fact::time("Created", &record.created_at.to_string()),
+            Fact::new("Client", &record.sdk_version),
+        ];
+        let labels = record.user_metadata.iter();
+        about.extend(labels.map(|(name, value)| Fact::new(name, value)));
+        let runs = info.training_run_ids.iter();
+        let runs = runs.map(|run| Fact::link("Run", &endpoint::RUN_PAGE.at(run), run.as_str()));
+        let samplers = info.sampler_ids.iter();
+        let samplers = samplers.map(|sampler| Fact::new("Sampler", sampler.as_str()));
+        let groups = [
+            ("Session", about),
+            ("Runs", runs.collect()),
+            ("Samplers", samplers.collect()),
+        ];
+        Ok(headers::page(pages::facts(
+            &format!("Session {id}"),
+            &groups,
+        )))
+    }
+
+    fn run_page(&self, owner: Owner, id: &ModelId) -> Result<Response, ApiError> {
+        let (record, time) = {
+            let mut registry = self.registry();
+            let run = registry.run(owner, id)?;
+            (run.record.clone(), run.last_request)
+        };
+        let state = match (&record.closed, record.corrupted) {
+            (_, true) => "failed".to_owned(),
+            (Some(why), _) => format!("closed: {why}"),
+            (None, _) => "open".to_owned(),
+        };
+        let session = &record.session;
+        let about = vec![
+            Fact::link(
+                "Curves and data",
+                &endpoint::RUN_PAGE.at(id),
+                "Open in the studio",
+            ),
+            Fact::link(
+                "Session",
+                &endpoint::SESSION_PAGE.at(session),
+                session.as_str(),
+            ),
+            Fact::new("Base model", &record.base_model),
+            Fact::new("Rank", record.lora.rank),
+            Fact::new("State", state),
+            Fact::time("Last request", &time.to_string()),
+        ];
+        let checkpoints = self.shared().checkpoints.list(owner, Some(id));
+        let saved = checkpoints.iter().map(|checkpoint| {
+            let name = &checkpoint.checkpoint_id;
+            let path = format!("/checkpoints/{id}/{}", name.replace('/', "%2F"));
+            Fact::link(&checkpoint.time.to_string(), &path, name)
+        });
+        let groups = [("Run", about), ("Checkpoints", saved.collect())];
+        Ok(headers::page(pages::facts(
+            &format!("Training run {id}"),
+            &groups,
+        )))
+    }
+
+    fn checkpoint_page(&self, owner: Owner, run: &str, id: &str) -> Result<Response, ApiError> {
+        let missing = || ApiError::not_found(format!("there is no checkpoint `{id}`"));
+        let (kind, name) = id.split_once('/').ok_or_else(missing)?;
+        let kind = CheckpointKind::from_segment(kind).ok_or_else(missing)?;
+        let path = TinkerPath::new(ModelId::new(run), kind, name)?;
+        let saved = self.checkpoint(owner, &path)?;
+        let (checkpoint, info) = (&saved.checkpoint, &saved.info);
+        let expires = match checkpoint.expires_at {
+            Some(time) => Fact::time("Expires", &time.to_string()),
+            None => Fact::new("Expires", "never"),
+        };
+        let about = vec![
+            Fact::link(
+                "Run",
+                &endpoint::RUN_PAGE.at(path.run()),
+                path.run().as_str(),
+            ),
+            Fact::new("Path", path.to_string()),
+            Fact::new("Base model", &info.base_model),
+            Fact::new("Rank", info.lora_rank.unwrap_or_default()),
+            Fact::new("Bytes", checkpoint.size_bytes.unwrap_or_default()),
+            Fact::new("Public", if checkpoint.public { "yes" } else { "no" }),
+            Fact::time("Saved", &checkpoint.time.to_string()),
+            expires,
+        ];
+        let mut commands = vec![
+            Fact::command(
+                "Export",
+                &format!("tinkrs export {path} --format merged --to merged"),
+            ),
+            Fact::command("Describe", &format!("tinkrs checkpoint info {path}")),
+        ];
+        if kind == CheckpointKind::Sampler {
+            let chat = format!("tinkrs chat --checkpoint {path}");
+            commands.insert(0, Fact::command("Chat", &chat));
         }
-    };
-    Ok(Page::new(&format!("Checkpoint {path}"), content))
+        let groups = [("Checkpoint", about), ("Commands", commands)];
+        Ok(headers::page(pages::facts(
+            &format!("Checkpoint {path}"),
+            &groups,
+        )))
+    }
 }
 
 /// What became of a session, in words.
@@ -192,78 +210,9 @@ fn status(status: &SessionStatus) -> String {
     }
 }
 
-fn row(name: &str, value: impl Render) -> Markup {
-    html! { tr { th { (name) } td { (value) } } }
-}
-
-fn session_link(id: &SessionId) -> Markup {
-    html! { a href=(endpoint::SESSION_PAGE.at(id)) { (id.as_str()) } }
-}
-
-fn run_link(id: &ModelId) -> Markup {
-    html! { a href=(endpoint::TRAINING_RUN_PAGE.at(id)) { (id.as_str()) } }
-}
-
-/// A whole page.
-pub(crate) struct Page(Markup);
-
-impl Page {
-    fn new(title: &str, content: Markup) -> Self {
-        Self(html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    title { (title) }
-                    style { (PreEscaped(STYLE)) }
-                }
-                body {
-                    p { a href=(endpoint::SESSIONS_PAGE.path) { "Sessions" } }
-                    h1 { (title) }
-                    (content)
-                }
-            }
-        })
-    }
-}
-
-const STYLE: &str =
-    "body{font:15px sans-serif;margin:2em}td,th{text-align:left;padding:.2em 1em .2em 0}";
-
-impl IntoResponse for Page {
-    fn into_response(self) -> Response {
-        let headers = [
-            (
-                header::CONTENT_SECURITY_POLICY,
-                "default-src 'none'; style-src 'unsafe-inline'",
-            ),
-            (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-            (header::REFERRER_POLICY, "no-referrer"),
-            (header::CACHE_CONTROL, "no-store"),
-        ];
-        (headers, Html(self.0.into_string())).into_response()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn text_is_shown_as_text_in_elements_and_in_addresses() {
-        let id = SessionId::new("a\"><b>&");
-        let link = session_link(&id).into_string();
-        assert_eq!(
-            link,
-            "<a href=\"/sessions/a&quot;&gt;&lt;b&gt;&amp;\">a&quot;&gt;&lt;b&gt;&amp;</a>"
-        );
-        let page = Page::new("<i>", row("<u>", "</table>")).0.into_string();
-        assert!(page.contains("<title>&lt;i&gt;</title>"), "{page}");
-        assert!(
-            page.contains("<th>&lt;u&gt;</th><td>&lt;/table&gt;</td>"),
-            "{page}"
-        );
-    }
 
     #[test]
     fn a_status_is_a_word_with_its_reason() {

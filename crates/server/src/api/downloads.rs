@@ -110,7 +110,14 @@ impl Server {
         path: &str,
         expires: Timestamp,
     ) -> Result<String, ApiError> {
-        let origin = match &self.shared().settings.public_url {
+        let origin = self.public_origin(headers)?;
+        let query = self.auth().sign(path, expires);
+        Ok(format!("{origin}{path}?{query}"))
+    }
+
+    /// Returns the address under which clients reach this server.
+    pub(crate) fn public_origin(&self, headers: &HeaderMap) -> Result<String, ApiError> {
+        Ok(match &self.shared().settings.public_url {
             Some(url) => url.trim_end_matches('/').to_owned(),
             None => {
                 let host = headers.get(header::HOST);
@@ -118,9 +125,7 @@ impl Server {
                 let host = host.ok_or_else(|| ApiError::bad_request("`Host` is missing"))?;
                 format!("http://{host}")
             }
-        };
-        let query = self.auth().sign(path, expires);
-        Ok(format!("{origin}{path}?{query}"))
+        })
     }
 
     /// Makes a link to a file of a checkpoint.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use tinkrs_backend::Description;
 use tinkrs_types::protocol::Promise;
 use tinkrs_types::training::{ModelData, ModelInfo, OptimizerConfig};
-use tinkrs_types::{InvalidInput, LoraConfig, ModelId, SessionId, UserMetadata};
+use tinkrs_types::{InvalidInput, LoraConfig, ModelId, SessionId, TinkerPath, UserMetadata};
 use tinkrs_wire::op::create_model::CreateModelRequest;
 use tinkrs_wire::op::get_info::GetInfoRequest;
 
@@ -200,9 +200,11 @@ impl AcceptOnce for CreateRun {
         let place = base.operation_place(owner)?;
         let responder = server.shared().results.promise(owner, None);
         let from = match &new.operation {
-            Operation::CreateFrom { path, .. } => Some(path.run()),
+            Operation::CreateFrom { path, .. } => Some(path),
             _ => None,
         };
+        let started_from = from.cloned();
+        let from = from.map(TinkerPath::run);
         let labels = new.user_metadata.as_ref();
         let Naming { name, renamed } = registry.name_run(owner, &model_id, labels, from)?;
         let mut record = RunRecord {
@@ -219,6 +221,7 @@ impl AcceptOnce for CreateRun {
             corrupted: false,
             numerics: Some(base.description.numerics()),
             earlier_numerics: Vec::new(),
+            started_from,
         };
         set_name(&mut record, name);
         let mut run = Run::new(record.clone(), 0);

@@ -1,15 +1,17 @@
-//! Who is asking: keys, tokens, admin keys and signed links.
+//! Who is asking: keys, tokens, admin keys, cookies and signed links.
 //!
 //! A caller is an [`Owner`], known by the hash of a key. With a key file, only its keys are taken;
 //! without one, any well-formed key is an owner of its own. [`Auth::admit`] is the one way from a
 //! credential to an owner, whether the credential is a key or a token that was issued for one.
 //!
 //! Invariants: no key is kept, printed or compared as text, only hashes are, and all of them in a
-//! time that does not depend on where they differ; tokens and links are signed with keys of their
+//! time that does not depend on where they differ; tokens, cookies and links are signed with keys of their
 //! own, derived from one secret in the data folder, so that one can never pass for the other.
 
+mod cookie;
 mod keys;
 mod link;
+mod once;
 mod owner;
 mod revoked;
 mod signing_keys;
@@ -20,11 +22,13 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use tinkrs_wire::op::get_api_key::{ApiKey, KeyDetails, OrgDetails, UserDetails};
 
+pub(crate) use cookie::Pass;
 pub(crate) use keys::KeyFileError;
 pub(crate) use link::BadLink;
 pub(crate) use owner::Owner;
 
 use keys::Keys;
+use once::OneTime;
 use revoked::Revoked;
 use signing_keys::SigningKeys;
 
@@ -80,6 +84,7 @@ pub(crate) struct Auth {
     admins: Option<Keys>,
     revoked: Revoked,
     signing_keys: SigningKeys,
+    one_time: OneTime,
 }
 
 impl Auth {
@@ -110,6 +115,7 @@ impl Auth {
             admins,
             signing_keys: SigningKeys::open(&secret).map_err(failed(secret))?,
             revoked: Revoked::open(&revoked).map_err(failed(revoked))?,
+            one_time: OneTime::default(),
         })
     }
 
@@ -136,6 +142,11 @@ impl Auth {
         } else {
             token::verify(self.signing_keys.tokens(), credential, now)
         }?;
+        self.check_owner(owner)
+    }
+
+    /// Checks that an owner's key is still taken.
+    fn check_owner(&self, owner: Owner) -> Result<Owner, Denied> {
         // A token outlives neither the line of its key in the file nor the key itself.
         if !self.keys.takes(owner) {
             return Err(Denied::Unknown);
@@ -144,6 +155,33 @@ impl Auth {
             return Err(Denied::Revoked);
         }
         Ok(owner)
+    }
+
+    /// Writes a cookie that is good until `expires`.
+    pub(crate) fn issue_cookie(&self, pass: &Pass, expires: Timestamp) -> String {
+        cookie::issue(self.signing_keys.cookies(), pass, expires)
+    }
+
+    /// Returns what the holder of a cookie may do.
+    ///
+    /// # Errors
+    ///
+    /// When it was not issued here, is too old, or its key is not taken any more.
+    pub(crate) fn admit_cookie(&self, value: &str, now: Timestamp) -> Result<Pass, Denied> {
+        let pass = cookie::verify(self.signing_keys.cookies(), value, now)?;
+        self.check_owner(pass.owner)?;
+        Ok(pass)
+    }
+
+    /// Makes a token that logs in once, if the system has random numbers.
+    pub(crate) fn issue_once(&self, owner: Owner, now: Timestamp) -> Option<String> {
+        self.one_time.issue(owner, now)
+    }
+
+    /// Returns whose one-time token this is. It is used up by that.
+    pub(crate) fn redeem_once(&self, token: &str, now: Timestamp) -> Option<Owner> {
+        let owner = self.one_time.redeem(token, now)?;
+        self.check_owner(owner).ok()
     }
 
     /// Checks that this is an admin key.

@@ -16,6 +16,7 @@ const LENGTH: usize = 32;
 pub(super) struct SigningKeys {
     tokens: Key,
     links: Key,
+    cookies: Key,
 }
 
 impl fmt::Debug for SigningKeys {
@@ -50,6 +51,7 @@ impl SigningKeys {
         Self {
             tokens: derived(b"tinkrs token"),
             links: derived(b"tinkrs link"),
+            cookies: derived(b"tinkrs cookie"),
         }
     }
 
@@ -59,6 +61,10 @@ impl SigningKeys {
 
     pub(super) fn links(&self) -> &Key {
         &self.links
+    }
+
+    pub(super) fn cookies(&self) -> &Key {
+        &self.cookies
     }
 }
 
@@ -149,6 +155,8 @@ mod tests {
         let secret = SigningKeys::new(&[1; LENGTH]);
         let of = |key| sign(key, b"text").as_ref().to_vec();
         assert_ne!(of(secret.tokens()), of(secret.links()));
+        assert_ne!(of(secret.tokens()), of(secret.cookies()));
+        assert_ne!(of(secret.links()), of(secret.cookies()));
         assert!(!format!("{secret:?}").contains('1'));
     }
 }

@@ -30,6 +30,7 @@ use crate::places::QueuePlace;
 use crate::registry::Registry;
 use crate::results::{OperationResult, Responder};
 use crate::store::Change;
+use crate::studio::waits::WaitClock;
 use crate::waiting::Room;
 use crate::worker::{Command, Operation, TrainJob};
 
@@ -255,6 +256,8 @@ impl Claimed for ClaimedOperation {
                 return Ok(promise);
             }
             Ok(operation) => {
+                let activity = &server.shared().activity;
+                let pending = activity.enter(owner, &self.model_id);
                 if place == Place::Later {
                     let reason = format!("waits for seq_id {}", run.order.next());
                     self.responder.waits(Some(reason));
@@ -269,6 +272,8 @@ impl Claimed for ClaimedOperation {
                     responder: Some(self.responder),
                     place: self.place,
                     memory: self.memory,
+                    clock: WaitClock::new(),
+                    pending,
                 })
             }
             Err(failed) => {
@@ -278,7 +283,8 @@ impl Claimed for ClaimedOperation {
         };
         let base = server.base(&run.record.base_model)?;
         // Sent under the lock: the order of the channel is the order of the sequence ids.
-        for job in run.insert(self.seq_id, job) {
+        for mut job in run.insert(self.seq_id, job) {
+            job.clock.release();
             if let Some(responder) = &job.responder {
                 responder.waits(None);
             }

@@ -71,6 +71,9 @@ pub(crate) struct RunRecord {
     /// Those of before, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) earlier_numerics: Vec<String>,
+    /// The checkpoint that it was made from. Earlier versions stored none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) started_from: Option<TinkerPath>,
 }
 
 impl RunRecord {
@@ -96,6 +99,7 @@ impl RunRecord {
             corrupted: false,
             numerics: info.numerics.clone(),
             earlier_numerics: Vec::new(),
+            started_from: None,
         }
     }
 
@@ -116,6 +120,7 @@ impl RunRecord {
             corrupted: false,
             numerics: None,
             earlier_numerics: Vec::new(),
+            started_from: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -13,10 +14,12 @@ use super::files::Files;
 use super::manifest;
 use super::tables::payloads::{BODIES, RESULTS};
 use super::tables::runs::Fallback;
-use super::tables::{audit, records, requests, runs, spans, starts, usage};
+use super::tables::{audit, metrics, records, requests, runs, spans, starts, usage};
 use crate::auth::Owner;
 use crate::registry::records::{RunRecord, SamplerRecord, SavedCheckpoint, SessionRecord};
 use crate::results::OperationResult;
+use crate::studio::measure::Measured;
+use crate::studio::waits::Waits;
 
 /// One change. Those of a batch are committed together.
 #[derive(Debug)]
@@ -65,6 +68,12 @@ pub(crate) enum Change {
     ResultsGone(Vec<RequestId>),
     /// Tokens were used by a request that is not in the journal.
     Usage(Vec<Usage>),
+    /// A client has reported metrics of a run.
+    Metrics {
+        run: ModelId,
+        step: i64,
+        values: Vec<(String, f64)>,
+    },
     /// An owner did something that belongs in the audit log.
     Audit(AuditEntry),
 }
@@ -78,6 +87,7 @@ impl Change {
             Self::Snapshot { .. }
             | Self::SnapshotLost { .. }
             | Self::ResultsGone(_)
+            | Self::Metrics { .. }
             | Self::Usage(_) => true,
             Self::Together(changes) => changes.iter().all(Self::can_wait),
             Self::Nothing
@@ -134,6 +144,12 @@ pub(crate) struct Ending {
     pub(crate) usage: Vec<Usage>,
     /// The session that it was done for, and since when.
     pub(crate) begun: Option<(SessionId, Timestamp)>,
+    /// Why it had waited.
+    pub(crate) waits: Waits,
+    /// How long it was computed, if that is known.
+    pub(crate) busy: Option<Duration>,
+    /// What it adds to the step of its run.
+    pub(crate) measured: Option<Measured>,
     /// Whether a restart would compute the same result again from the request, to the bit.
     pub(crate) is_repeatable: bool,
 }
@@ -147,6 +163,9 @@ impl From<OperationResult> for Ending {
             also: Vec::new(),
             usage: Vec::new(),
             begun: None,
+            waits: Waits::default(),
+            busy: None,
+            measured: None,
             is_repeatable: false,
         }
     }
@@ -310,6 +329,12 @@ pub(super) fn apply(
             }
         }
         Change::Usage(used) => add_usage(on, used, Timestamp::now())?,
+        Change::Metrics { run, step, values } => {
+            let at = (*step, Timestamp::now().as_millisecond());
+            let values = values.iter().map(|(name, value)| (name.as_str(), *value));
+            let values: Vec<_> = values.collect();
+            metrics::set(on, run.as_str(), metrics::Source::Client, at, &values)?;
+        }
         Change::Audit(entry) => audit::insert(on, entry)?,
     }
     Ok(())
@@ -362,9 +387,36 @@ fn end(
     }
     let now = Timestamp::now();
     if let Some((session, started)) = &ending.begun {
-        spans::insert(on, id, session, *started, now)?;
+        let busy_ms = ending.busy.map(|busy| busy.as_millis() as u64);
+        let times = spans::Times {
+            started: *started,
+            ended: now,
+            waits: ending.waits,
+            busy_ms,
+        };
+        spans::insert(on, id, session, times)?;
+    }
+    if let (Some(measured), Some((run, _))) = (&ending.measured, &ending.of_run) {
+        advance(on, run, measured, now)?;
     }
     add_usage(on, &ending.usage, now)
+}
+
+/// Takes an operation into the progress of its run, and its step into the run's metrics if it ended one.
+fn advance(
+    on: &Transaction<'_>,
+    run: &ModelId,
+    measured: &Measured,
+    now: Timestamp,
+) -> Result<(), ApplyError> {
+    let mut progress = metrics::progress(on, run.as_str())?;
+    let of_step = progress.advance(measured);
+    metrics::set_progress(on, run, &progress)?;
+    if let Some(values) = of_step {
+        let at = (progress.steps, now.as_millisecond());
+        metrics::set(on, run.as_str(), metrics::Source::Server, at, &values)?;
+    }
+    Ok(())
 }
 
 fn add_usage(on: &Transaction<'_>, all: &[Usage], now: Timestamp) -> Result<(), ApplyError> {

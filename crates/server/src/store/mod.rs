@@ -28,8 +28,9 @@ mod query;
 pub(crate) mod repair;
 mod salvage;
 mod schema;
+pub(crate) mod studio;
 pub(crate) mod survey;
-mod tables;
+pub(crate) mod tables;
 mod writer;
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -146,6 +147,8 @@ pub(crate) struct Store {
     messages: Mutex<Option<Sender<Message>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     reader: Mutex<Connection>,
+    /// For the studio, once it has asked.
+    studio_reader: Mutex<Option<Connection>>,
 }
 
 impl Store {
@@ -190,6 +193,7 @@ impl Store {
             messages: Mutex::new(Some(messages)),
             thread: Mutex::new(Some(thread)),
             reader: Mutex::new(reader),
+            studio_reader: Mutex::new(None),
         };
         Ok((store, loaded))
     }

@@ -29,7 +29,7 @@ const fn table(
     }
 }
 
-const TABLES: [Table; 8] = [
+const TABLES: [Table; 11] = [
     table("sessions", "rowid", Some(is_json::<SessionRecord>)),
     table("runs", "rowid", Some(is_json::<RunRecord>)),
     table("samplers", "rowid", Some(is_json::<SamplerRecord>)),
@@ -38,6 +38,9 @@ const TABLES: [Table; 8] = [
     table("usage", "hour", None),
     table("audit", "rowid", None),
     table("spans", "number", None),
+    table("progress", "run", None),
+    table("series", "id", None),
+    table("points", "series", None),
 ];
 
 fn is_json<T: DeserializeOwned + NamesFiles>(text: &str) -> bool {

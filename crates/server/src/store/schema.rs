@@ -17,7 +17,9 @@ use super::files::{self, Files};
 use super::{OpenError, legacy};
 
 /// What turns a database of version `n` into one of version `n + 1`, by `n`.
-const STEPS: [&str; 5] = [VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5];
+const STEPS: [&str; 6] = [
+    VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6,
+];
 
 /// The version that this program reads and writes.
 pub(super) const VERSION: i64 = STEPS.len() as i64;
@@ -115,6 +117,43 @@ const VERSION_4: &str = "
 /// of their ids.
 const VERSION_5: &str = "
     CREATE INDEX runs_by_name ON runs (record ->> '$.owner', record ->> '$.name');
+";
+
+/// Metrics of runs by step, and why operations waited. A series has points; old points of a long one stand for several
+/// steps each. What the passes since a run's last step add up to is with its progress.
+const VERSION_6: &str = "
+    CREATE TABLE progress (
+        run TEXT PRIMARY KEY,
+        steps INTEGER NOT NULL,         -- how often the optimizer was applied
+        tokens INTEGER NOT NULL,        -- that were trained on, in all
+        busy REAL NOT NULL,             -- milliseconds of computing, in all
+        passes TEXT                     -- the sums of the passes since the last step
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE series (
+        id INTEGER PRIMARY KEY,
+        run TEXT NOT NULL,
+        name TEXT NOT NULL,
+        source INTEGER NOT NULL,        -- 0 is the server, 1 its clients
+        count INTEGER NOT NULL,         -- of the steps that it has
+        rows INTEGER NOT NULL,          -- of its points
+        stride INTEGER NOT NULL,        -- how many steps an old point stands for
+        last_step INTEGER NOT NULL,
+        last_value REAL NOT NULL,
+        UNIQUE (run, name, source)
+    ) STRICT;
+    CREATE TABLE points (
+        series INTEGER NOT NULL,
+        step INTEGER NOT NULL,          -- the last one that it stands for
+        value REAL NOT NULL,            -- their mean
+        low REAL,                       -- the least and the greatest, if there are several
+        high REAL,
+        count INTEGER NOT NULL,
+        time INTEGER NOT NULL,          -- in milliseconds
+        PRIMARY KEY (series, step)
+    ) STRICT, WITHOUT ROWID;
+    ALTER TABLE spans ADD COLUMN waits TEXT;
+    ALTER TABLE spans ADD COLUMN busy INTEGER;  -- milliseconds of computing
+    CREATE INDEX spans_by_subject ON spans (subject, number);
 ";
 
 /// Opens the database of a data folder: a new one, one of this version, or one of an older

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tinkrs_backend::{Pass, PassProgress, StatePart};
+use tinkrs_backend::{PassProgress, StatePart};
 use tinkrs_types::rest::WeightsInfo;
 use tinkrs_types::training::{ExternalSave, OptimizerConfig, OptimizerParams};
 use tinkrs_types::{LoraConfig, SamplingSessionId, TinkerPath};
@@ -15,11 +15,12 @@ use tinkrs_wire::op::unload_model::UnloadModelResult;
 use super::operation::Operation;
 use super::operation_error::OperationError;
 use super::runs::Purpose;
-use super::training::{Done, Job, NewAdapter, Training, Turn};
+use super::training::{Done, Job, NewAdapter, RunningPass, Training, Turn};
 use crate::checkpoints::{Checkpoints, NewCheckpoint};
 use crate::registry::records::SamplerRecord;
 use crate::results::OperationResult;
 use crate::store::manifest::{self, About};
+use crate::studio::measure::{Measured, StepFacts};
 
 /// The file that holds everything a run needs to continue.
 pub(crate) const STATE_FILE: &str = "state.safetensors";
@@ -38,8 +39,9 @@ impl Training {
             Operation::Create { lora, optimizer } => self.create(job, &lora, &optimizer)?,
             Operation::CreateFrom { path, part } => self.load(job, &path, part, job.purpose())?,
             Operation::Pass(pass) => {
+                let backward = pass.backward;
                 let pass = self.runs.begin(&job.model_id, &job.request, pass)?;
-                return Self::advance_pass(pass);
+                return Self::advance_pass(pass, backward);
             }
             Operation::OptimStep(params) => self.optim_step(job, &params)?,
             Operation::SaveWeights(new) => self.save_weights(job, new)?,
@@ -70,18 +72,33 @@ impl Training {
     }
 
     /// Computes a slice of a pass.
-    pub(super) fn advance_pass(mut pass: Box<dyn Pass>) -> Result<Turn, OperationError> {
-        Ok(match pass.advance(SLICE_TOKENS)? {
-            PassProgress::Continue => Turn::Continue(pass),
-            PassProgress::Done(output) => Done::from(OperationResult::pass(output)).into(),
+    pub(super) fn advance_pass(
+        mut running: RunningPass,
+        backward: bool,
+    ) -> Result<Turn, OperationError> {
+        Ok(match running.pass.advance(SLICE_TOKENS)? {
+            PassProgress::Continue => Turn::Continue(running),
+            PassProgress::Done(output) => {
+                let mut sums = running.sums;
+                sums.add_result(&output.metrics);
+                let measured = backward.then_some(Measured::Pass(sums));
+                Done {
+                    measured,
+                    ..OperationResult::pass(output).into()
+                }
+                .into()
+            }
         })
     }
 
     fn optim_step(&mut self, job: &Job, params: &OptimizerParams) -> Result<Done, OperationError> {
         let step = self
             .runs
-            .with(&job.model_id, |run| Ok(run.optim_step(params)?));
-        Ok(OperationResult::json(&step?).into())
+            .with(&job.model_id, |run| Ok(run.optim_step(params)?))?;
+        Ok(Done {
+            measured: Some(Measured::Step(StepFacts::new(params, &step))),
+            ..OperationResult::json(&step).into()
+        })
     }
 
     fn save_weights(&mut self, job: &Job, new: NewCheckpoint) -> Result<Done, OperationError> {

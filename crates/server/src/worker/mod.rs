@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tinkrs_backend::Backend;
 use tinkrs_chat::Tokenizer;
@@ -42,6 +42,8 @@ use crate::operations::sample::WaitingSample;
 use crate::places::QueuePlace;
 use crate::results::{OperationResult, Responder, SampleReply};
 use crate::shared::Shared;
+use crate::studio::activity::Pending;
+use crate::studio::waits::WaitClock;
 use crate::token_watch::TokenSender;
 use crate::under_way::Mark;
 pub(crate) use execute::{SLICE_TOKENS, STATE_FILE};
@@ -89,6 +91,10 @@ pub(crate) struct TrainJob {
     pub(crate) place: Option<QueuePlace>,
     /// For the bytes of a request that is not small and not a pass, which has its own.
     pub(crate) memory: Option<QueuePlace>,
+    /// Why it waits.
+    pub(crate) clock: WaitClock,
+    /// Says that its run has something to do.
+    pub(crate) pending: Pending,
 }
 
 /// A request for samples, with its place in the queue.
@@ -131,6 +137,7 @@ pub(crate) fn spawn(
         lines: HashMap::new(),
         owners: Turns::new([]),
         kinds: Turns::new([Work::Training, Work::Sampling]),
+        last_turn: None,
     };
     let thread = std::thread::Builder::new()
         .name("tinkrs-worker".to_owned())
@@ -145,16 +152,40 @@ enum Work {
     Sampling,
 }
 
+/// What an owner has to be done, and how long it took so far.
+#[derive(Default)]
+struct Line {
+    commands: VecDeque<Command>,
+    /// How long each of its runs has been computed since the line was last empty.
+    spent: HashMap<ModelId, Duration>,
+    /// Since when the first has no memory to begin.
+    blocked: Option<Instant>,
+}
+
+impl Line {
+    fn spent(&self, run: &ModelId) -> Duration {
+        self.spent.get(run).copied().unwrap_or_default()
+    }
+}
+
+/// What was trained last, and when.
+struct TrainingTurn {
+    run: ModelId,
+    start: Instant,
+    end: Instant,
+}
+
 struct Worker {
     mark: Arc<Mutex<Mark>>,
     training: training::Training,
     sampling: sampling::Sampling,
     /// For each owner in `owners`, what is done in the order of arrival: training, and forgetting what was
     /// trained.
-    lines: HashMap<Owner, VecDeque<Command>>,
+    lines: HashMap<Owner, Line>,
     /// Those who have something in their line or a pass under way.
     owners: Turns<Owner>,
     kinds: Turns<Work>,
+    last_turn: Option<TrainingTurn>,
 }
 
 impl Worker {
@@ -210,18 +241,27 @@ impl Worker {
                 let is_busy = !(self.owners.is_empty() && self.sampling.is_idle());
                 self.training.runs.free_idle(is_busy);
             }
-            Command::Train(TrainJob { owner, .. })
-            | Command::Restore { owner, .. }
-            | Command::Forget { owner, .. } => {
-                let line = self.lines.entry(owner).or_insert_with(|| {
-                    self.owners.join(owner);
-                    VecDeque::new()
-                });
-                line.push_back(command);
+            Command::Train(mut job) => {
+                let last = self.last_turn.as_ref();
+                let last = last.filter(|last| last.run == job.model_id);
+                let last = last.map(|last| (last.start, last.end));
+                let line = self.line(job.owner);
+                job.clock.arrive(line.spent(&job.model_id), last);
+                line.commands.push_back(Command::Train(job));
+            }
+            Command::Restore { owner, .. } | Command::Forget { owner, .. } => {
+                self.line(owner).commands.push_back(command);
             }
             Command::Stop => return false,
         }
         true
+    }
+
+    fn line(&mut self, owner: Owner) -> &mut Line {
+        self.lines.entry(owner).or_insert_with(|| {
+            self.owners.join(owner);
+            Line::default()
+        })
     }
 
     /// Does some work for whoever is next.
@@ -244,8 +284,14 @@ impl Worker {
         let start = Instant::now();
         match (work, owner) {
             (Work::Training, Some(owner)) => {
-                self.train(owner);
-                self.owners.charge(owner, start.elapsed());
+                let run = self.train(owner);
+                let end = Instant::now();
+                let spent = end - start;
+                self.owners.charge(owner, spent);
+                if let (Some(run), Some(line)) = (&run, self.lines.get_mut(&owner)) {
+                    *line.spent.entry(run.clone()).or_default() += spent;
+                }
+                self.last_turn = run.map(|run| TrainingTurn { run, start, end });
             }
             _ => self.sampling.step(),
         }
@@ -259,8 +305,12 @@ impl Worker {
             if training.has_pass(owner) {
                 return Wish::Turn;
             }
-            match lines.get(&owner).and_then(VecDeque::front) {
-                Some(Command::Train(job)) if !training.can_begin(job) => Wish::Later,
+            let line = lines.get_mut(&owner);
+            match line.and_then(|line| Some((line.commands.front()?, &mut line.blocked))) {
+                Some((Command::Train(job), blocked)) if !training.can_begin(job) => {
+                    blocked.get_or_insert_with(Instant::now);
+                    Wish::Later
+                }
                 Some(_) => Wish::Turn,
                 None => {
                     lines.remove(&owner);
@@ -270,20 +320,32 @@ impl Worker {
         })
     }
 
-    /// Does the next slice of an owner's pass, or else one thing of its line.
-    fn train(&mut self, owner: Owner) {
-        let new_adapter = if self.training.has_pass(owner) {
+    /// Does the next slice of an owner's pass, or else one thing of its line. Returns the run that it was for.
+    fn train(&mut self, owner: Owner) -> Option<ModelId> {
+        let mut run = self.training.run_of_pass(owner).cloned();
+        let new_adapter = if run.is_some() {
             self.training.advance(owner)
         } else {
-            match self.lines.get_mut(&owner).and_then(VecDeque::pop_front) {
-                Some(Command::Train(job)) => self.training.begin(job),
-                Some(Command::Restore {
-                    model_id, seq_id, ..
-                }) => {
+            let line = self.lines.get_mut(&owner);
+            let next = line.and_then(|line| Some((line.commands.pop_front()?, line)));
+            match next {
+                Some((Command::Train(job), line)) => {
+                    run = Some(job.model_id.clone());
+                    let blocked = line.blocked.take().map(|since| since.elapsed());
+                    let spent = line.spent(&job.model_id);
+                    let waits = job.clock.begin(spent, blocked.unwrap_or_default());
+                    self.training.begin(job, waits)
+                }
+                Some((
+                    Command::Restore {
+                        model_id, seq_id, ..
+                    },
+                    _,
+                )) => {
                     self.training.runs.add_stored(model_id, seq_id);
                     None
                 }
-                Some(Command::Forget { session, .. }) => {
+                Some((Command::Forget { session, .. }, _)) => {
                     let (adapters, gone) = self.training.forget(&session);
                     self.sampling.forget(&adapters);
                     // Their folders go with the commit, so only now that nothing loads them any more.
@@ -297,6 +359,7 @@ impl Worker {
         if let Some(adapter) = new_adapter {
             self.sampling.adopt(adapter);
         }
+        run
     }
 }
 

@@ -30,6 +30,9 @@ use crate::registry::records::{SamplerRecord, SavedCheckpoint};
 use crate::results::{OperationResult, Responder};
 use crate::shared::Shared;
 use crate::store::{Change, Ending, Usage, UsageKind, files};
+use crate::studio::activity::Pending;
+use crate::studio::measure::{Measured, PassSums};
+use crate::studio::waits::Waits;
 use crate::under_way::Mark;
 
 /// How many passes may be under way: each holds its gradients.
@@ -68,6 +71,8 @@ pub(super) struct Job {
     begun: Timestamp,
     /// How long it has been computed.
     spent: Duration,
+    waits: Waits,
+    pending: Pending,
 }
 
 impl Job {
@@ -89,13 +94,21 @@ impl Job {
 /// Where an operation is after its turn.
 pub(super) enum Turn {
     /// The pass has more slices.
-    Continue(Box<dyn Pass>),
+    Continue(RunningPass),
     Done(Box<Done>),
+}
+
+/// A pass under way, and what its data add up to.
+pub(super) struct RunningPass {
+    pub(super) pass: Box<dyn Pass>,
+    pub(super) sums: PassSums,
 }
 
 /// What an operation brought about.
 pub(super) struct Done {
     pub(super) outcome: OperationResult,
+    /// What it adds to the step of its run.
+    pub(super) measured: Option<Measured>,
     /// A checkpoint, whose files are written.
     pub(super) saved: Option<SavedCheckpoint>,
     /// A sampling session, whose files are written.
@@ -111,6 +124,7 @@ impl From<OperationResult> for Done {
     fn from(outcome: OperationResult) -> Self {
         Self {
             outcome,
+            measured: None,
             saved: None,
             sampler: None,
             adapter: None,
@@ -133,7 +147,7 @@ pub(super) struct Training {
     pub(super) runs: Runs,
     mark: Arc<Mutex<Mark>>,
     /// The passes that have more slices: one of an owner, which is of one of its runs.
-    passes: HashMap<Owner, (Job, Box<dyn Pass>)>,
+    passes: HashMap<Owner, (Job, RunningPass)>,
 }
 
 impl Training {
@@ -157,6 +171,11 @@ impl Training {
         self.passes.contains_key(&owner)
     }
 
+    /// Returns the run of an owner's pass, if one is under way.
+    pub(super) fn run_of_pass(&self, owner: Owner) -> Option<&ModelId> {
+        self.passes.get(&owner).map(|(job, _)| &job.model_id)
+    }
+
     /// Returns those who have a pass under way.
     pub(super) fn owners_of_passes(&self) -> Vec<Owner> {
         self.passes.keys().copied().collect()
@@ -172,7 +191,7 @@ impl Training {
 
     /// Begins an operation. It is then at its end, unless it is a pass of more than one slice. Returns an
     /// adapter that it saved for sampling.
-    pub(super) fn begin(&mut self, job: TrainJob) -> Option<NewAdapter> {
+    pub(super) fn begin(&mut self, job: TrainJob, waits: Waits) -> Option<NewAdapter> {
         let TrainJob {
             request,
             model_id,
@@ -183,7 +202,10 @@ impl Training {
             responder,
             place,
             memory: _memory,
+            clock: _,
+            mut pending,
         } = job;
+        pending.begin();
         let job = Job {
             request,
             model_id,
@@ -198,6 +220,8 @@ impl Training {
             place,
             begun: Timestamp::now(),
             spent: Duration::ZERO,
+            waits,
+            pending,
         };
         self.turn(job, |training, job| training.execute(job, operation))
     }
@@ -205,7 +229,8 @@ impl Training {
     /// Computes the next slice of an owner's pass.
     pub(super) fn advance(&mut self, owner: Owner) -> Option<NewAdapter> {
         let (job, pass) = self.passes.remove(&owner)?;
-        self.turn(job, |_, _| Self::advance_pass(pass))
+        // Only a pass with gradients changes its run.
+        self.turn(job, |_, job| Self::advance_pass(pass, job.changes_run))
     }
 
     fn turn(
@@ -263,6 +288,12 @@ impl Training {
         metrics.tokens("trained", job.tokens);
 
         let mut ending = Ending::from(done.outcome);
+        ending.waits = job.waits;
+        ending.busy = Some(job.spent);
+        ending.measured = done.measured.map(|mut measured| {
+            measured.add_times(job.spent, job.waits.queue_ms());
+            measured
+        });
         ending.of_run = Some((job.model_id.clone(), job.seq_id));
         ending.with_snapshot = done.with_snapshot;
         ending.begun = Some((job.session.clone(), job.begun));
@@ -292,6 +323,7 @@ impl Training {
                 (None, None) => responder.finish(ending),
             }
         }
+        drop(job.pending);
         if succeeded && job.changes_run {
             self.runs.changed(&job.model_id, job.seq_id, job.spent);
         }

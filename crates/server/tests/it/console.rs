@@ -44,16 +44,18 @@ async fn pages_show_their_owner_what_there_is_and_nobody_else() {
         assert!(text.contains(expected), "{path}: {text}");
         assert!(!text.contains("<b>"), "{path}: {text}");
 
-        // A browser asks for the key, and sends it as a password: here of `me:tml-test`.
+        // A browser is sent to the page that logs in; HTTP's own dialogue works, too: here `me:tml-test`.
         let refused = page(&server, path, &[]).await;
-        assert_eq!(refused.status, 401, "{path}");
-        let asks = refused.headers["www-authenticate"].to_str().unwrap();
-        assert!(asks.starts_with("Basic "), "{asks}");
+        assert_eq!(refused.status, 303, "{path}");
+        let login = refused.headers["location"].to_str().unwrap();
+        assert!(login.starts_with("/login?next=/"), "{login}");
         let login = [("authorization", "Basic bWU6dG1sLXRlc3Q=")];
         assert_eq!(page(&server, path, &login).await.status, 200, "{path}");
         for bad in ["Basic !", "Basic bWU=", "Bearer tml-test", "Basic bWU6eA=="] {
             let answer = page(&server, path, &[("authorization", bad)]).await;
             assert_eq!(answer.status, 401, "{path}: {bad}");
+            let asks = answer.headers["www-authenticate"].to_str().unwrap();
+            assert!(asks.starts_with("Basic "), "{asks}");
         }
 
         let stranger = page(&server, path, &[("x-api-key", "tml-stranger")]).await;

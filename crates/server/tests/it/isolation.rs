@@ -82,6 +82,7 @@ impl Things {
             .replace("{sampler_id}", &self.sampler)
             .replace("{kind}", kind)
             .replace("{name}", "a")
+            .replace("{step}", "1")
             .replace("{model}", &self.sampler_weights.replace('/', "%2F"))
     }
 
@@ -159,6 +160,11 @@ impl Things {
             self.case(&endpoint::RETRIEVE_FUTURE, json!({"request_id": self.waiting})),
             self.case(&endpoint::RETRIEVE_FUTURES, news),
             self.case(&endpoint::GET_TRAINING_RUN, none.clone()),
+            self.case(&endpoint::SHARE_RUN, json!({"hours": 1})),
+            self.case(&endpoint::GET_RUN_METRICS, none.clone()),
+            self.case(&endpoint::LOG_RUN_METRICS, json!({"step": 1, "metrics": {"a": 1.0}})),
+            self.case(&endpoint::LIST_RUN_OPERATIONS, none.clone()),
+            self.case(&endpoint::GET_RUN_STEP, none.clone()),
             self.case(&endpoint::LIST_CHECKPOINTS, none.clone()),
             self.case(&endpoint::LIST_MODEL_CHECKPOINTS, none.clone()),
             self.case(&endpoint::DELETE_CHECKPOINT, none.clone()),
@@ -214,7 +220,8 @@ impl Things {
 }
 
 /// Lists of the asker's own things, as the path to ask and the member that is empty.
-static LISTS: [(&Endpoint, &str, &str); 5] = [
+static LISTS: [(&Endpoint, &str, &str); 6] = [
+    (&endpoint::LIST_RUN_SUMMARIES, "/studio/runs", "runs"),
     (
         &endpoint::LIST_TRAINING_RUNS,
         "/training_runs",
@@ -239,7 +246,10 @@ static LISTS: [(&Endpoint, &str, &str); 5] = [
 ];
 
 /// Endpoints whose requests name nothing that an owner has, and those of the next test.
-static NAMELESS: [&Endpoint; 28] = [
+static NAMELESS: [&Endpoint; 40] = [
+    // With tests of their own.
+    &endpoint::STUDIO_EVENTS,
+    &endpoint::GET_SERVER_VIEW,
     &endpoint::CLIENT_CONFIG,
     &endpoint::CLIENT_DYNAMIC_CONFIG,
     &endpoint::AUTH_TOKEN,
@@ -275,6 +285,18 @@ static NAMELESS: [&Endpoint; 28] = [
     &endpoint::SESSION_PAGE,
     &endpoint::TRAINING_RUN_PAGE,
     &endpoint::CHECKPOINT_PAGE,
+    &endpoint::STUDIO_PAGE,
+    &endpoint::RUN_PAGE,
+    &endpoint::PLAYGROUND_PAGE,
+    &endpoint::SERVER_PAGE,
+    &endpoint::STUDIO_ASSET,
+    &endpoint::LOGIN_PAGE,
+    &endpoint::LOGIN,
+    &endpoint::LOGOUT,
+    // Trains as the asker.
+    &endpoint::START_DEMO,
+    // Logs in as the asker.
+    &endpoint::CREATE_LOGIN_LINK,
     // Of the server's operator.
     &endpoint::GET_FAULTS,
     &endpoint::REPLACE_FAULTS,

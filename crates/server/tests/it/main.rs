@@ -40,6 +40,7 @@ mod refusals;
 mod rest;
 mod results;
 mod sessions;
+mod studio;
 mod traces;
 mod unsupported;
 mod waiting;

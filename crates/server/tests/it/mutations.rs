@@ -290,6 +290,11 @@ async fn paths_and_queries_of_any_kind_are_answered() {
         format!("/billing/usage/events?{hours}"),
         "/billing/usage/checkpoints/current?project_id=local".to_owned(),
         "/auth/apikey/me".to_owned(),
+        "/studio/runs?query=a&limit=3&offset=1".to_owned(),
+        "/studio/server".to_owned(),
+        format!("/training_runs/{model}/metrics?names=a,b&from=1&to=9&points=3"),
+        format!("/training_runs/{model}/operations?before=9&limit=3"),
+        format!("/training_runs/{model}/steps/1?offset=1&limit=3"),
         "/../downloads/a/b?expires=1&signature=x".to_owned(),
     ];
     let mut mutator = Mutator::new(7);

@@ -16,6 +16,8 @@ pub enum Content {
         /// Its JSON form.
         json: JsonType,
     },
+    /// The fields of a form, as browsers send it.
+    Form(JsonType),
     /// Bytes with this content type.
     Bytes(&'static str),
     /// Text with this content type.
@@ -40,7 +42,7 @@ impl Content {
     pub fn json_type(&self) -> Option<&JsonType> {
         match self {
             Self::Json(json) | Self::Message { json, .. } => Some(json),
-            Self::None | Self::Bytes(_) | Self::Text(_) => None,
+            Self::None | Self::Form(_) | Self::Bytes(_) | Self::Text(_) => None,
         }
     }
 }

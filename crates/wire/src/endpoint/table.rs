@@ -3,11 +3,12 @@
 //! Unless a declaration says otherwise, an endpoint needs an API key, reads no query, takes no body,
 //! answers with the result, and is part of the official API.
 
-use super::content::Documented;
+use super::declare::{Object, body, delete, get, json, lower_case, post, put, text};
 use super::{Auth, Clients, Content, Endpoint, JsonType, Query};
 use crate::anthropic::{
     AnswerMessage, BetaQuery, CountTokensRequest, MessageEvent, MessagesRequest, TokenCount,
 };
+use crate::header;
 use crate::json::Empty;
 use crate::op::asample::{self, SampleRequest};
 use crate::op::assign_session_project::AssignSessionProjectRequest;
@@ -29,16 +30,25 @@ use crate::op::healthz::Health;
 use crate::op::join_sampling_session::{JoinSamplingSessionRequest, JoinSamplingSessionResponse};
 use crate::op::list_sessions::ListSessionsResponse;
 use crate::op::load_weights::{LoadWeightsRequest, LoadWeightsResult};
+use crate::op::metrics::{LogMetricsRequest, MetricsQuery, RunMetrics};
 use crate::op::optim_step::OptimStepRequest;
 use crate::op::retrieve_future::RetrieveFutureRequest;
 use crate::op::retrieve_futures::{RetrieveFuturesRequest, RetrieveFuturesResponse};
+use crate::op::run_view::{
+    EventsQuery, MetricsEvent, OperationsQuery, RunOperations, RunSummaries, RunsQuery, StepData,
+    StepQuery,
+};
 use crate::op::save_weights::{SaveWeightsRequest, SaveWeightsResult};
 use crate::op::save_weights_external::SaveWeightsExternalRequest;
 use crate::op::save_weights_for_sampler::{
     SaveWeightsForSamplerRequest, SaveWeightsForSamplerResult,
 };
+use crate::op::server_view::ServerView;
 use crate::op::session_heartbeat::{SessionHeartbeatRequest, SessionHeartbeatResponse};
 use crate::op::set_checkpoint_ttl::SetCheckpointTtlRequest;
+use crate::op::studio::{
+    CreateLoginLinkRequest, LoginLink, ShareRunRequest, SharedRun, StartDemoRequest,
+};
 use crate::op::telemetry::TelemetryResponse;
 use crate::op::tokenizer::TokenizerFiles;
 use crate::op::unload_model::{UnloadModelRequest, UnloadModelResult};
@@ -49,11 +59,9 @@ use crate::openai::completions::{Completion, CompletionRequest};
 use crate::openai::models::{ModelCard, ModelList};
 use crate::openai::responses::ResponsesRequest;
 use crate::query::{
-    AuditQuery, ImportQuery, LinkQuery, NonceQuery, PageQuery, ScopeQuery, StorageQuery,
-    TokenizerQuery, UsageQuery,
+    AuditQuery, ImportQuery, LinkQuery, LoginForm, LoginQuery, NonceQuery, PageQuery, ScopeQuery,
+    StorageQuery, TokenizerQuery, UsageQuery,
 };
-use crate::{Body, header};
-use http::Method;
 use tinkrs_types::admin::{AuditLog, BillingUsage, StorageUsage};
 use tinkrs_types::protocol::{ClientConfig, DynamicConfig, TelemetryBatch};
 use tinkrs_types::rest::{
@@ -287,11 +295,13 @@ endpoints! {
 
     /// Describes a training run.
     GET_TRAINING_RUN = get("/api/v1/training_runs/{run_id}")
+        .shared()
         .query(Query::of::<ScopeQuery>())
         .returns(json::<TrainingRun>());
 
     /// Lists the checkpoints of a training run.
     LIST_CHECKPOINTS = get("/api/v1/training_runs/{run_id}/checkpoints")
+        .shared()
         .returns(json::<CheckpointPage>());
 
     /// Lists the checkpoints of a training run, under the path that it had first.
@@ -349,6 +359,71 @@ endpoints! {
     GET_CURRENT_CHECKPOINT_STORAGE_USAGE = get("/api/v1/billing/usage/checkpoints/current")
         .query(Query::of::<StorageQuery>())
         .returns(json::<StorageUsage>());
+
+    // The studio
+
+    /// Lists the caller's runs in a few words each, the one used last first.
+    LIST_RUN_SUMMARIES = get("/api/v1/studio/runs")
+        .query(Query::of::<RunsQuery>())
+        .returns(json::<RunSummaries>())
+        .clients(Clients::Ours);
+
+    /// Returns the metrics of a run by step.
+    GET_RUN_METRICS = get("/api/v1/training_runs/{run_id}/metrics")
+        .shared()
+        .query(Query::of::<MetricsQuery>())
+        .returns(json::<RunMetrics>())
+        .clients(Clients::Ours);
+
+    /// Takes metrics that a client has computed for a step of a run.
+    LOG_RUN_METRICS = post("/api/v1/training_runs/{run_id}/metrics")
+        .takes(body::<LogMetricsRequest>())
+        .returns(json::<Empty>())
+        .clients(Clients::Ours);
+
+    /// Lists the operations of a run and why they waited, the latest first.
+    LIST_RUN_OPERATIONS = get("/api/v1/training_runs/{run_id}/operations")
+        .shared()
+        .query(Query::of::<OperationsQuery>())
+        .returns(json::<RunOperations>())
+        .clients(Clients::Ours);
+
+    /// Returns the data of a step of a run, as far as the journal still has them.
+    GET_RUN_STEP = get("/api/v1/training_runs/{run_id}/steps/{step}")
+        .shared()
+        .query(Query::of::<StepQuery>())
+        .returns(json::<StepData>())
+        .clients(Clients::Ours);
+
+    /// Tells of changes to the caller's runs as they happen: events `metrics`, `operation` and `run`.
+    STUDIO_EVENTS = get("/api/v1/studio/events")
+        .shared()
+        .query(Query::of::<EventsQuery>())
+        .streams(JsonType::of::<MetricsEvent>())
+        .clients(Clients::Ours);
+
+    /// Describes what the server does: memory, queues, models and what to look at.
+    GET_SERVER_VIEW = get("/api/v1/studio/server")
+        .returns(json::<ServerView>())
+        .clients(Clients::Ours);
+
+    /// Returns a path that logs a browser in once, as the caller.
+    CREATE_LOGIN_LINK = post("/api/v1/studio/login_link")
+        .takes(body::<CreateLoginLinkRequest>())
+        .returns(json::<LoginLink>())
+        .clients(Clients::Ours);
+
+    /// Starts the demo of the server's program as the caller, if it has one and none is running.
+    START_DEMO = post("/api/v1/studio/demo")
+        .takes(body::<StartDemoRequest>())
+        .returns(json::<Empty>())
+        .clients(Clients::Ours);
+
+    /// Returns a link that lets anyone read one run for some hours.
+    SHARE_RUN = post("/api/v1/training_runs/{run_id}/share")
+        .takes(body::<ShareRunRequest>())
+        .returns(json::<SharedRun>())
+        .clients(Clients::Ours);
 
     // Outside of the API: links, monitoring, administration, pages
 
@@ -428,6 +503,57 @@ endpoints! {
         .returns(Content::Text(header::HTML))
         .clients(Clients::Ours);
 
+    // The studio's pages
+
+    /// Shows the caller's runs as a page.
+    STUDIO_PAGE = get("/")
+        .auth(Auth::Login)
+        .returns(Content::Text(header::HTML))
+        .clients(Clients::Ours);
+
+    /// Shows a run as a page: curves, operations, checkpoints and data.
+    RUN_PAGE = get("/runs/{run_id}")
+        .auth(Auth::Login)
+        .shared()
+        .returns(Content::Text(header::HTML))
+        .clients(Clients::Ours);
+
+    /// Shows a page to talk to models.
+    PLAYGROUND_PAGE = get("/playground")
+        .auth(Auth::Login)
+        .returns(Content::Text(header::HTML))
+        .clients(Clients::Ours);
+
+    /// Shows the state of the server as a page.
+    SERVER_PAGE = get("/server")
+        .auth(Auth::Login)
+        .returns(Content::Text(header::HTML))
+        .clients(Clients::Ours);
+
+    /// Returns a script, a style or a picture of the pages.
+    STUDIO_ASSET = get("/assets/{name}")
+        .auth(Auth::Public)
+        .returns(Content::Bytes(header::BYTES))
+        .clients(Clients::Ours);
+
+    /// Asks for a key, or takes a link that logs in once or shows one run.
+    LOGIN_PAGE = get("/login")
+        .auth(Auth::Public)
+        .query(Query::of::<LoginQuery>())
+        .returns(Content::Text(header::HTML))
+        .clients(Clients::Ours);
+
+    /// Takes a key from a form, and sets the cookie of the pages.
+    LOGIN = post("/login")
+        .auth(Auth::Public)
+        .takes(Content::Form(JsonType::of::<LoginForm>()))
+        .clients(Clients::Ours);
+
+    /// Removes the cookies of the pages.
+    LOGOUT = post("/logout")
+        .auth(Auth::Public)
+        .clients(Clients::Ours);
+
     // The OpenAI API
 
     /// Lists what can be asked for as `model`: base models, runs and their checkpoints.
@@ -477,48 +603,4 @@ endpoints! {
         .takes(body::<CountTokensRequest>())
         .returns(json::<TokenCount>())
         .clients(Clients::Others);
-}
-
-/// Any JSON object.
-type Object = serde_json::Map<String, serde_json::Value>;
-
-const fn json<T: Documented>() -> Content {
-    Content::json::<T>()
-}
-
-const fn body<T: Documented + Body>() -> Content {
-    Content::body::<T>()
-}
-
-const fn get(path: &'static str) -> Endpoint {
-    Endpoint::new(Method::GET, path)
-}
-
-const fn post(path: &'static str) -> Endpoint {
-    Endpoint::new(Method::POST, path)
-}
-
-const fn put(path: &'static str) -> Endpoint {
-    Endpoint::new(Method::PUT, path)
-}
-
-const fn delete(path: &'static str) -> Endpoint {
-    Endpoint::new(Method::DELETE, path)
-}
-
-const fn lower_case<const N: usize>(text: &str) -> [u8; N] {
-    let mut lower = [0; N];
-    let mut index = 0;
-    while index < N {
-        lower[index] = text.as_bytes()[index].to_ascii_lowercase();
-        index += 1;
-    }
-    lower
-}
-
-const fn text(bytes: &'static [u8]) -> &'static str {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(_) => panic!("the name of a constant is text"),
-    }
 }

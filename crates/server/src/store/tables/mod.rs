@@ -4,12 +4,13 @@
 //! [`schema`](super::schema), a line or two in its table's file, and what is to be stored there.
 
 pub(super) mod audit;
+pub(crate) mod metrics;
 pub(super) mod payloads;
 pub(super) mod records;
 pub(super) mod removals;
 pub(super) mod requests;
 pub(super) mod runs;
-pub(super) mod spans;
+pub(crate) mod spans;
 pub(super) mod starts;
 pub(super) mod usage;
 
@@ -21,7 +22,7 @@ use serde::de::DeserializeOwned;
 use crate::auth::Owner;
 
 /// Returns all rows of a query.
-fn list<T>(
+pub(super) fn list<T>(
     on: &Connection,
     sql: &str,
     parameters: impl Params,

@@ -1,9 +1,10 @@
 //! The journal: the table of requests that were promised a result.
 
+use jiff::Timestamp;
 use rusqlite::{Connection, Row, Transaction, named_params};
 use tinkrs_types::{ModelId, RequestId};
 
-use super::{list, owner};
+use super::{list, owner, time};
 use crate::auth::Owner;
 use crate::registry::Promised;
 use crate::results::{OperationResult, ResultFormat};
@@ -20,6 +21,7 @@ pub(crate) struct LoadedRequest {
     pub(crate) seq_id: Option<i64>,
     pub(crate) digest: Digest,
     pub(crate) seed: u64,
+    pub(crate) accepted: Timestamp,
     pub(crate) has_body: bool,
     /// What its result is, if it has ended, and how large, if that is still kept.
     pub(crate) outcome: Option<(ResultFormat, Option<u64>)>,
@@ -50,7 +52,8 @@ pub(in crate::store) fn insert(
 
 /// Returns all requests, in the order in which they were accepted.
 pub(in crate::store) fn all(on: &Connection) -> rusqlite::Result<Vec<LoadedRequest>> {
-    let sql = "SELECT id, owner, kind, subject, seq_id, digest, seed, has_body, outcome, size
+    let sql =
+        "SELECT id, owner, kind, subject, seq_id, digest, seed, accepted, has_body, outcome, size
                FROM requests ORDER BY accepted, rowid";
     list(on, sql, [], read)
 }
@@ -67,6 +70,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<LoadedRequest> {
         seq_id: row.get("seq_id")?,
         digest: row.get("digest")?,
         seed: row.get::<_, i64>("seed")?.cast_unsigned(),
+        accepted: time(row, "accepted")?,
         has_body: row.get("has_body")?,
         outcome: kind.map(|kind| (kind, size.map(i64::cast_unsigned))),
     })

@@ -84,6 +84,19 @@ pub(in crate::store) fn of_owner(on: &Connection, owner: &str) -> rusqlite::Resu
     list(on, &sql, [owner], read)
 }
 
+/// Returns the runs that fulfil a condition, the one used last first. The last two parameters are the limit and the
+/// offset, `?3` and `?4`.
+pub(in crate::store) fn page(
+    on: &Connection,
+    condition: &str,
+    parameters: (&str, &str, i64, i64),
+) -> rusqlite::Result<Vec<LoadedRun>> {
+    let sql = format!(
+        "{SELECT} WHERE {condition} ORDER BY last_request DESC, id DESC LIMIT ?3 OFFSET ?4"
+    );
+    list(on, &sql, parameters, read)
+}
+
 /// Finds an owner's run by the name in its record.
 pub(in crate::store) fn named(
     on: &Connection,

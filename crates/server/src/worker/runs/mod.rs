@@ -21,11 +21,13 @@ use super::execute::SLICE_TOKENS;
 use super::operation::Operation;
 use super::operation_error::OperationError;
 use super::snapshots::{self, Snapshots};
+use super::training::RunningPass;
 use super::waiting_pass::WaitingPass;
 use crate::error::chain;
 use crate::memory::{MemoryKind, Refusal, Reservation};
 use crate::shared::Shared;
 use crate::store::Change;
+use crate::studio::measure::PassSums;
 
 /// The training runs of a base model.
 pub(super) struct Runs {
@@ -218,7 +220,7 @@ impl Runs {
         id: &ModelId,
         request: &RequestId,
         pass: WaitingPass,
-    ) -> Result<Box<dyn Pass>, OperationError> {
+    ) -> Result<RunningPass, OperationError> {
         let lora = self.bring_back(id)?.run.lora();
         let (slice, held) = (self.slice_bytes(&lora, &pass), self.held());
         if slice > held {
@@ -236,12 +238,17 @@ impl Runs {
         let request = pass.into_request(&self.shared.store, request);
         let request = request.map_err(OperationError::Unreadable)?;
         memory.shrink_to(sums + data);
+        let measured = PassSums::of(&request.data, &request.objective);
         let resident = self.bring_back(id)?;
-        Ok(Box::new(AccountedPass {
+        let pass = Box::new(AccountedPass {
             pass: resident.run.begin(request)?,
             _lease: Arc::clone(&resident.lease),
             _memory: memory,
-        }))
+        });
+        Ok(RunningPass {
+            pass,
+            sums: measured,
+        })
     }
 
     /// Does something to a run that copies parts of it meanwhile, with memory for that.

@@ -132,6 +132,29 @@ pub(super) async fn valid_requests(server: &TestServer) -> Vec<Valid> {
     }
     let version = json!({"sdk_version": "0.36.0"});
     vec![
+        Valid::json(&endpoint::CREATE_LOGIN_LINK, json!({})),
+        Valid::at(
+            &endpoint::LOG_RUN_METRICS,
+            endpoint::LOG_RUN_METRICS.path.replace("{run_id}", &model),
+            json!({"step": 3, "metrics": {"reward": 0.5, "kl": -1e-3}}),
+        ),
+        Valid::json(&endpoint::START_DEMO, json!({})),
+        Valid::at(
+            &endpoint::SHARE_RUN,
+            endpoint::SHARE_RUN.path.replace("{run_id}", &model),
+            json!({"hours": 1}),
+        ),
+        Valid {
+            content_type: "application/x-www-form-urlencoded".to_owned(),
+            body: "key=tml-test&next=%2Fserver".into(),
+            json: None,
+            ..Valid::json(&endpoint::LOGIN, Value::Null)
+        },
+        Valid {
+            body: Bytes::new(),
+            json: None,
+            ..Valid::json(&endpoint::LOGOUT, Value::Null)
+        },
         Valid::json(&endpoint::CLIENT_CONFIG, version.clone()),
         Valid::json(&endpoint::CLIENT_DYNAMIC_CONFIG, version),
         Valid::json(&endpoint::AUTH_TOKEN, json!({})),

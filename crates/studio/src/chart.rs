@@ -1,15 +1,17 @@
-//! One chart as SVG.
+//! One chart as SVG, for pages without scripts.
 //!
 //! A chart is text from numbers: no scripts, no fonts, no network. Points carry their values as
-//! `<title>`, which browsers show when the mouse rests on them.
+//! `<title>`, which browsers show when the mouse rests on them. `chart.js` draws the same where scripts run.
 
 use maud::{Markup, html};
 
 /// A curve: its name and its points, by step.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Curve {
-    pub(super) name: String,
-    pub(super) points: Vec<(f64, f64)>,
+pub struct Curve {
+    /// Its name.
+    pub name: String,
+    /// Its points: step and value.
+    pub points: Vec<(f64, f64)>,
 }
 
 const WIDTH: f64 = 560.0;
@@ -23,7 +25,7 @@ const BOTTOM: f64 = 30.0;
 const MOST_POINTS: usize = 1000;
 
 /// Draws curves that share their axes.
-pub(super) fn chart(title: &str, curves: &[Curve]) -> Markup {
+pub fn chart(title: &str, curves: &[Curve]) -> Markup {
     let all = || curves.iter().flat_map(|curve| &curve.points).copied();
     let (x_low, x_high) = range(all().map(|(x, _)| x));
     let (y_low, y_high) = padded(range(all().map(|(_, y)| y)));
@@ -34,9 +36,9 @@ pub(super) fn chart(title: &str, curves: &[Curve]) -> Markup {
     let whole_steps = ticks(x_low, x_high).into_iter();
     let whole_steps = whole_steps.filter(|tick| tick.fract() == 0.0);
     html! {
-        svg viewBox=(format_args!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(title) {
+        svg.plot viewBox=(format_args!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(title) {
             @for tick in ticks(y_low, y_high) {
-                line.grid x1=(pixels(LEFT)) y1=(pixels(y(tick))) x2=(pixels(WIDTH - RIGHT)) y2=(pixels(y(tick))) {}
+                line.gridline x1=(pixels(LEFT)) y1=(pixels(y(tick))) x2=(pixels(WIDTH - RIGHT)) y2=(pixels(y(tick))) {}
                 text.tick.end x=(pixels(LEFT - 6.0)) y=(pixels(y(tick) + 4.0)) { (number(tick)) }
             }
             @for tick in whole_steps {
@@ -45,11 +47,11 @@ pub(super) fn chart(title: &str, curves: &[Curve]) -> Markup {
             @for (index, curve) in curves.iter().enumerate() {
                 @let points = thinned(&curve.points);
                 @let path = points.iter().map(|(a, b)| format!("{},{}", pixels(x(*a)), pixels(y(*b))));
-                polyline class=(format_args!("curve c{index}")) points=(path.collect::<Vec<_>>().join(" ")) {}
+                polyline class=(format_args!("curve k{index}")) points=(path.collect::<Vec<_>>().join(" ")) {}
                 // Dots where there is room to point at one.
                 @if points.len() <= 100 {
                     @for (a, b) in points {
-                        circle class=(format_args!("dot c{index}")) cx=(pixels(x(a))) cy=(pixels(y(b))) r="2.5" {
+                        circle class=(format_args!("dot k{index}")) cx=(pixels(x(a))) cy=(pixels(y(b))) r="2.5" {
                             title { (curve.name) ", step " (number(a)) ": " (number(b)) }
                         }
                     }
@@ -98,7 +100,7 @@ fn ticks(low: f64, high: f64) -> Vec<f64> {
 }
 
 /// Writes a number with four significant digits.
-pub(super) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }

@@ -1,0 +1,141 @@
+//! Metrics of a run: reading them, and taking those that clients report.
+
+use axum::extract::State;
+use tinkrs_types::InvalidInput;
+use tinkrs_wire::json::Empty;
+use tinkrs_wire::op::metrics::{
+    LogMetricsRequest, MetricSeries, MetricSource, MetricsQuery, RunMetrics,
+};
+use tokio::sync::oneshot;
+
+use crate::Server;
+use crate::api::Plain;
+use crate::error::ApiError;
+use crate::extract::{Caller, Decoded, InPath, Parameters};
+use crate::store::Change;
+use crate::store::studio::Reading;
+use crate::store::tables::metrics::{SERIES, Source};
+
+/// How many points a series has, unless a request says otherwise, and at most.
+const POINTS: u64 = 500;
+const MOST: u64 = 5000;
+/// How many points an answer has in all.
+const ALL_POINTS: usize = 200_000;
+/// The longest name, and the most metrics of a request.
+const NAME_BYTES: usize = 128;
+const METRICS: usize = 64;
+/// Steps are numbers that every JSON reader keeps exactly.
+const STEPS: u64 = 1 << 53;
+
+pub(crate) async fn get(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    InPath(run): InPath<String>,
+    Parameters(query): Parameters<MetricsQuery>,
+) -> Result<Plain<RunMetrics>, ApiError> {
+    let run = server.own_run(owner, &run)?;
+    let range = (query.from.unwrap_or(0), query.to.unwrap_or(i64::MAX));
+    let points = query.points.unwrap_or(POINTS).clamp(1, MOST).cast_signed();
+    let read = move |_: &Server, reading: &Reading<'_>| {
+        let mut all = reading.series(&run)?;
+        let last_step = all.iter().map(|series| series.last_step).max();
+        if let Some(names) = &query.names {
+            let names: Vec<_> = names.split(',').collect();
+            all.retain(|series| names.contains(&series.name.as_str()));
+        }
+        let share = (ALL_POINTS / all.len().max(1)) as i64;
+        let curve = |series| {
+            let points = reading.curve(&series, range, points.min(share))?;
+            Ok(MetricSeries {
+                name: series.name,
+                source: match series.source {
+                    Source::Server => MetricSource::Server,
+                    Source::Client => MetricSource::Client,
+                },
+                count: series.count,
+                points,
+            })
+        };
+        let series = all
+            .into_iter()
+            .map(curve)
+            .collect::<Result<_, ApiError>>()?;
+        Ok(RunMetrics {
+            last_step: last_step.unwrap_or(0),
+            series,
+        })
+    };
+    server.read(read).await.map(Plain)
+}
+
+pub(crate) async fn log(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    InPath(run): InPath<String>,
+    Decoded(request): Decoded<LogMetricsRequest>,
+) -> Result<Plain<Empty>, ApiError> {
+    let run = server.own_run(owner, &run)?;
+    check(&request)?;
+    let names: Vec<_> = request.metrics.keys().cloned().collect();
+    let known = run.clone();
+    let read = move |_: &Server, reading: &Reading<'_>| {
+        let all = reading.series(&known)?;
+        let is_known = |name: &&String| {
+            let mut clients = all.iter().filter(|it| it.source == Source::Client);
+            clients.any(|series| series.name == **name)
+        };
+        let new = names.iter().filter(|name| !is_known(name)).count();
+        if all.len() + new > SERIES {
+            let found = format!("{new} new names beside {}", all.len());
+            let allowed = format!("at most {SERIES} of a run");
+            return Err(InvalidInput::new("metrics", found, allowed).into());
+        }
+        Ok(())
+    };
+    server.read(read).await?;
+    let change = Change::Metrics {
+        run: run.clone(),
+        step: request.step.cast_signed(),
+        values: request.metrics.into_iter().collect(),
+    };
+    // Not worth a sync of their own: they are durable with whatever is next.
+    let (done, written) = oneshot::channel();
+    let mut done = Some(done);
+    server.shared().store.keep(change, move |result| {
+        if let Some(done) = done.take() {
+            let _ = done.send(result);
+        }
+    });
+    let stopped = |_| ApiError::unavailable("the server is stopping");
+    written.await.map_err(stopped)??;
+    server.shared().activity.tell(owner, &run);
+    Ok(Plain(Empty {}))
+}
+
+fn check(request: &LogMetricsRequest) -> Result<(), InvalidInput> {
+    if request.step > STEPS {
+        let allowed = format!("at most {STEPS}");
+        return Err(InvalidInput::new("step", request.step, allowed));
+    }
+    if request.metrics.len() > METRICS {
+        let found = format!("{} of them", request.metrics.len());
+        let allowed = format!("at most {METRICS} in a request");
+        return Err(InvalidInput::new("metrics", found, allowed));
+    }
+    for (name, value) in &request.metrics {
+        let is_plain = !name.chars().any(|char| char.is_control() || char == ',');
+        if name.is_empty() || name.len() > NAME_BYTES || !is_plain {
+            let found = match name.len() {
+                0..=NAME_BYTES => format!("the name `{}`", name.escape_debug()),
+                bytes => format!("a name of {bytes} bytes"),
+            };
+            let allowed = format!("1 to {NAME_BYTES} bytes without commas and control characters");
+            return Err(InvalidInput::new("metrics", found, allowed));
+        }
+        if !value.is_finite() {
+            let field = format!("metrics.{}", name.escape_debug());
+            return Err(InvalidInput::new(field, value, "a finite number"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! The list of runs.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use tinkrs_wire::op::run_view::{RunCost, RunState, RunSummaries, RunSummary, RunsQuery};
+
+use crate::Server;
+use crate::api::Plain;
+use crate::error::ApiError;
+use crate::extract::{Caller, Parameters};
+use crate::registry::records::RunRecord;
+use crate::store::LoadedRun;
+use crate::store::studio::Reading;
+use crate::studio::activity::Now;
+
+/// How many runs are listed, unless a request says otherwise, and at most.
+const LIMIT: u64 = 50;
+const MOST: u64 = 500;
+/// The longest text to search for.
+const QUERY_BYTES: usize = 256;
+/// How many metrics a summary has.
+const METRICS: usize = 64;
+
+pub(crate) async fn list(
+    State(server): State<Server>,
+    Caller(owner): Caller,
+    Parameters(query): Parameters<RunsQuery>,
+) -> Result<Plain<RunSummaries>, ApiError> {
+    let text = query.query.unwrap_or_default();
+    if text.len() > QUERY_BYTES {
+        let found = format!("{} bytes", text.len());
+        let allowed = format!("at most {QUERY_BYTES} bytes");
+        return Err(tinkrs_types::InvalidInput::new("query", found, allowed).into());
+    }
+    let limit = query.limit.unwrap_or(LIMIT).min(MOST).cast_signed();
+    let offset = i64::try_from(query.offset.unwrap_or(0)).unwrap_or(i64::MAX);
+    let read = move |server: &Server, reading: &Reading<'_>| {
+        let (runs, total) = reading.runs(owner, text.trim(), (offset, limit))?;
+        let runs = runs.iter().map(|run| server.summary(reading, run));
+        let runs = runs.collect::<Result<_, ApiError>>()?;
+        Ok(RunSummaries { runs, total })
+    };
+    server.read(read).await.map(Plain)
+}
+
+impl Server {
+    /// Describes a run in a few words.
+    pub(super) fn summary(
+        &self,
+        reading: &Reading<'_>,
+        run: &LoadedRun,
+    ) -> Result<RunSummary, ApiError> {
+        let record = &run.record;
+        let session = reading.session_of(record.session.as_str())?;
+        let progress = reading.progress(&record.id)?;
+        let mut last = BTreeMap::new();
+        // The server's come first of each name.
+        for series in reading.series(&record.id)?.into_iter().take(METRICS) {
+            last.entry(series.name).or_insert(series.last_value);
+        }
+        let (client, tags) = match session {
+            Some(session) => (session.sdk_version, session.tags),
+            None => (String::new(), Vec::new()),
+        };
+        Ok(RunSummary {
+            id: record.id.clone(),
+            name: record.name().to_string(),
+            base_model: record.base_model.clone(),
+            client,
+            state: state(record, self.shared().activity.now(&record.id)),
+            detail: record.closed.clone(),
+            step: progress.steps,
+            tokens_per_second: last.get("tokens_per_second").copied(),
+            last,
+            created_at: record.created_at.into(),
+            last_request_at: run.last_request.into(),
+            rank: record.lora.rank,
+            cost: RunCost {
+                tokens: progress.tokens,
+                seconds: progress.busy_ms / 1000.0,
+            },
+            tags,
+            labels: record
+                .user_metadata
+                .clone()
+                .unwrap_or_default()
+                .into_iter()
+                .collect(),
+            started_from: record.started_from.as_ref().map(ToString::to_string),
+            session_id: record.session.clone(),
+        })
+    }
+}
+
+fn state(record: &RunRecord, now: Now) -> RunState {
+    match (record.corrupted, &record.closed, now) {
+        (true, ..) => RunState::Failed,
+        (_, Some(_), _) => RunState::Finished,
+        (_, None, now) if now.begun > 0 => RunState::Training,
+        (_, None, now) if now.pending > 0 => RunState::Waiting,
+        (_, None, _) => RunState::Idle,
+    }
+}

@@ -1,0 +1,233 @@
+// The curves of a run and of those that it is compared with. Zoom is shared by all charts, and is read anew from the server
+// at the finer scale.
+
+import { call, part } from "./api.js";
+import { Chart } from "./chart.js";
+import { byId, cut, fill, h, input, number, paced, settled, theirs } from "./dom.js";
+import { failed } from "./shell.js";
+
+/** @typedef {{name: string, source: string, count: number, points: number[][]}} Series */
+
+const POINTS = 500;
+/** Metrics in the order in which people look for them; the others follow by name. */
+const FIRST = ["loss", "reward", "loss_per_datum", "entropy_estimate", "kl_sampler_trainer", "grad_norm", "learning_rate", "tokens_per_second"];
+/** Shown after everything else. */
+const LAST = ["queue_ms", "forward_backward_ms", "optim_step_ms", "tokens", "datums", "loss_sum"];
+
+export class Curves {
+  /** @param {HTMLElement} place @param {string} id @param {string[]} others */
+  constructor(place, id, others) {
+    this.place = place;
+    this.id = id;
+    this.ids = [id, ...others.filter(other => other !== id)];
+    /** @type {Map<string, string>} */
+    this.names = new Map();
+    /** @type {Map<string, Map<string, Series>>} */
+    this.runs = new Map();
+    /** @type {Map<string, {card: HTMLElement, chart: Chart, value: HTMLElement}>} */
+    this.cards = new Map();
+    /** @type {[number, number] | null} */
+    this.zoom = null;
+    /** @type {import("./chart.js").View} */
+    this.view = { smooth: 0, logX: false, logY: false, axis: "step" };
+    this.redraw = settled(() => this.draw(), 60);
+    this.zoomed = settled(() => this.reload(), 250);
+    this.refresh = paced(() => this.reload(), 1000);
+    this.controls();
+    for (const other of this.ids.slice(1)) this.nameOf(other);
+    this.reload();
+  }
+
+  /** @param {string} id */
+  async nameOf(id) {
+    try {
+      const run = await call(`/api/v1/training_runs/${part(id)}`);
+      this.rename(id, run.name || run.user_metadata?.name || id);
+    } catch {
+      // Its curves say why there are none.
+    }
+  }
+
+  controls() {
+    const smooth = input("smooth");
+    smooth.addEventListener("input", () => {
+      this.view = { ...this.view, smooth: Number(smooth.value) / 100 };
+      byId("smooth-value").textContent = smooth.value === "0" ? "off" : (Number(smooth.value) / 100).toFixed(2);
+      this.redraw();
+    });
+    for (const name of /** @type {const} */ (["logX", "logY"])) {
+      const toggle = byId(name);
+      toggle.addEventListener("click", () => {
+        this.view = { ...this.view, [name]: !this.view[name] };
+        toggle.setAttribute("aria-pressed", String(this.view[name]));
+        this.redraw();
+      });
+    }
+    byId("axis").addEventListener("change", event => {
+      this.view = { ...this.view, axis: /** @type {HTMLSelectElement} */ (event.target).value === "time" ? "time" : "step" };
+      this.setZoom(null);
+      this.redraw();
+    });
+    byId("unzoom").addEventListener("click", () => this.setZoom(null));
+    input("metric-search").addEventListener("input", this.redraw);
+    byId("add-run").addEventListener("change", event => {
+      const field = /** @type {HTMLInputElement} */ (event.target);
+      const id = field.value.trim();
+      field.value = "";
+      if (!id || this.ids.includes(id) || this.ids.length >= 8) return;
+      this.ids.push(id);
+      const search = new URLSearchParams({ with: this.ids.slice(1).join(",") });
+      history.replaceState(null, "", `?${search}${location.hash}`);
+      this.nameOf(id);
+      this.reload();
+    });
+    input("add-run").addEventListener("focus", async () => {
+      const page = await call("/api/v1/studio/runs?limit=200");
+      fill(byId("known-runs"), ...page.runs.map((/** @type {any} */ run) => h("option", { value: run.id, label: cut(run.name || run.base_model, 60) })));
+    }, { once: true });
+  }
+
+  open() {
+    this.redraw();
+  }
+
+  /** @param {string} id @param {string} name */
+  rename(id, name) {
+    if (this.names.get(id) === name) return;
+    this.names.set(id, name);
+    this.redraw();
+  }
+
+  /** @param {[number, number] | null} range */
+  setZoom(range) {
+    this.zoom = range;
+    byId("unzoom").hidden = range === null;
+    for (const { chart } of this.cards.values()) chart.zoomTo(range);
+    if (this.view.axis === "step") this.zoomed();
+  }
+
+  async reload() {
+    const range = this.view.axis === "step" && this.zoom;
+    const search = new URLSearchParams({ points: String(POINTS) });
+    if (range) {
+      search.set("from", String(Math.max(0, Math.floor(range[0]))));
+      search.set("to", String(Math.max(0, Math.ceil(range[1]))));
+    }
+    await Promise.all(this.ids.map(async id => {
+      try {
+        const { series } = await call(`/api/v1/training_runs/${part(id)}/metrics?${search}`);
+        this.runs.set(id, byName(series));
+        if (id === this.id) fill(byId("note"));
+      } catch (error) {
+        if (id === this.id && !this.runs.size) failed(byId("note"), error);
+      }
+    }));
+    this.draw();
+  }
+
+  /** Adds what was just computed. @param {{run: string, step: number, metrics: Record<string, number>, source?: string}} event */
+  grow({ run, step, metrics, source }) {
+    const known = this.runs.get(run);
+    if (!known || (this.zoom && this.view.axis === "step")) return;
+    for (const [name, value] of Object.entries(metrics)) {
+      // Which of the two it is an event does not say.
+      if (known.has(ofClient(name))) {
+        this.refresh();
+        continue;
+      }
+      let series = known.get(name);
+      if (!series) known.set(name, series = { name, source: source ?? "server", count: 0, points: [] });
+      const last = series.points[series.points.length - 1];
+      if (last && (last[0] ?? 0) === step) last.splice(1, 4, value, value, value, Date.now());
+      else if (!last || (last[0] ?? 0) < step) {
+        series.points.push([step, value, value, value, Date.now()]);
+        series.count += 1;
+      }
+      // More points than the server would send: have it make fewer.
+      if (series.points.length > 2 * POINTS) this.zoomed();
+    }
+    this.redraw();
+  }
+
+  /** Reads anew if there is a metric that no chart has: one that a client reported of an earlier step. @param {Record<string, number>} last */
+  complete(last) {
+    const known = this.runs.get(this.id);
+    if (known && Object.keys(last).some(name => !known.has(name))) this.refresh();
+  }
+
+  draw() {
+    const all = new Set([...this.runs.values()].flatMap(run => [...run.keys()]));
+    const wanted = input("metric-search").value.trim().toLowerCase();
+    const names = [...all].filter(name => !wanted || name.toLowerCase().includes(wanted)).sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1));
+    byId("no-curves").hidden = all.size > 0;
+    byId("curve-tools").hidden = all.size === 0;
+    const grid = byId("charts");
+    for (const [name, { card }] of this.cards) {
+      if (!names.includes(name)) {
+        card.remove();
+        this.cards.delete(name);
+      }
+    }
+    names.slice(0, 200).forEach((name, index) => {
+      let entry = this.cards.get(name);
+      if (!entry) {
+        entry = this.card(name);
+        this.cards.set(name, entry);
+      }
+      if (grid.children[index] !== entry.card) grid.insertBefore(entry.card, grid.children[index] ?? null);
+      const lines = this.ids.flatMap((id, color) => {
+        const series = this.runs.get(id)?.get(name);
+        return series ? [{ label: this.names.get(id) ?? id, color, points: series.points }] : [];
+      });
+      entry.chart.set(lines, this.view);
+      const own = this.runs.get(this.id)?.get(name)?.points ?? [];
+      entry.value.textContent = own.length ? number(own[own.length - 1]?.[1]) : "";
+    });
+    byId("legend").hidden = this.ids.length < 2;
+    fill(byId("legend"), ...this.ids.map((id, color) => h("span", { class: `key k${color % 8}` }, h("a", { href: `/runs/${part(id)}` }, theirs(this.names.get(id) ?? id, 80)))));
+  }
+
+  /** @param {string} name */
+  card(name) {
+    const chart = new Chart(name, { onzoom: range => this.setZoom(range) });
+    const value = h("span", { class: "value" });
+    const isClient = [...this.runs.values()].some(run => run.get(name)?.source === "client");
+    const wide = h("button", { class: "plain tiny", title: "Wider", "aria-label": `Make the chart of ${cut(name, 60)} wider`, onclick: () => {
+      chart.height = card.classList.toggle("wide") ? 380 : 190;
+      chart.redraw();
+    } }, "⤢");
+    const card = h("section", { class: "panel chart", "data-metric": name },
+      h("div", { class: "chart-head" }, h("h3", { title: cut(name, 200) }, theirs(words(name), 80)), value, isClient && h("span", { class: "chip" }, "client"),
+        h("div", { class: "menu" }, wide,
+          h("button", { class: "plain tiny", "aria-label": `Save ${cut(name, 60)} as CSV`, onclick: () => chart.saveCsv() }, "CSV"),
+          h("button", { class: "plain tiny", "aria-label": `Save ${cut(name, 60)} as an image`, onclick: () => chart.savePng() }, "PNG"))),
+      chart.element);
+    if (this.zoom) chart.zoomTo(this.zoom);
+    return { card, chart, value };
+  }
+}
+
+/** A metric of a client that has the name of one of the server's. @param {string} name */
+const ofClient = name => `${name} (client)`;
+
+/** Series by the names of their charts. @param {Series[]} series @returns {Map<string, Series>} */
+function byName(series) {
+  const own = new Set(series.filter(one => one.source === "server").map(one => one.name));
+  return new Map(series.map(one => [one.source === "client" && own.has(one.name) ? ofClient(one.name) : one.name, one]));
+}
+
+/** @param {string} name */
+function rank(name) {
+  const first = FIRST.indexOf(name), last = LAST.indexOf(name);
+  return first >= 0 ? first : last >= 0 ? 1000 + last : 100;
+}
+
+/** @type {Record<string, string>} */
+const WORDS = {
+  loss: "Loss per token", loss_per_datum: "Loss per datum", loss_sum: "Loss, sum", grad_norm: "Gradient norm", learning_rate: "Learning rate",
+  tokens_per_second: "Tokens per second", kl_sampler_trainer: "KL, sampler to trainer", entropy_estimate: "Entropy (estimate)", advantage_mean: "Advantage, mean",
+  forward_backward_ms: "forward_backward, ms", optim_step_ms: "optim_step, ms", queue_ms: "Queue time, ms", tokens: "Tokens", datums: "Datums", reward: "Reward",
+};
+
+/** @param {string} name */
+const words = name => WORDS[name] ?? name;

@@ -1,0 +1,190 @@
+// The list of runs: searched and paged by the server, kept up to date by its events.
+
+import { Refused, call } from "./api.js";
+import { ago, button, byId, count, fill, h, input, number, settled, theirs } from "./dom.js";
+import { listen } from "./live.js";
+import { cost, headline } from "./run_words.js";
+import { command, failed, onKeys, toast } from "./shell.js";
+
+/**
+ * @typedef {{id: string, name?: string | null, base_model: string, client?: string | null, state: string, step: number, last: Record<string, number>,
+ *   tokens_per_second?: number | null, created_at: number | string, last_request_at: number | string, rank?: number | null, cost?: {tokens: number, seconds: number},
+ *   tags: string[], started_from?: string | null, session_id?: string}} Run
+ */
+
+const PAGE = 100;
+/** @type {Map<string, Run>} */
+const runs = new Map();
+/** @type {Set<string>} */
+const picked = new Set();
+let total = 0, query = "", state = "", loading = 0;
+
+const body = byId("runs"), note = byId("note");
+
+/** @param {boolean} more */
+async function load(more) {
+  const turn = ++loading;
+  const offset = more ? runs.size : 0;
+  const search = new URLSearchParams({ query, limit: String(PAGE), offset: String(offset) });
+  try {
+    const page = await call(`/api/v1/studio/runs?${search}`);
+    if (turn !== loading) return;
+    if (!more) runs.clear();
+    for (const run of page.runs) runs.set(run.id, run);
+    total = page.total;
+    fill(note);
+    show();
+  } catch (error) {
+    // The page stays as it is while the server starts again.
+    if (!(error instanceof Refused && error.status === 0 && runs.size)) failed(note, error);
+  }
+}
+
+function show() {
+  const all = [...runs.values()].filter(run => !state || run.state === state);
+  byId("count").textContent = total === 1 ? "1 run" : `${count(total)} runs`;
+  byId("empty").hidden = total > 0 || query !== "";
+  byId("list").hidden = total === 0 && query === "";
+  fill(body, ...all.map(row));
+  button("more").hidden = runs.size >= total;
+  byId("nothing").hidden = all.length > 0 || (total === 0 && query === "");
+  showPicked();
+}
+
+/** @param {Run} run */
+function row(run) {
+  const name = run.name || run.id;
+  const box = h("input", { type: "checkbox", "aria-label": `Compare ${name.slice(0, 80)}`, onchange: () => pick(run.id, box.checked) });
+  box.checked = picked.has(run.id);
+  const { label, value } = headline(run.last ?? {});
+  return h("tr", { "data-run": run.id, "aria-selected": picked.has(run.id) ? "true" : null },
+    h("td", { class: "box" }, box),
+    h("td", { class: "full" }, h("a", { class: "name", href: address(run) }, theirs(name, 120)),
+      h("div", { class: "below" }, theirs(run.base_model, 80), run.rank ? h("span", {}, `rank ${run.rank}`) : null, ...run.tags.slice(0, 6).map(tag =>
+        h("button", { class: "chip", title: "Show runs with this tag", onclick: () => search(tag) }, theirs(tag, 60))))),
+    h("td", { class: "full" }, h("span", { class: "state", "data-state": run.state }, run.state)),
+    h("td", { class: "num rest", "data-label": "step" }, count(run.step)),
+    h("td", { class: "num rest", "data-label": label }, h("span", { title: label }, value === null ? "–" : number(value))),
+    h("td", { class: "num rest", "data-label": "tok/s" }, run.tokens_per_second ? count(run.tokens_per_second) : "–"),
+    h("td", { class: "rest", "data-label": "client" }, theirs(run.client ? `SDK ${run.client}` : "–", 40)),
+    h("td", { class: "num rest", "data-label": "computed" }, h("span", { title: run.cost ? `${count(run.cost.tokens)} tokens` : "" }, cost(run.cost))),
+    h("td", { class: "num rest", "data-label": "" }, h("span", { title: new Date(run.last_request_at).toLocaleString("en-GB") }, ago(run.last_request_at))));
+}
+
+/** @param {Run} run */
+const address = run => `/runs/${encodeURIComponent(run.id)}`;
+
+/** @param {string} id @param {boolean} isPicked */
+function pick(id, isPicked) {
+  if (isPicked) picked.add(id);
+  else picked.delete(id);
+  body.querySelectorAll("tr").forEach(row => {
+    if (row.dataset.run === id) {
+      if (isPicked) row.setAttribute("aria-selected", "true");
+      else row.removeAttribute("aria-selected");
+    }
+  });
+  showPicked();
+}
+
+function showPicked() {
+  byId("picked").hidden = picked.size === 0;
+  byId("picked-count").textContent = picked.size === 1 ? "1 run selected" : `${picked.size} runs selected`;
+  button("compare").disabled = picked.size < 2;
+}
+
+function compare() {
+  const [first, ...others] = picked;
+  if (first && others.length) location.assign(`/runs/${encodeURIComponent(first)}?with=${others.map(encodeURIComponent).join(",")}`);
+}
+
+/** @param {string} text */
+function search(text) {
+  input("search").value = text;
+  query = text;
+  load(false);
+}
+
+const searched = settled(() => search(input("search").value.trim()), 180);
+input("search").addEventListener("input", searched);
+button("more").addEventListener("click", () => load(true));
+button("compare").addEventListener("click", compare);
+button("unpick").addEventListener("click", () => { picked.clear(); show(); });
+for (const choice of document.querySelectorAll("#states button")) {
+  choice.addEventListener("click", () => {
+    state = choice.getAttribute("data-state") ?? "";
+    document.querySelectorAll("#states button").forEach(other => other.setAttribute("aria-pressed", String(other === choice)));
+    show();
+  });
+}
+
+/** @param {number} by */
+function move(by) {
+  const links = [...body.querySelectorAll("a.name")];
+  const at = links.findIndex(link => link.closest("tr")?.contains(document.activeElement));
+  const next = links[Math.min(Math.max(at + by, 0), links.length - 1)];
+  if (next instanceof HTMLElement) next.focus();
+}
+onKeys([
+  { key: "/", what: "Search", run: () => input("search").focus() },
+  { key: "j", what: "Next run", run: () => move(1) },
+  { key: "k", what: "Previous run", run: () => move(-1) },
+  { key: "x", what: "Select the run", run: () => {
+    const box = document.activeElement?.closest("tr")?.querySelector("input");
+    box?.click();
+  } },
+  { key: "c", what: "Compare the selected runs", run: compare },
+]);
+
+// The first visit
+const demo = document.getElementById("demo");
+demo?.addEventListener("click", async () => {
+  demo.setAttribute("disabled", "");
+  try {
+    await call("/api/v1/studio/demo", { body: {} });
+    toast("The demo has started: its runs appear here");
+    byId("demo-words").textContent = "Starting. The first run appears here in a moment.";
+  } catch (error) {
+    demo.removeAttribute("disabled");
+    toast(error instanceof Error ? error.message : String(error));
+  }
+});
+fill(byId("start-commands"),
+  command(`TINKER_BASE_URL=${location.origin} TINKER_API_KEY=tml-local python train.py`, "Python"),
+  command("tinkrs train sft --data chats.jsonl --run-dir runs/first --name first", "tinkrs"));
+
+const again = settled(() => load(false), 400);
+const redrawn = settled(show, 150);
+listen(null, {
+  again: () => load(false),
+  run: run => {
+    const known = runs.get(run.id);
+    if (!known && query === "") {
+      again();
+      return;
+    }
+    if (known) {
+      // The newest activity comes first.
+      runs.delete(run.id);
+      const rest = [...runs];
+      runs.clear();
+      runs.set(run.id, { ...known, ...run });
+      for (const [id, other] of rest) runs.set(id, other);
+      redrawn();
+    }
+  },
+  metrics: ({ run, step, metrics }) => {
+    const known = runs.get(run);
+    if (!known) {
+      if (query === "") again();
+      return;
+    }
+    known.step = Math.max(known.step, step);
+    known.last = { ...known.last, ...metrics };
+    if (metrics.tokens_per_second !== undefined) known.tokens_per_second = metrics.tokens_per_second;
+    known.last_request_at = Date.now();
+    if (known.state === "idle") known.state = "training";
+    redrawn();
+  },
+});
+load(false);

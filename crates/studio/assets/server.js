@@ -1,0 +1,94 @@
+// The server: what is in memory and in the queues, how fast it is, what is wrong. Read anew every two seconds while the page
+// can be seen.
+
+import { call } from "./api.js";
+import { byId, count, cut, duration, fill, h, number, size, theirs } from "./dom.js";
+import { listen } from "./live.js";
+import { failed } from "./shell.js";
+
+/**
+ * @typedef {{version: string, uptime_seconds: number, memory: {limit: number, uses: Record<string, number>}, queues: Record<string, number>,
+ *   throughput: {tokens: Record<string, number>}, disk: {checkpoints: number, checkpoint_count: number, database: number}, faults: number, restricted: boolean,
+ *   models: {name: string, context: number, vocabulary: number, numerics: string, weights_bytes: number, chat: boolean}[],
+ *   findings: {level: string, text: string, hint?: string | null}[]}} View
+ */
+
+const EVERY = 2000;
+const place = byId("server");
+/** The totals of the last look, to tell how fast they grow. */
+/** @type {{time: number, tokens: Record<string, number>} | null} */
+let before = null;
+
+/** @param {string} name */
+const title = name => {
+  const words = name.replaceAll("_", " ");
+  return words.charAt(0).toUpperCase() + words.slice(1);
+};
+
+/** @param {string} heading @param {[string, import("./dom.js").Child][]} rows @param {import("./dom.js").Child} [above] */
+function panel(heading, rows, above) {
+  return h("section", { class: "panel" }, h("h2", {}, heading), above, h("table", { class: "facts" }, h("tbody", {},
+    ...rows.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, theirs(name, 80)), h("td", { class: "num" }, value))))));
+}
+
+/** @param {View["memory"]} memory */
+function gauge({ limit, uses }) {
+  const parts = Object.entries(uses).filter(([, bytes]) => bytes > 0);
+  const bar = h("div", { class: "gauge", role: "img", "aria-label": parts.map(([name, bytes]) => `${name}: ${size(bytes)}`).join(", ") || "nothing is used" });
+  parts.forEach(([name, bytes], index) => {
+    const piece = h("i", { class: `k${index % 8}`, title: `${name}: ${size(bytes)}` });
+    piece.style.width = `${Math.min(bytes / Math.max(limit, 1) * 100, 100)}%`;
+    bar.append(piece);
+  });
+  return h("div", { class: "pad-in stack" }, bar, h("div", { class: "legend" }, ...parts.map(([name], index) => h("span", { class: `key k${index % 8}` }, title(cut(name, 40))))));
+}
+
+/** @param {View["findings"][number]} finding */
+function note(finding) {
+  const kind = finding.level === "warning" ? "warn" : finding.level === "error" ? "bad" : "";
+  return h("div", { class: `note ${kind}` }, theirs(finding.text, 1000), finding.hint ? h("div", { class: "small" }, theirs(finding.hint, 500)) : null);
+}
+
+/** How fast totals grow, by name. @param {Record<string, number>} tokens */
+function rates(tokens) {
+  const now = performance.now();
+  const since = before ? (now - before.time) / 1000 : 0;
+  const found = Object.fromEntries(Object.entries(tokens).map(([name, total]) => [name, since > 0 ? Math.max(0, (total - (before?.tokens[name] ?? total)) / since) : 0]));
+  before = { time: now, tokens };
+  return found;
+}
+
+/** @param {View} view */
+function show(view) {
+  byId("versions").textContent = `tinkrs ${view.version}, up for ${duration(view.uptime_seconds * 1000)}`;
+  const speed = rates(view.throughput.tokens);
+  const used = Object.values(view.memory.uses).reduce((sum, bytes) => sum + bytes, 0);
+  const problems = view.findings.filter(finding => finding.level !== "ok");
+  /** @type {[string, string][]} */
+  const figures = [["tokens / s now", number(Math.round(Object.values(speed).reduce((sum, one) => sum + one, 0)))], ["training queue", count(view.queues.training)], ["waiting for a result", count(view.queues.pending)],
+    ["memory", `${size(used)} of ${size(view.memory.limit)}`], ["faults switched on", count(view.faults)], ["keys", view.restricted ? "those of a file" : "any"]];
+  fill(place,
+    h("section", { class: "panel pad" }, h("dl", { class: "figures" }, ...figures.map(([name, value]) => h("div", { class: "figure" }, h("dt", {}, name), h("dd", {}, value))))),
+    h("section", { class: "panel" }, h("h2", {}, "Findings"), h("div", { class: "pad-in stack" }, ...(problems.length ? problems.map(note) : [h("p", { class: "good" }, "Nothing is wrong.")]))),
+    h("div", { class: "grid2" },
+      panel("Memory", [...Object.entries(view.memory.uses).map(([name, bytes]) => /** @type {[string, string]} */ ([title(name), size(bytes)])), ["Limit", size(view.memory.limit)]], gauge(view.memory)),
+      panel("Queues", Object.entries(view.queues).map(([name, value]) => [title(name), count(value)])),
+      panel("Tokens since the start", Object.entries(view.throughput.tokens).map(([name, value]) => [title(name), h("span", {}, count(value), h("span", { class: "faint" }, `  ${number(Math.round(speed[name] ?? 0))}/s`))])),
+      panel("Your disk", [["Checkpoints", `${count(view.disk.checkpoint_count)}, ${size(view.disk.checkpoints)}`], ["Database, of all owners", size(view.disk.database)]])),
+    h("section", { class: "panel scroll" }, h("h2", {}, "Models"), h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", { class: "num" }, "Context"), h("th", { class: "num" }, "Vocabulary"), h("th", { class: "num" }, "Weights"), h("th", {}, "Numerics"), h("th", {}, "Chat"))),
+      h("tbody", {}, ...view.models.map(model => h("tr", {}, h("td", { class: "name" }, theirs(model.name, 120)), h("td", { class: "num" }, count(model.context)), h("td", { class: "num" }, count(model.vocabulary)), h("td", { class: "num" }, size(model.weights_bytes)),
+        h("td", { class: "mono" }, theirs(model.numerics, 120)), h("td", {}, model.chat ? h("a", { href: `/playground?model=${encodeURIComponent(model.name)}` }, "Talk to it") : "no")))))));
+}
+
+async function load() {
+  try {
+    show(await call("/api/v1/studio/server"));
+    fill(byId("note"));
+  } catch (error) {
+    if (place.childElementCount === 0) failed(byId("note"), error);
+  }
+}
+
+setInterval(() => { if (!document.hidden) load(); }, EVERY);
+listen(null, { again: load });
+load();

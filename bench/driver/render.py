@@ -9,6 +9,8 @@ SECTIONS = {
     "server": ("Server", "An RL step samples a group, computes importance-sampling gradients, updates, saves the weights and "
                "opens them for sampling. With two clients, the server computes the same on both sides, and most of the time. SkyRL "
                "is measured on the CPU, where it runs on JAX; it is made for GPUs. Memory is that of all processes of a server."),
+    "endpoints": ("Endpoints", "`/v1` of `tinkrs serve` beside `llama-server` of llama.cpp, built from the source package of `llama-cpp-python`, on one GGUF file. "
+                  "Prompts have nothing in common, so no cache helps either side. CPU is that of the server's process, all threads."),
     "growth": ("Growth", "The exponent of cost when one thing grows tenfold: 1 is proportional, 0 does not grow, 2 is quadratic."),
 }
 

@@ -69,6 +69,21 @@ impl BackendArgs {
         Ok((choice == Choice::Local).then_some(&self.server))
     }
 
+    /// Returns the URL of the server that was typed.
+    pub(crate) fn base_url(&self) -> Option<&str> {
+        self.server.base_url()
+    }
+
+    /// Returns the model that was typed.
+    pub(crate) fn named_model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    /// Returns the chat format that was typed.
+    pub(crate) fn template(&self) -> Option<&str> {
+        self.template.as_deref()
+    }
+
     fn model(&self) -> &str {
         self.model.as_deref().unwrap_or(tinkrs_nano::NAME)
     }

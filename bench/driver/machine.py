@@ -6,6 +6,7 @@ import subprocess
 from datetime import datetime, timezone
 
 from .process import ROOT
+from .setup import LLAMA
 
 
 def output(*command):
@@ -39,6 +40,8 @@ def versions(tools):
                           (tools.skyrl and tools.skyrl / "bin/python", ["skyrl", "jax"])]:
         if python:
             found.update(zip(names, output(str(python), "-c", script, *names).split()))
+    if getattr(tools, "llama", None):
+        found["llama-cpp-python"] = LLAMA.partition("==")[2]
     return found
 
 

@@ -12,6 +12,8 @@ SECTIONS = {
     "studio": ("Studio", "Server time and bytes of what the pages of a folder of many runs read, and what four open pages cost a run that "
                "trains: the ratio is that of the step without them to the step with them. One run was written through the server, the others "
                "are copies of its rows. A series has at most 4,096 points; those of longer runs stand for several steps each."),
+    "endpoints": ("Endpoints", "`/v1` of `tinkrs serve` beside `llama-server` of llama.cpp, built from the source package of `llama-cpp-python`, on one GGUF file. "
+                  "Prompts have nothing in common, so no cache helps either side. CPU is that of the server's process, all threads."),
     "growth": ("Growth", "The exponent of cost when one thing grows tenfold: 1 is proportional, 0 does not grow, 2 is quadratic."),
 }
 

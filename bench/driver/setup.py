@@ -2,7 +2,7 @@
 
 Everything that is installed is kept under ${TINKRS_CACHE:-.cache}. What is there already may be named instead:
 TINKRS_BENCH_TINKER and TINKRS_BENCH_TORCH (an interpreter that has the packages), TINKRS_SKYRL (an environment),
-TINKRS_MODELS (a folder).
+TINKRS_MODELS (a folder), TINKRS_LLAMA_SERVER (a program), TINKRS_BENCH_BINARY (our program, where a section needs nothing else).
 """
 
 import json
@@ -28,11 +28,13 @@ PROGRAMS = {
     "wire": [("tinkrs-wire", "--bench", "wire")],
     "engine": [("tinkrs-engine", "--example", "measure")],
     "server": [("tinkrs-server", "--bench", "server"), ("tinkrs-cli", "--bin", "tinkrs"), ("tinkrs", "--example", "load")],
+    "endpoints": [("tinkrs-cli", "--bin", "tinkrs")],
     "growth": [("tinkrs", "--example", "load"), ("tinkrs-testkit", "--example", "null_server"),
                ("tinkrs-engine", "--example", "measure"), ("tinkrs-server", "--bench", "server"), ("tinkrs-cli", "--bin", "tinkrs")],
     "studio": [("tinkrs-cli", "--bin", "tinkrs")],
 }
 NEEDS = {"client": ["tinker"], "wire": ["tinker"], "engine": ["torch", "models"], "server": ["tinker", "skyrl", "models"],
+         "endpoints": ["models", "llama"],
          "growth": ["tinker", "torch", "models"], "studio": []}
 
 
@@ -70,6 +72,33 @@ def skyrl():
         return None
 
 
+LLAMA = "llama-cpp-python==0.3.36"
+
+
+def llama():
+    """Returns llama.cpp's server, building it from the source package of llama-cpp-python unless it is there."""
+    if given := os.environ.get("TINKRS_LLAMA_SERVER"):
+        return Path(given).absolute()
+    folder = CACHE / "bench/llama"
+    server = folder / "build/bin/llama-server"
+    if not server.exists():
+        say(f"building llama.cpp in {folder}, which takes ten minutes")
+        shutil.rmtree(folder, ignore_errors=True)
+        call([sys.executable, "-m", "venv", folder])
+        tool = folder / "bin"
+        call([tool / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "cmake", "ninja", "scikit-build-core"])
+        call([tool / "python", "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", "--no-build-isolation", "-d", folder, LLAMA])
+        (archive,) = folder.glob("llama_cpp_python-*.tar.gz")
+        shutil.unpack_archive(archive, folder / "source", filter="data")
+        (source,) = (folder / "source").glob("*/vendor/llama.cpp")
+        path = {**os.environ, "PATH": f"{tool}:{os.environ['PATH']}"}
+        off = ["LLAMA_OPENSSL", "LLAMA_BUILD_TESTS", "LLAMA_BUILD_EXAMPLES", "LLAMA_BUILD_UI", "LLAMA_USE_PREBUILT_UI", "LLAMA_BUILD_APP"]
+        call([tool / "cmake", "-S", source, "-B", folder / "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON",
+              *(f"-D{name}=OFF" for name in off)], env=path)
+        call([tool / "ninja", "-C", folder / "build", "llama-server"], env=path)
+    return server
+
+
 def models():
     """Returns the folder of the models, fetching them first unless they are there."""
     if given := os.environ.get("TINKRS_MODELS"):
@@ -89,9 +118,10 @@ def profile_of(tree):
 
 def build(sections, tree=ROOT, **more):
     """Builds the programs in one go, so that they share their dependencies. Returns their paths by name."""
-    if (given := os.environ.get("TINKRS_BENCH_TINKRS")) and sections == ["studio"]:
-        return {"tinkrs": Path(given).absolute()}
     programs = sorted({program for section in sections for program in PROGRAMS[section]})
+    given = os.environ.get("TINKRS_BENCH_BINARY")
+    if given and [name for _, _, name in programs] == ["tinkrs"]:
+        return {"tinkrs": Path(given).absolute()}
     # A quick run shows that everything works, and uses what tests have compiled.
     profile = [] if QUICK else ["--profile", profile_of(tree)]
     command = ["cargo", "build", *profile, "--locked", "--message-format=json-render-diagnostics"]
@@ -125,3 +155,4 @@ class Tools:
         self.torch = interpreter("torch") if "torch" in needs else None
         self.models = models() if "models" in needs else None
         self.skyrl = skyrl() if "skyrl" in needs else None
+        self.llama = llama() if "llama" in needs else None

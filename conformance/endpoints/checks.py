@@ -42,6 +42,14 @@ class Checks:
         with open(path, "w") as file:
             json.dump({"client": self.client, "version": self.version, "outcomes": self.outcomes}, file)
 
+    def add(self):
+        """Adds the outcomes to those that another script has written for the same client."""
+        path = os.path.join(sys.argv[1], self.client.replace(" ", "-") + ".json")
+        if os.path.exists(path):
+            with open(path) as file:
+                self.outcomes = json.load(file)["outcomes"] | self.outcomes
+        self.write()
+
 
 def raises(kind, call, *words):
     """Expects an error of this kind whose text has these words."""

@@ -45,6 +45,8 @@ pub mod format;
 mod mask;
 mod renderer;
 mod response;
+
+mod call_reader;
 mod stream;
 mod text_stream;
 
@@ -53,6 +55,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use call_reader::{CallPart, CallReader};
 pub use error::{BoxError, Error};
 pub use format::{Effort, Format, RenderOptions};
 pub use hub::HubFolders;

@@ -6,6 +6,9 @@
 
 use crate::{Error, Tokenizer};
 
+/// How many tokens may wait for the rest of a character. Characters have four bytes at most, and tokens at least one.
+const MOST_PENDING: usize = 16;
+
 /// Decodes tokens as they come.
 ///
 /// The pieces joined, with what [`rest`](Self::rest) returns at the end, are the text of all tokens.
@@ -39,11 +42,34 @@ impl TextStream {
         // Half a character is decoded as this one, which a text may also really end with: then the
         // next token, or the end, shows it.
         if new.is_empty() || new.ends_with(char::REPLACEMENT_CHARACTER) {
-            return Ok(String::new());
+            return self.settle(&new, tokenizer);
         }
         self.context = self.shown;
         self.shown = self.tokens.len();
         Ok(new)
+    }
+
+    /// Returns the older part of a text that does not come to an end, because a model writes bytes that are no
+    /// characters: what is decoded with each token must not grow.
+    fn settle(&mut self, new: &str, tokenizer: &Tokenizer) -> Result<String, Error> {
+        if self.tokens.len() - self.shown < MOST_PENDING {
+            return Ok(String::new());
+        }
+        let before = tokenizer.decode(&self.tokens[self.context..self.shown])?;
+        // Where a character is split, the older part does not end as the whole goes on.
+        for split in (self.shown + 1..=self.tokens.len() - MOST_PENDING / 2)
+            .rev()
+            .take(4)
+        {
+            let text = tokenizer.decode(&self.tokens[self.context..split])?;
+            let older = text.get(before.len()..).unwrap_or_default();
+            if new.starts_with(older) {
+                self.context = self.shown;
+                self.shown = split;
+                return Ok(older.to_owned());
+            }
+        }
+        Ok(String::new())
     }
 
     /// Returns the text that has not been returned, half characters included.
@@ -86,6 +112,32 @@ mod tests {
                 pieces.push(stream.rest(&tokenizer).unwrap());
                 assert_eq!(pieces.concat(), tokenizer.decode(&tokens).unwrap());
             }
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_characters_do_not_pile_up() {
+        let tokenizer = testing::tokenizer();
+        let tokens = tokenizer.encode("é🦀").unwrap();
+        // The first bytes of characters whose other bytes never come, and some whole ones.
+        let halves = [
+            tokens[0], tokens[2], tokens[3], tokens[0], tokens[1], tokens[2],
+        ];
+        let endless: Vec<u32> = halves.iter().copied().cycle().take(500).collect();
+        for tokens in [
+            vec![tokens[0]; 500],
+            vec![tokens[1]; 500],
+            vec![tokens[2]; 500],
+            endless,
+        ] {
+            let mut stream = TextStream::new();
+            let mut text = String::new();
+            for token in &tokens {
+                text += &stream.push(*token, &tokenizer).unwrap();
+                assert!(stream.tokens.len() - stream.context <= 2 * MOST_PENDING);
+            }
+            text += &stream.rest(&tokenizer).unwrap();
+            assert_eq!(text, tokenizer.decode(&tokens).unwrap());
         }
     }
 

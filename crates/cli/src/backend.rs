@@ -74,6 +74,11 @@ impl BackendArgs {
         Ok((choice == Choice::Local).then_some(&self.server))
     }
 
+    /// Returns the URL of the server that was typed.
+    pub(crate) fn base_url(&self) -> Option<&str> {
+        self.server.base_url()
+    }
+
     /// Returns the model that was typed.
     pub(crate) fn named_model(&self) -> Option<&str> {
         self.model.as_deref()
@@ -96,6 +101,11 @@ impl BackendArgs {
     /// Finds a model of this machine by its name: one that was used in the data folder, or any other.
     pub(crate) fn known_model(&self, name: &str) -> anyhow::Result<Option<Wanted>> {
         Ok(data_folder::find_base(self.server.data_dir(), name).ok())
+    }
+
+    /// Returns the chat format that was typed.
+    pub(crate) fn template(&self) -> Option<&str> {
+        self.template.as_deref()
     }
 
     fn model(&self) -> &str {

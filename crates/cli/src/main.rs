@@ -5,6 +5,7 @@
 //! that the user stopped.
 
 mod backend;
+mod chat_api;
 mod command;
 mod context;
 mod cost;

@@ -14,6 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::auth::{Auth, Owner};
 use crate::checkpoints::Checkpoints;
 use crate::faults::Faults;
+use crate::grammar::GrammarCompiler;
 use crate::intake::Intake;
 use crate::lock::lock;
 use crate::memory::Budget;
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) memory: Budget,
     pub(crate) intake: Intake,
+    pub(crate) grammars: GrammarCompiler,
     /// The memory of requests that wait.
     pub(crate) waiting: Arc<Places>,
     /// The memory of losses.
@@ -99,6 +101,7 @@ impl Shared {
             losses: Mutex::default(),
             metrics: Metrics::default(),
             intake: Intake::new(memory.clone()),
+            grammars: GrammarCompiler::new(memory.clone()),
             waiting: room_of(memory.plan().waiting),
             loss_room: room_of(memory.plan().losses),
             memory,

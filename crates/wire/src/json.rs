@@ -96,7 +96,8 @@ fn member_at_fault<T: DeserializeOwned>(text: &str) -> Option<String> {
     let mut json = serde_json::Deserializer::from_str(text);
     let error = serde_path_to_error::deserialize::<_, T>(&mut json).err()?;
     let member = error.path().to_string();
-    (error.inner().is_data() && member != ".").then_some(member)
+    // The text is JSON: whatever the error is called, a value is of the wrong kind.
+    (member != ".").then_some(member)
 }
 
 /// Members whose nulls are the user's own, or that have numbers by names of their own.

@@ -61,7 +61,8 @@ impl Format for Llama3 {
     }
 
     fn may_be_call(&self, content: &str) -> bool {
-        content.trim_start().starts_with('{')
+        let content = content.trim_start();
+        content.starts_with('{') || content.starts_with(PYTHON_TAG)
     }
 }
 

@@ -171,3 +171,154 @@ async fn ctrl_c_stops_an_answer_and_then_the_conversation() {
     assert_eq!(rest, "");
     drop(stdin);
 }
+
+/// A server that passes requests below `/v1` on to another one, and has nothing else: no Tinker API.
+async fn without_tinker_api(url: String) -> std::net::SocketAddr {
+    use axum::http::{Request, StatusCode};
+    use tinkrs::external::HttpClient;
+
+    let pass_on = move |request: Request<axum::body::Body>| {
+        let url = url.clone();
+        async move {
+            let path = request.uri().path().to_owned();
+            if !path.starts_with("/v1/") {
+                return (StatusCode::NOT_FOUND, "nothing here".to_owned());
+            }
+            let key = request.headers().get("authorization").cloned();
+            let is_get = request.method() == axum::http::Method::GET;
+            let body = axum::body::to_bytes(request.into_body(), 1 << 20)
+                .await
+                .unwrap();
+            let http = HttpClient::new(std::time::Duration::from_secs(60));
+            let whole = format!("{url}{path}");
+            let sent = if is_get {
+                http.get(&whole)
+            } else {
+                http.post(&whole).body(body)
+            };
+            let key = key.map(|key| key.to_str().unwrap().to_owned());
+            let sent = match key {
+                Some(key) => sent.header("authorization", &key),
+                None => sent,
+            };
+            let answer = sent
+                .header("content-type", "application/json")
+                .send()
+                .await
+                .unwrap();
+            let status = StatusCode::from_u16(answer.status()).unwrap();
+            (status, answer.text().await.unwrap())
+        }
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let app = axum::Router::new().fallback(pass_on);
+        axum::serve(listener, app).await.unwrap();
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_server_of_the_openai_api_can_be_asked() {
+    let data = tempfile::tempdir().unwrap();
+    let settings = Settings::new(data.path().join("data"));
+    let server = LocalServer::start(vec![nano()], settings).await.unwrap();
+    let proxy = without_tinker_api(server.url().to_owned()).await;
+    let run = |arguments: &[&str], key: Option<&str>, input: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tinkrs"));
+        command.args(arguments).current_dir(data.path()).env_clear();
+        command.env("HOME", data.path());
+        if let Some(key) = key {
+            command.env("OPENAI_API_KEY", key);
+        }
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(input.as_bytes())
+            .unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (
+            output.status.success(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    };
+    let key = Some("tml-some-key");
+    for url in [
+        format!("http://{proxy}"),
+        format!("http://{proxy}/v1/"),
+        format!("{}/v1", server.url()),
+    ] {
+        let chat = ["chat", "--temperature", "0", "--base-url", &url];
+        let (is_done, said, notes) = run(&chat, key, &format!("{SKY}\n/regenerate\n"));
+        assert!(is_done, "{notes}");
+        assert_eq!(said, "The sky is blue.\n".repeat(2), "{notes}");
+        assert!(
+            notes.contains("(OpenAI API), model: tinkrs/nano"),
+            "{notes}"
+        );
+    }
+    let url = format!("http://{proxy}");
+    let sample = [
+        "sample",
+        SKY,
+        "--temperature",
+        "0",
+        "--json",
+        "-n",
+        "2",
+        "--base-url",
+        &url,
+    ];
+    let (_, said, notes) = run(&sample, key, "");
+    let first: Value = serde_json::from_str(said.lines().next().expect(&notes)).unwrap();
+    assert_eq!(
+        (&first["text"], &first["stop_reason"]),
+        (&"The sky is blue.".into(), &"stop".into())
+    );
+    assert_eq!(said.lines().count(), 2);
+    let raw = [
+        "sample",
+        "The sky",
+        "--raw",
+        "--temperature",
+        "0",
+        "--max-tokens",
+        "3",
+        "--base-url",
+        &url,
+    ];
+    let (is_done, said, notes) = run(&raw, key, "");
+    assert!(is_done && !said.trim().is_empty(), "{notes}");
+
+    let with =
+        |more: &[&'static str]| [&["chat", "--base-url"][..], &[url.as_str()], more].concat();
+    for (arguments, key, reason) in [
+        (
+            with(&["--model", "other"]),
+            key,
+            "expected a base model or a checkpoint",
+        ),
+        (
+            with(&["--template", "chatml"]),
+            key,
+            "a server of the OpenAI API writes prompts itself",
+        ),
+        (with(&[]), Some("not a key"), "OPENAI_API_KEY"),
+    ] {
+        let (_, said, notes) = run(&arguments, key, "hi\n");
+        assert!(
+            said.is_empty() && notes.contains(reason),
+            "{reason} in {notes}"
+        );
+        assert!(!notes.contains("not a key"), "{notes}");
+    }
+}

@@ -2,99 +2,14 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-use tinkrs_backend::{self as backend, EndOfSequence, SamplingExtras};
-use tinkrs_chat::{AnswerStream, Conversation, Json, RenderOptions, Renderer, Response, ToolCall};
-use tinkrs_types::sampling::{SampleOptions, SampledSequence, Stop, StopReason};
-use tinkrs_types::{SampleOutput, SamplingParams};
+use tinkrs_chat::{AnswerStream, CallPart, CallReader, Delta, Json, Renderer, Response, ToolCall};
+use tinkrs_types::SampleOutput;
+use tinkrs_types::sampling::{SampledSequence, StopReason};
 
 use super::generation::Generation;
 use super::text::StopCut;
-use crate::Server;
-use crate::api::sampling::Weights;
-use crate::auth::Owner;
 use crate::error::{ApiError, chain};
-use crate::grammar::{Shape, Thinking};
-use crate::state::Base;
 use crate::token_watch::DrawnToken;
-
-/// How to draw, whichever API says so.
-#[derive(Debug)]
-pub(crate) struct Draw {
-    pub(crate) num_samples: u32,
-    /// Without `stop` and `max_tokens`.
-    pub(crate) params: SamplingParams,
-    /// Without what ends an answer.
-    pub(crate) extras: SamplingExtras,
-    /// Texts that end an answer and are not a part of it.
-    pub(crate) stops: Arc<[String]>,
-    /// Tokens that end an answer.
-    pub(crate) stop_tokens: Vec<u32>,
-    pub(crate) ignore_eos: bool,
-    pub(crate) options: SampleOptions,
-}
-
-impl Draw {
-    /// Makes the request for a prompt. `renderer` says what else ends an answer.
-    pub(crate) fn request(
-        self,
-        prompt: Vec<u32>,
-        max_tokens: u32,
-        renderer: Option<&Renderer>,
-    ) -> backend::SampleRequest {
-        let mut texts = self.stops.to_vec();
-        let mut extras = self.extras;
-        extras.stop_tokens = self.stop_tokens;
-        extras.end_of_sequence = EndOfSequence::Ignored;
-        if !self.ignore_eos {
-            extras.end_of_sequence = EndOfSequence::Always;
-            match renderer.map(Renderer::stop) {
-                Some(Stop::Text(text)) => texts.push(text),
-                Some(Stop::AnyText(also)) => texts.extend(also),
-                Some(Stop::AnyToken(tokens)) => extras.stop_tokens.extend(tokens),
-                Some(Stop::Never) | None => {}
-            }
-        }
-        let mut params = self.params;
-        params.max_tokens = Some(max_tokens);
-        params.stop = Some(Stop::from(texts));
-        backend::SampleRequest {
-            adapter: None,
-            prompt,
-            num_samples: self.num_samples,
-            params,
-            extras: Arc::new(extras),
-            options: self.options,
-            fallback_seed: fastrand::u64(..),
-            share: 0,
-        }
-    }
-}
-
-/// A conversation that is to be continued.
-#[derive(Debug)]
-pub(crate) struct Question {
-    pub(crate) conversation: Conversation,
-    pub(crate) options: RenderOptions,
-    pub(crate) draw: Draw,
-    /// As many as the context has room for, if it is `None`.
-    pub(crate) max_tokens: Option<u32>,
-    /// Whether an answer may have several calls.
-    pub(crate) parallel_calls: bool,
-    /// What an answer has to be.
-    pub(crate) shape: Option<AnswerShape>,
-}
-
-/// What an answer has to be, besides the thoughts before it.
-#[derive(Debug)]
-pub(crate) enum AnswerShape {
-    /// A JSON object.
-    JsonObject,
-    /// JSON that a schema allows, which was sent as this member.
-    JsonSchema { member: &'static str, schema: Value },
-    /// A call: an object with the `name` and the `arguments`, as the schema says, and nothing else.
-    Call { schema: Value },
-}
 
 /// Answers that are being drawn. Dropping it cancels them.
 #[derive(Debug)]
@@ -118,6 +33,10 @@ struct Sample {
     stream: AnswerStream,
     content: StopCut,
     thinking: StopCut,
+    /// Reads the answer, where that is a call in JSON.
+    call: Option<CallReader>,
+    /// How many calls may be returned.
+    most_calls: usize,
 }
 
 /// What is new in an answer.
@@ -125,6 +44,28 @@ struct Sample {
 pub(crate) struct Part {
     pub(crate) thinking: String,
     pub(crate) content: String,
+    pub(crate) calls: Vec<NewCall>,
+}
+
+/// What is new in a call.
+#[derive(Debug, Default)]
+pub(crate) struct NewCall {
+    /// Which call of the answer it is, from 0.
+    pub(crate) index: usize,
+    /// Its id and name, at its beginning.
+    pub(crate) begin: Option<(String, String)>,
+    /// The next characters of its arguments.
+    pub(crate) arguments: String,
+}
+
+impl From<CallPart> for NewCall {
+    fn from(part: CallPart) -> Self {
+        Self {
+            index: part.index,
+            begin: part.name.map(|name| (random_id("call_"), name)),
+            arguments: part.arguments,
+        }
+    }
 }
 
 /// Why an answer ended.
@@ -161,53 +102,27 @@ pub(crate) enum AnswerEvent {
     },
 }
 
-impl Server {
-    /// Renders a conversation and begins to draw answers.
-    pub(crate) fn ask(
-        &self,
-        owner: Owner,
-        weights: &Weights,
-        question: Question,
-    ) -> Result<Answers, ApiError> {
-        let Question {
-            conversation,
-            options,
-            draw,
-            max_tokens,
-            parallel_calls,
-            shape,
-        } = question;
-        let base = &weights.base;
-        let renderer = renderer(weights)?;
-        let prompt = prompt(renderer, &conversation, &options)?;
-        let context = base.description.context;
-        // A prompt that does not fit is refused with its length.
-        let room = context.saturating_sub(prompt.len()).max(1);
-        let room = u32::try_from(room).unwrap_or(u32::MAX);
-        let stops = Arc::clone(&draw.stops);
-        let mut request = draw.request(prompt.clone(), max_tokens.unwrap_or(room), Some(renderer));
-        let begun = begun(renderer, &prompt, &options).map_err(unwritable)?;
-        let is_call = matches!(shape, Some(AnswerShape::Call { .. }));
-        if let Some(shape) = shape {
-            let may_think = options.thinking != Some(false);
-            constrain(
-                base,
-                renderer,
-                &mut request,
-                &shape,
-                may_think.then_some(&begun),
-            )?;
-        }
-        let (samples, stop_tokens) = (request.num_samples, request.extras.stop_tokens.clone());
-        let generation = self.generate(owner, weights, request, "messages")?;
+impl Answers {
+    #[expect(clippy::too_many_arguments, reason = "one for each field")]
+    pub(super) fn new(
+        prompt: Vec<u32>,
+        generation: Generation,
+        renderer: &Renderer,
+        begun: String,
+        stops: Arc<[String]>,
+        parallel_calls: bool,
+        is_call: bool,
+        end_of_sequence: Vec<u32>,
+        samples: u32,
+    ) -> Self {
         let samples = (0..samples).map(|_| Sample {
             stream: renderer.stream_after(&begun),
             content: StopCut::new(&stops),
             thinking: StopCut::new(&stops),
+            call: is_call.then(CallReader::default),
+            most_calls: if parallel_calls { usize::MAX } else { 1 },
         });
-        let ends = base.description.end_of_sequence.iter().copied();
-        let ends = ends.filter(|token| !stop_tokens.contains(token));
-        Ok(Answers {
+        Self {
             samples: samples.collect(),
             prompt,
             generation,
@@ -216,93 +131,10 @@ impl Server {
             stops,
             parallel_calls,
             is_call,
-            end_of_sequence: ends.collect(),
-        })
+            end_of_sequence,
+        }
     }
-}
 
-/// What thoughts are written between, where a model has a token for it.
-const THINK: (&str, &str) = ("<think>", "</think>");
-
-/// Lets samples be nothing but what is asked for. `begun` is what the prompt has begun of an answer that may have thoughts
-/// before it.
-fn constrain(
-    base: &Base,
-    renderer: &Renderer,
-    request: &mut backend::SampleRequest,
-    shape: &AnswerShape,
-    begun: Option<&String>,
-) -> Result<(), ApiError> {
-    let (member, shape) = match shape {
-        AnswerShape::JsonObject => ("response_format", Shape::JsonObject),
-        AnswerShape::JsonSchema { member, schema } => (*member, Shape::JsonSchema(schema)),
-        AnswerShape::Call { schema } => ("tools", Shape::JsonSchema(schema)),
-    };
-    let grammars = base.grammars();
-    let grammars = grammars.map_err(|why| {
-        ApiError::bad_request(format!(
-            "`{member}`: answers of `{}` cannot be constrained: {why}",
-            base.name
-        ))
-    })?;
-    let (opening, closing) = THINK;
-    let has_token = renderer
-        .vocabulary()
-        .tokenizer()
-        .token_id(opening)
-        .is_some();
-    let thinking = begun.filter(|_| has_token).map(|begun| Thinking {
-        opening,
-        closing,
-        is_open: begun.trim_start().starts_with(opening),
-    });
-    let mut ends = base.description.end_of_sequence.clone();
-    ends.extend(&request.extras.stop_tokens);
-    let grammar = grammars.compile(member, &shape, &ends, thinking)?;
-    Arc::make_mut(&mut request.extras).grammar = Some(grammar);
-    Ok(())
-}
-
-/// Finds how the conversations of a model are written.
-pub(crate) fn renderer(weights: &Weights) -> Result<&Renderer, ApiError> {
-    let base = &weights.base;
-    base.renderer.as_ref().ok_or_else(|| {
-        ApiError::bad_request(format!(
-            "`model`: `{}` has no chat format: ask for completions of a prompt instead",
-            base.name
-        ))
-    })
-}
-
-/// Renders a conversation as the prompt for an answer.
-pub(crate) fn prompt(
-    renderer: &Renderer,
-    conversation: &Conversation,
-    options: &RenderOptions,
-) -> Result<Vec<u32>, ApiError> {
-    let rendered = renderer.render_with(conversation, options);
-    Ok(rendered.map_err(unwritable)?.tokens)
-}
-
-fn unwritable(error: tinkrs_chat::Error) -> ApiError {
-    ApiError::bad_request(format!("`messages`: {}", chain(&error)))
-}
-
-fn begun(
-    renderer: &Renderer,
-    prompt: &[u32],
-    options: &RenderOptions,
-) -> Result<String, tinkrs_chat::Error> {
-    let end = &prompt[prompt.len().saturating_sub(8)..];
-    let end = renderer.vocabulary().decode(end)?;
-    let begun = renderer.format().begun(&end);
-    Ok(format!(
-        "{begun}{}",
-        options.prefill.as_deref().unwrap_or_default()
-    ))
-}
-
-impl Answers {
     /// Returns the id of the request.
     pub(crate) fn id(&self) -> &tinkrs_types::RequestId {
         self.generation.id()
@@ -313,11 +145,8 @@ impl Answers {
         if let Some(drawn) = self.generation.next().await? {
             let part = match self.samples.get_mut(drawn.sample) {
                 Some(sample) if !self.end_of_sequence.contains(&drawn.token) => {
-                    let mut part = sample.push(drawn.token)?;
-                    if self.is_call {
-                        part.content.clear();
-                    }
-                    part
+                    let delta = sample.stream.push(drawn.token).map_err(undecodable)?;
+                    sample.part(delta)
                 }
                 _ => Part::default(),
             };
@@ -327,16 +156,11 @@ impl Answers {
         let cached_tokens = output.prompt_cache_hit_tokens;
         let streams = std::mem::take(&mut self.samples).into_iter();
         let ended = streams.zip(output.sequences).map(|(mut sample, sequence)| {
-            let (rest, response) = sample.stream.finish().map_err(undecodable)?;
-            let mut part = Part {
-                thinking: sample.thinking.push(&rest.thinking) + &sample.thinking.finish(),
-                content: sample.content.push(&rest.content) + &sample.content.finish(),
-            };
+            let ended = self.renderer.stream_after("");
+            let stream = std::mem::replace(&mut sample.stream, ended);
+            let (rest, response) = stream.finish().map_err(undecodable)?;
             let answer = self.read(response, sequence);
-            if self.is_call {
-                part.content.clone_from(&answer.content);
-            }
-            Ok((part, answer))
+            Ok((sample.last(rest, &answer), answer))
         });
         let answers = ended.collect::<Result<_, ApiError>>()?;
         Ok(AnswerEvent::Ended {
@@ -398,12 +222,36 @@ impl Answers {
 }
 
 impl Sample {
-    fn push(&mut self, token: u32) -> Result<Part, ApiError> {
-        let delta = self.stream.push(token).map_err(undecodable)?;
-        Ok(Part {
-            thinking: self.thinking.push(&delta.thinking),
+    fn part(&mut self, delta: Delta) -> Part {
+        let thinking = self.thinking.push(&delta.thinking);
+        if let Some(call) = &mut self.call {
+            let part = call.push(&delta.content);
+            return Part {
+                thinking,
+                content: String::new(),
+                calls: part.into_iter().map(NewCall::from).collect(),
+            };
+        }
+        let calls = delta.call_parts.into_iter();
+        let calls = calls.filter(|part| part.index < self.most_calls);
+        Part {
+            thinking,
             content: self.content.push(&delta.content),
-        })
+            calls: calls.map(NewCall::from).collect(),
+        }
+    }
+
+    /// Returns what was held back of an answer that has ended.
+    fn last(mut self, rest: Delta, answer: &Answer) -> Part {
+        let mut part = self.part(rest);
+        part.thinking += &self.thinking.finish();
+        match &self.call {
+            None => part.content += &self.content.finish(),
+            // What was to be a call and did not get as far as its arguments is words.
+            Some(call) if !call.has_begun() => part.content.clone_from(&answer.content),
+            Some(_) => {}
+        }
+        part
     }
 }
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::answers::AnswerShape;
 use super::found;
+use super::question::AnswerShape;
 use crate::error::ApiError;
 
 /// Something that may be called.

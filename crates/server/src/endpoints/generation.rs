@@ -119,12 +119,17 @@ fn stopping() -> ApiError {
 
 /// Finds out what is wrong with a request before it is queued, so that it is refused with a status also where its
 /// answer would be a stream.
-fn check(base: &Base, request: &backend::SampleRequest, what: &str) -> Result<(), ApiError> {
+pub(super) fn check(
+    base: &Base,
+    request: &backend::SampleRequest,
+    what: &str,
+) -> Result<(), ApiError> {
     let (context, vocabulary) = (base.description.context, base.description.vocabulary);
     let named = |error: tinkrs_types::InvalidInput| {
         let text = error.to_string();
-        // Members are not inside of another one here.
-        ApiError::bad_request(text.replace("sampling_params.", ""))
+        // Members are not inside of another one here, and one of them has another name.
+        let text = text.replace("sampling_params.", "");
+        ApiError::bad_request(text.replace("`stop_tokens`", "`stop_token_ids`"))
     };
     let max_tokens = request.check().map_err(named)?;
     let checked = request.extras.check(vocabulary, max_tokens);

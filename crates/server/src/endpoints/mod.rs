@@ -5,7 +5,8 @@
 //!   in the next one, never in the middle of one;
 //! - [`generation`]: from tokens to a stream of tokens. A request takes a place in the owner's line, its bytes count, it shares prompt
 //!   beginnings with all others, and whoever hangs up stops it at the next step;
-//! - [`answers`]: from a conversation to thoughts, words and calls, as they are drawn and as a whole;
+//! - [`question`]: from a conversation to a prompt, and to what an answer has to be;
+//! - [`answers`]: from tokens to thoughts, words and calls, as they are drawn and as a whole;
 //! - [`calls`]: what an answer is that has to be a call;
 //! - [`text`], [`server_sent`], [`dialect`]: stop texts, streams of events, and each API's form of errors;
 //! - [`openai`] and [`anthropic`]: the two APIs on top of these.
@@ -21,6 +22,7 @@ pub(crate) mod dialect;
 pub(crate) mod generation;
 pub(crate) mod models;
 pub(crate) mod openai;
+pub(crate) mod question;
 pub(crate) mod server_sent;
 pub(crate) mod text;
 

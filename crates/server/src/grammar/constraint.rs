@@ -4,13 +4,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use llguidance::Matcher;
-use tinkrs_backend::{Constraint, Error, Grammar, TokenMask};
+use tinkrs_backend::{Constraint, Error, ErrorKind, Grammar, TokenMask};
 
 use super::vocabulary::Vocabulary;
 use super::{Thinking, reason};
+use crate::memory::{Budget, MemoryKind, Reservation};
 
 /// Most tokens of whitespace between thoughts and what follows them.
 const MAX_BLANKS: u32 = 4;
+
+/// How much memory is taken at a time for a sample's place in a grammar.
+const STEP_BYTES: u64 = 64 << 10;
+/// How much of it a token takes, about: the rows of the parser for its characters.
+const TOKEN_BYTES: u64 = 1 << 10;
 
 /// A compiled grammar. Its samples share what the lexer has found out.
 pub(super) struct CompiledGrammar {
@@ -18,6 +24,52 @@ pub(super) struct CompiledGrammar {
     vocabulary: Arc<Vocabulary>,
     end_tokens: Arc<[u32]>,
     thoughts: Option<Thoughts>,
+    memory: Memory,
+}
+
+/// The memory of a grammar and its samples.
+#[derive(Clone, Default)]
+pub(super) struct Memory {
+    /// `None` in tests of grammars alone.
+    budget: Option<Budget>,
+    /// What the grammar takes, until the last sample is gone.
+    _grammar: Option<Arc<Reservation>>,
+}
+
+impl Memory {
+    pub(super) fn new(budget: Budget, grammar: Reservation) -> Self {
+        Self {
+            budget: Some(budget),
+            _grammar: Some(Arc::new(grammar)),
+        }
+    }
+}
+
+/// What a sample's place in a grammar takes, which grows with its tokens.
+struct PlaceMemory {
+    of: Memory,
+    held: Option<Reservation>,
+    used: u64,
+}
+
+impl PlaceMemory {
+    /// Takes what the next token needs.
+    fn grow(&mut self) -> Result<(), Error> {
+        self.used += TOKEN_BYTES;
+        let Some(budget) = &self.of.budget else {
+            return Ok(());
+        };
+        if self.used <= self.held.as_ref().map_or(0, Reservation::bytes) {
+            return Ok(());
+        }
+        let more = budget.reserve(MemoryKind::Grammars, STEP_BYTES);
+        let more = more.map_err(|refusal| Error::new(ErrorKind::Other, refusal.to_string()))?;
+        match &mut self.held {
+            Some(held) => held.join(more),
+            None => self.held = Some(more),
+        }
+        Ok(())
+    }
 }
 
 #[derive(Clone)]
@@ -34,6 +86,7 @@ impl CompiledGrammar {
         vocabulary: Arc<Vocabulary>,
         end_tokens: &[u32],
         thinking: Option<Thinking<'_>>,
+        memory: Memory,
     ) -> Self {
         let thoughts = thinking.map(|thinking| Thoughts {
             opening: vocabulary.find(thinking.opening),
@@ -45,6 +98,7 @@ impl CompiledGrammar {
             vocabulary,
             end_tokens: end_tokens.into(),
             thoughts,
+            memory,
         }
     }
 }
@@ -67,6 +121,11 @@ impl Grammar for CompiledGrammar {
             matcher: self.matcher.clone(),
             vocabulary: Arc::clone(&self.vocabulary),
             end_tokens: Arc::clone(&self.end_tokens),
+            memory: PlaceMemory {
+                of: self.memory.clone(),
+                held: None,
+                used: 0,
+            },
         })
     }
 }
@@ -76,6 +135,7 @@ struct Sample {
     matcher: Matcher,
     vocabulary: Arc<Vocabulary>,
     end_tokens: Arc<[u32]>,
+    memory: PlaceMemory,
 }
 
 enum Phase {
@@ -156,6 +216,7 @@ impl Constraint for Sample {
         if self.end_tokens.contains(&token) {
             return Ok(false);
         }
+        self.memory.grow()?;
         self.matcher.consume_token(token).map_err(too_complex)?;
         // A complete document waits for its end, if there is a token for it.
         Ok(!(self.matcher.is_stopped() && self.end_tokens.is_empty()))

@@ -4,9 +4,11 @@
 //! [`Grammar`], which the sampler asks before each draw; it knows neither schemas nor texts.
 //!
 //! A schema comes from anyone. Its size is bounded before it is compiled ([`bounds`]), the library's work by
-//! limits of its own ([`LIMITS`]), and what it cannot do exactly it refuses.
+//! limits of its own ([`LIMITS`]), and what it cannot do exactly it refuses. [`compiler`] compiles a few at a time beside the threads that
+//! answer requests, and takes the memory from the budget.
 
 mod bounds;
+mod compiler;
 mod constraint;
 #[cfg(test)]
 mod tests;
@@ -21,11 +23,11 @@ use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::InferenceCapabilities;
 use llguidance::{JsonCompileOptions, Matcher, ParserFactory};
 use serde_json::{Value, json};
-use tinkrs_backend::Grammar;
 use tinkrs_chat::TokenBytes;
 use tinkrs_types::InvalidInput;
 
-use constraint::CompiledGrammar;
+pub(crate) use compiler::{GrammarCompiler, Wanted};
+use constraint::{CompiledGrammar, Memory};
 use vocabulary::Vocabulary;
 
 /// Whitespace between the parts of a JSON document: one space. A small model that may draw more fills its answer with it.
@@ -36,9 +38,9 @@ const WHITESPACE: &str = r"\x20";
 const LIMITS: ParserLimits = ParserLimits {
     max_items_in_row: 2_000,
     initial_lexer_fuel: 1_000_000,
-    step_lexer_fuel: 100_000,
-    step_max_items: 50_000,
-    max_lexer_states: 10_000,
+    step_lexer_fuel: 50_000,
+    step_max_items: 25_000,
+    max_lexer_states: 4_000,
     max_grammar_size: 100_000,
     precompute_large_lexemes: false,
     verbose_errors: false,
@@ -102,18 +104,20 @@ impl Grammars {
     }
 
     /// Compiles what samples have to be. They may end with one of `end_tokens` where they are complete. It may take tens
-    /// of milliseconds.
+    /// of milliseconds, and ends early once it is not needed any longer.
     ///
     /// # Errors
     ///
     /// A schema that is malformed, too large, not supported or that nothing satisfies: `field` is where it came from.
-    pub(crate) fn compile(
+    fn compile(
         &self,
         field: &str,
         shape: &Shape<'_>,
         end_tokens: &[u32],
         thinking: Option<Thinking<'_>>,
-    ) -> Result<Arc<dyn Grammar>, InvalidInput> {
+        memory: Memory,
+        is_needed: &dyn Fn() -> bool,
+    ) -> Result<Arc<CompiledGrammar>, InvalidInput> {
         let schema = match shape {
             Shape::JsonObject => json!({"type": "object"}),
             Shape::JsonSchema(schema) => {
@@ -121,7 +125,7 @@ impl Grammars {
                 (*schema).clone()
             }
         };
-        let matcher = self.matcher(schema).map_err(|reason| {
+        let matcher = self.matcher(schema, is_needed).map_err(|reason| {
             let allowed = "a JSON schema that can be satisfied and is supported";
             InvalidInput::new(field.to_owned(), reason, allowed)
         })?;
@@ -130,10 +134,11 @@ impl Grammars {
             Arc::clone(&self.vocabulary),
             end_tokens,
             thinking,
+            memory,
         )))
     }
 
-    fn matcher(&self, schema: Value) -> Result<Matcher, String> {
+    fn matcher(&self, schema: Value, is_needed: &dyn Fn() -> bool) -> Result<Matcher, String> {
         let options = JsonCompileOptions {
             whitespace_pattern: Some(WHITESPACE.to_owned()),
             ..JsonCompileOptions::default()
@@ -148,6 +153,9 @@ impl Grammars {
             options.apply_to(&mut schema);
             let grammar = TopLevelGrammar::from_json_schema(schema);
             let parser = self.factory.create_parser(grammar).map_err(reason)?;
+            if !is_needed() {
+                return Err("nobody waits for it any more".to_owned());
+            }
             let mut matcher = Matcher::new(Ok(parser));
             // The first mask tells whether anything can follow at all.
             let mask = matcher.compute_mask().map_err(reason)?;

@@ -41,7 +41,15 @@ impl Fixture {
 
     fn compile(&self, schema: &Value) -> Result<Arc<dyn Grammar>, InvalidInput> {
         let shape = Shape::JsonSchema(schema);
-        self.grammars.compile("schema", &shape, &[self.end()], None)
+        let compiled = self.grammars.compile(
+            "schema",
+            &shape,
+            &[self.end()],
+            None,
+            Memory::default(),
+            &|| true,
+        );
+        Ok(compiled?)
     }
 
     /// Draws allowed tokens at random until the sample ends, or `limit` tokens have come.
@@ -127,7 +135,14 @@ fn the_end_is_allowed_where_the_document_is_complete_and_nowhere_else() {
     let fixture = Fixture::new();
     let object = fixture
         .grammars
-        .compile("format", &Shape::JsonObject, &[fixture.end()], None)
+        .compile(
+            "format",
+            &Shape::JsonObject,
+            &[fixture.end()],
+            None,
+            Memory::default(),
+            &|| true,
+        )
         .unwrap();
     let cases = [
         ("", Some(false)),
@@ -156,9 +171,14 @@ fn the_end_is_allowed_where_the_document_is_complete_and_nowhere_else() {
 #[test]
 fn a_complete_document_without_an_end_token_ends_by_itself() {
     let fixture = Fixture::new();
-    let grammar = fixture
-        .grammars
-        .compile("format", &Shape::JsonObject, &[], None);
+    let grammar = fixture.grammars.compile(
+        "format",
+        &Shape::JsonObject,
+        &[],
+        None,
+        Memory::default(),
+        &|| true,
+    );
     let mut sample = grammar.unwrap().begin();
     assert!(sample.accept(fixture.token("{")).unwrap());
     assert!(!sample.accept(fixture.token("}")).unwrap());
@@ -188,9 +208,14 @@ fn thoughts_come_before_the_document_if_the_model_has_them() {
             is_open,
         };
         let shape = Shape::JsonObject;
-        let grammar = fixture
-            .grammars
-            .compile("format", &shape, &[fixture.end()], Some(thinking));
+        let grammar = fixture.grammars.compile(
+            "format",
+            &shape,
+            &[fixture.end()],
+            Some(thinking),
+            Memory::default(),
+            &|| true,
+        );
         grammar.unwrap().begin()
     };
     let mut sample = think(false);
@@ -257,6 +282,75 @@ fn broken_and_unsatisfiable_schemas_are_refused_by_name() {
     fixture.compile(&json!({})).unwrap();
 }
 
+/// Prints how long hostile schemas take: `cargo test -p tinkrs-server --lib hostile -- --nocapture`.
+#[test]
+#[allow(clippy::print_stdout, reason = "it is a measurement")]
+fn hostile_schemas_compile_or_are_refused() {
+    let conjunction = |count: usize| -> Value {
+        let part = |n| json!({"type": "string", "pattern": format!("^(a|b)*a(a|b){{{n}}}$")});
+        json!({"allOf": (0..count).map(part).collect::<Vec<_>>()})
+    };
+    let properties = |count: usize| -> Value {
+        let members = (0..count).map(|n| (format!("p{n}"), json!({"type": "string"})));
+        json!({"type": "object", "properties": members.collect::<serde_json::Map<_, _>>()})
+    };
+    let names: Vec<Value> = (0..5_000).map(|n| json!(format!("value {n}"))).collect();
+    let cases = [
+        ("500 properties", properties(500)),
+        ("a conjunction of 3 patterns", conjunction(3)),
+        ("a conjunction of 12 patterns", conjunction(12)),
+        ("a conjunction of 60 patterns", conjunction(60)),
+        ("5,000 names", json!({"enum": names})),
+        (
+            "counted",
+            json!({"type": "string", "pattern": "^((a{1,20}){1,20}){1,20}$"}),
+        ),
+        (
+            "dots",
+            json!({"type": "string", "pattern": "^(.*a.*b.*c.*d.*e.*f.*g.*h.*){20}$"}),
+        ),
+        (
+            "states",
+            json!({"type": "string", "pattern": "^(a|b)*a(a|b){300}$"}),
+        ),
+    ];
+    let work = move || {
+        let fixture = Fixture::new();
+        for (name, schema) in &cases {
+            let start = Instant::now();
+            let compiled = fixture.compile(schema);
+            let took = start.elapsed();
+            let Ok(grammar) = compiled else {
+                println!("{name}: refused after {took:?}");
+                continue;
+            };
+            let mut sample = grammar.begin();
+            let (mut steps, start) = (0, Instant::now());
+            let mut failed = None;
+            for _ in 0..60 {
+                let mut mask = TokenMask::new(SIZE);
+                if let Err(error) = sample.allow(&mut mask) {
+                    failed = Some(error.to_string());
+                    break;
+                }
+                let Some(token) = (0..SIZE as u32).find(|token| mask.contains(*token)) else {
+                    break;
+                };
+                steps += 1;
+                if !matches!(sample.accept(token), Ok(true)) {
+                    break;
+                }
+            }
+            println!(
+                "{name}: compiled in {took:?}, {steps} steps in {:?} {failed:?}",
+                start.elapsed()
+            );
+        }
+    };
+    let thread = std::thread::Builder::new().stack_size(128 << 20);
+    thread.spawn(work).unwrap().join().unwrap();
+}
+
 /// Prints how long masks take: `TINKRS_TOKENIZER=… cargo test --release -p tinkrs-server masks -- --nocapture`.
 #[test]
 #[allow(clippy::print_stdout, reason = "it is a measurement")]
@@ -280,7 +374,14 @@ fn masks_of_a_large_vocabulary() {
     for (name, shape) in shapes {
         let start = Instant::now();
         let grammar = grammars
-            .compile("schema", &shape, &[151_645], None)
+            .compile(
+                "schema",
+                &shape,
+                &[151_645],
+                None,
+                Memory::default(),
+                &|| true,
+            )
             .unwrap();
         println!("{name}: compiled in {:?}", start.elapsed());
         let text = r#"{"name": "Ada Love", "age": 36, "tags": ["a", "b", "a"]}"#;

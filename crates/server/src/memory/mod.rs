@@ -2,8 +2,8 @@
 //!
 //! One number, `--memory`, covers everything that grows with what clients ask for. It is divided once, when
 //! the server starts ([`Plan`]): base weights, key-value caches, adapters to sample with, results in memory and
-//! requests that wait have fixed parts, which they cannot exceed by their own bounds; uploads have a part of their own, so that
-//! neither a flood of them nor a machine full of runs locks the other out; runs and passes share the rest.
+//! requests that wait have fixed parts, which they cannot exceed by their own bounds; uploads and grammars have parts of their own, so that
+//! neither a flood of them nor a machine full of runs locks the others out; runs and passes share the rest.
 //!
 //! A [`Reservation`] is taken before the memory and gives its bytes back when it is dropped. What does not
 //! fit is a [`Refusal`] with the numbers. Waiting is for those who know that others will be done soon.
@@ -30,10 +30,12 @@ pub(crate) enum MemoryKind {
     Runs,
     /// Activations and sums of passes under way.
     Passes,
+    /// Compiled grammars, and the places of samples in them.
+    Grammars,
 }
 
 impl MemoryKind {
-    pub(crate) const ALL: [Self; 3] = [Self::Uploads, Self::Runs, Self::Passes];
+    pub(crate) const ALL: [Self; 4] = [Self::Uploads, Self::Runs, Self::Passes, Self::Grammars];
 
     /// Returns its name in the metrics and in messages.
     pub(crate) fn name(self) -> &'static str {
@@ -41,12 +43,14 @@ impl MemoryKind {
             Self::Uploads => "uploads",
             Self::Runs => "runs",
             Self::Passes => "passes",
+            Self::Grammars => "grammars",
         }
     }
 
     /// Returns whether two kinds share one part of the budget.
     fn shares_with(self, other: Self) -> bool {
-        (self == Self::Uploads) == (other == Self::Uploads)
+        let is_of_training = |kind| matches!(kind, Self::Runs | Self::Passes);
+        self == other || (is_of_training(self) && is_of_training(other))
     }
 }
 
@@ -81,6 +85,7 @@ impl fmt::Display for Refusal {
         let sharing = match self.kind {
             MemoryKind::Uploads => "requests",
             MemoryKind::Runs | MemoryKind::Passes => "training",
+            MemoryKind::Grammars => "answers that keep to a schema",
         };
         write!(
             f,
@@ -309,6 +314,7 @@ mod tests {
             weights: 0,
             program: 0,
             sampling: 0,
+            grammars: 0,
             adapters: 0,
             models: 1,
             results: 0,

@@ -6,6 +6,8 @@ use super::{MemoryKind, Size};
 const PROGRAM: u64 = 48 << 20;
 /// The most that key-value caches of running samples and of shared prompt beginnings are given.
 const SAMPLING: u64 = 2560 << 20;
+/// One of so many parts of that is for grammars.
+const GRAMMARS_OF_SAMPLING: u64 = 8;
 /// The most that results in memory are given; all of them are in files too.
 const RESULTS: u64 = 64 << 20;
 /// The most that requests are given while they are read and decoded.
@@ -27,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) program: u64,
     /// Key-value caches of all base models together, the same for each.
     pub(crate) sampling: u64,
+    /// Grammars that samples keep to, and the places of samples in them.
+    pub(crate) grammars: u64,
     /// Adapters that samples are drawn with, of all base models together, the same for each.
     pub(crate) adapters: u64,
     /// How many base models there are.
@@ -64,11 +68,13 @@ impl Plan {
         let (uploads, waiting) = (UPLOADS.min(rest / 8), WAITING.min(rest / 32));
         let losses = LOSSES.min(rest / 64);
         let training = rest - sampling - results - uploads - waiting - losses;
+        let grammars = sampling / GRAMMARS_OF_SAMPLING;
         Ok(Self {
             limit,
             weights,
             program: PROGRAM,
-            sampling,
+            sampling: sampling - grammars,
+            grammars,
             // To load an adapter takes four ninths of what a run and its copies take, so what can be trained
             // can be sampled from.
             adapters: training / 13 * 4,
@@ -107,9 +113,11 @@ impl Plan {
     pub(crate) fn part_of(&self, kind: MemoryKind) -> u64 {
         match kind {
             MemoryKind::Uploads => self.uploads,
+            MemoryKind::Grammars => self.grammars,
             MemoryKind::Runs | MemoryKind::Passes => {
                 let fixed: u64 = self.fixed().iter().map(|(_, bytes)| bytes).sum();
-                self.limit.saturating_sub(fixed + self.uploads)
+                self.limit
+                    .saturating_sub(fixed + self.uploads + self.grammars)
             }
         }
     }
@@ -129,7 +137,7 @@ mod tests {
                 };
                 let fixed: u64 = plan.fixed().iter().map(|(_, bytes)| bytes).sum();
                 let training = plan.part_of(MemoryKind::Runs);
-                assert_eq!(fixed + plan.uploads + training, limit);
+                assert_eq!(fixed + plan.uploads + plan.grammars + training, limit);
                 assert!(training >= (limit - weights - PROGRAM) / 100 * 44);
             }
         }

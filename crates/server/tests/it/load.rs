@@ -30,7 +30,7 @@ const OTHERS: usize = 16;
 const GROWTH_MIB: u64 = 128;
 
 /// How many bytes this process has in memory.
-fn resident_bytes() -> Option<u64> {
+pub(crate) fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
     let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;

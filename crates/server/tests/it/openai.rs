@@ -269,7 +269,7 @@ async fn what_cannot_be_honoured_is_refused_by_its_name_and_nothing_is_left_runn
         (json!({"logit_bias": {"5": 101}}), "logit_bias"),
         (json!({"logit_bias": {"500": 1}}), "logit_bias"),
         (json!({"min_tokens": 9}), "min_tokens"),
-        (json!({"stop_token_ids": [500]}), "stop_tokens"),
+        (json!({"stop_token_ids": [500]}), "stop_token_ids"),
         (json!({"max_tokens": 0}), "max_tokens"),
         (json!({"max_tokens": 500}), "max_tokens"),
         (json!({"model": "other"}), "model"),

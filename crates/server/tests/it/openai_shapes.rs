@@ -157,14 +157,24 @@ async fn a_call_that_has_to_be_made_keeps_to_the_schema_of_its_function() {
         let (call, reason) = if stream {
             let events = events(&server.post(CHAT, body).await);
             let mut choices = events.iter().map(|event| &event["choices"][0]);
-            let call = choices
-                .clone()
-                .find_map(|choice| choice["delta"]["tool_calls"].get(0));
+            let parts = choices.clone();
+            let parts = parts.filter_map(|choice| choice["delta"]["tool_calls"].get(0));
+            let parts: Vec<&Value> = parts.collect();
+            assert!(parts.len() > 3, "the arguments come as they are drawn");
+            let mut call = parts[0].clone();
+            assert!(call["id"].is_string() && call["type"] == "function");
+            let arguments = parts
+                .iter()
+                .map(|part| part["function"]["arguments"].as_str());
+            call["function"]["arguments"] =
+                arguments.map(Option::unwrap).collect::<String>().into();
+            assert!(
+                parts[1..]
+                    .iter()
+                    .all(|part| part["index"] == 0 && part["id"].is_null())
+            );
             assert_eq!(joined(&events, 0, |choice| &choice["delta"]["content"]), "");
-            (
-                call.unwrap().clone(),
-                choices.next_back().unwrap()["finish_reason"].clone(),
-            )
+            (call, choices.next_back().unwrap()["finish_reason"].clone())
         } else {
             let choice = &server.ok(CHAT, body).await["choices"][0];
             assert_eq!(choice["message"]["content"], Value::Null);

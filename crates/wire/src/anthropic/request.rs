@@ -41,6 +41,15 @@ macro_rules! request {
             /// Taken, and not looked at: prompts share their beginnings by themselves.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub cache_control: Option<Value>,
+            /// Taken, and not looked at: there is one speed.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub speed: Option<Value>,
+            /// Taken, and not looked at.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub user_profile_id: Option<Value>,
+            /// Taken, and not looked at.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub workspace_id: Option<Value>,
             $(
                 $(#[$doc])*
                 #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -30,6 +30,8 @@ request! {
         pub response_format: ResponseFormat,
         /// `["text"]`.
         pub modalities: Vec<String>,
+        /// Taken, and not looked at: it may make an answer come sooner, and never changes it.
+        pub prediction: Value,
         /// Arguments of the model's chat template, such as `{"enable_thinking": false}`. An extension.
         pub chat_template_kwargs: Map<String, Value>,
     }
@@ -367,5 +369,33 @@ pub struct MessageDelta {
     pub reasoning_content: Option<String>,
     /// Calls of functions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tool_calls: Option<Vec<ToolCall>>,
+    pub tool_calls: Option<Vec<ToolCallDelta>>,
+}
+
+/// What is new in a call of a function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ToolCallDelta {
+    /// Its place among the calls of the message.
+    pub index: u32,
+    /// Its id, in its first part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// `function`, in its first part.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// What is called.
+    pub function: FunctionCallDelta,
+}
+
+/// What is new in what is called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FunctionCallDelta {
+    /// Its name, in its first part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The next characters of its arguments, which are JSON when all have come.
+    #[serde(default)]
+    pub arguments: String,
 }

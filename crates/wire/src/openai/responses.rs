@@ -66,6 +66,12 @@ optional! {
         /// Taken, and not looked at.
         pub prompt_cache_key: Value,
         /// Taken, and not looked at.
+        pub prompt_cache_options: Value,
+        /// Taken, and not looked at.
+        pub prompt_cache_retention: Value,
+        /// Taken, and not looked at: it limits calls of tools that run on the server, which has none.
+        pub max_tool_calls: Value,
+        /// Taken, and not looked at.
         pub safety_identifier: Value,
     }
 }

@@ -137,6 +137,12 @@ macro_rules! request {
             /// Taken, and not looked at: prompts share their beginnings by themselves.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub prompt_cache_key: Option<serde_json::Value>,
+            /// Taken, and not looked at: prompts share their beginnings by themselves.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub prompt_cache_options: Option<serde_json::Value>,
+            /// Taken, and not looked at: prompts share their beginnings by themselves.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub prompt_cache_retention: Option<serde_json::Value>,
             /// Taken, and not looked at.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub safety_identifier: Option<serde_json::Value>,

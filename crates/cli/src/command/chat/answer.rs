@@ -1,5 +1,7 @@
 //! An answer, shown while it is written where that is possible.
 
+use std::cell::RefCell;
+
 use anyhow::anyhow;
 use tinkrs::sampling::StopReason;
 use tinkrs::{SampleOutput, SamplingClient};
@@ -8,6 +10,7 @@ use tinkrs_server::{SessionWatch, TokenWatch, Watched};
 
 use super::interrupts::Interrupts;
 use crate::backend::Backend;
+use crate::chat_api::{ApiAnswer, ChatApi};
 use crate::command::sample::SamplingArgs;
 use crate::context::Context;
 use crate::output;
@@ -40,44 +43,82 @@ pub(super) struct Answer {
 
 /// The model, ready to answer.
 pub(super) struct Speaker<'a> {
-    backend: &'a Backend,
+    voice: Voice<'a>,
     /// How it draws tokens, which may change in a conversation.
     pub(super) sampling: SamplingArgs,
-    renderer: Renderer,
     interrupts: &'a Interrupts,
-    sampler: SamplingClient,
     /// Whether text is printed; in JSON it comes as a whole.
     prints: bool,
 }
 
-impl<'a> Speaker<'a> {
-    pub(super) async fn new(
-        ctx: &Context,
+/// What the model is asked through.
+pub(super) enum Voice<'a> {
+    /// The Tinker API: prompts and answers are tokens.
+    Tinker {
+        backend: &'a Backend,
+        renderer: Renderer,
+        sampler: Box<SamplingClient>,
+    },
+    /// The OpenAI API: both are text.
+    OpenAi(&'a ChatApi),
+}
+
+impl<'a> Voice<'a> {
+    /// Opens a sampler.
+    pub(super) async fn of_backend(
         backend: &'a Backend,
         sampling: &SamplingArgs,
-        renderer: Renderer,
-        interrupts: &'a Interrupts,
     ) -> anyhow::Result<Self> {
-        Ok(Self {
-            sampler: sampling.sampler(backend).await?,
+        Ok(Self::Tinker {
+            renderer: backend.renderer()?,
+            sampler: Box::new(sampling.sampler(backend).await?),
             backend,
+        })
+    }
+}
+
+impl<'a> Speaker<'a> {
+    pub(super) fn new(
+        ctx: &Context,
+        voice: Voice<'a>,
+        sampling: &SamplingArgs,
+        interrupts: &'a Interrupts,
+    ) -> Self {
+        Self {
+            voice,
             sampling: sampling.clone(),
-            renderer,
             interrupts,
             prints: !ctx.is_json(),
-        })
+        }
     }
 
     /// Answers, and prints the answer. Ctrl-C ends it where it is.
     pub(super) async fn answer(&self, conversation: &Conversation) -> anyhow::Result<Answer> {
-        let prompt = self.renderer.prompt(conversation)?;
+        match &self.voice {
+            Voice::Tinker {
+                backend,
+                renderer,
+                sampler,
+            } => self.sample(conversation, backend, renderer, sampler).await,
+            Voice::OpenAi(api) => self.ask(conversation, api).await,
+        }
+    }
+
+    async fn sample(
+        &self,
+        conversation: &Conversation,
+        backend: &Backend,
+        renderer: &Renderer,
+        sampler: &SamplingClient,
+    ) -> anyhow::Result<Answer> {
+        let prompt = renderer.prompt(conversation)?;
         let params = self
             .sampling
-            .apply(self.renderer.sampling_params(self.sampling.max_tokens));
-        let mut text = Text::new(self.renderer.stream(&prompt)?, self.prints);
-        let mut tokens = Tokens::new(self.backend.watch_session(&self.sampler));
+            .apply(renderer.sampling_params(self.sampling.max_tokens));
+        let mut text = Text::new(renderer.stream(&prompt)?, self.prints);
+        let mut tokens = Tokens::new(backend.watch_session(sampler));
         // Dropping the request, as an interrupt does, lets the server give it up.
-        let mut sample = std::pin::pin!(self.sampler.sample(prompt, params).submit());
+        let mut sample = std::pin::pin!(sampler.sample(prompt, params).submit());
         loop {
             tokio::select! {
                 biased;
@@ -86,6 +127,42 @@ impl<'a> Speaker<'a> {
                 output = &mut sample => return text.complete(&output?),
             }
         }
+    }
+
+    async fn ask(&self, conversation: &Conversation, api: &ChatApi) -> anyhow::Result<Answer> {
+        let said = RefCell::new(String::new());
+        let show = |words: &str| {
+            said.borrow_mut().push_str(words);
+            if self.prints {
+                output::print(words)?;
+            }
+            Ok(())
+        };
+        let asked = tokio::select! {
+            biased;
+            () = self.interrupts.next() => None,
+            answer = api.answer(conversation, &self.sampling, show) => Some(answer),
+        };
+        if self.prints && !said.borrow().is_empty() {
+            output::print("\n")?;
+        }
+        let (answer, ended) = match asked.transpose()? {
+            None => {
+                let content = said.into_inner();
+                let answer = ApiAnswer {
+                    content,
+                    ..ApiAnswer::default()
+                };
+                (answer, Ended::Interrupted)
+            }
+            Some(answer) if answer.is_cut_off => (answer, Ended::Length),
+            Some(answer) => (answer, Ended::Stop),
+        };
+        Ok(Answer {
+            message: Message::assistant(answer.content),
+            tokens: answer.tokens,
+            ended,
+        })
     }
 }
 

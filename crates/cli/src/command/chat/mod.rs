@@ -12,9 +12,10 @@ use tinkrs_chat::{Conversation, Message};
 
 use super::sample::SamplingArgs;
 use crate::backend::{Backend, BackendArgs};
+use crate::chat_api::ChatApi;
 use crate::context::Context;
 use crate::output::{self, Aborted, note, say};
-use answer::{Ended, Speaker};
+use answer::{Ended, Speaker, Voice};
 use interrupts::Interrupts;
 use lines::Lines;
 use talk::{Said, Talk};
@@ -22,8 +23,11 @@ use talk::{Said, Talk};
 /// Talk to a model
 ///
 /// Reads what you say line by line, until the end of the input (Ctrl-D). On this machine an answer
-/// appears while it is written; other servers send it as a whole. Ctrl-C stops an answer, or ends the
-/// conversation when it is your turn. A line may also be a command:
+/// appears while it is written; other servers of the Tinker API send it as a whole. Ctrl-C stops an answer,
+/// or ends the conversation when it is your turn.
+///
+/// With `--base-url`, any server of the OpenAI API can be asked as well: a URL that ends in /v1, or one whose
+/// server has no Tinker API. Its key is that in OPENAI_API_KEY. A line may also be a command:
 ///
 ///   /regenerate     answer your last message anew
 ///   /undo           take back your last message and its answer
@@ -63,25 +67,38 @@ Ctrl-C stops an answer; Ctrl-D ends the conversation.";
 
 pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     args.sampling.check()?;
+    if let Some(api) = ChatApi::find(&args.backend, &args.sampling).await? {
+        let interrupts = Interrupts::listen()?;
+        return talk(ctx, args, Voice::OpenAi(&api), &interrupts).await;
+    }
     let backend = Backend::open_for(ctx, &args.backend, args.sampling.checkpoint.as_ref()).await?;
-    let result = talk(ctx, args, &backend).await;
+    let result = talk_to(ctx, args, &backend).await;
     backend.end(result).await
 }
 
-async fn talk(ctx: &Context, args: &Args, backend: &Backend) -> anyhow::Result<()> {
-    let renderer = backend.renderer()?;
+async fn talk_to(ctx: &Context, args: &Args, backend: &Backend) -> anyhow::Result<()> {
     let interrupts = Interrupts::listen()?;
-    let mut speaker = tokio::select! {
+    let voice = tokio::select! {
         biased;
         () = interrupts.next() => return Err(Aborted.into()),
-        speaker = Speaker::new(ctx, backend, &args.sampling, renderer, &interrupts) => speaker?,
+        voice = Voice::of_backend(backend, &args.sampling) => voice?,
     };
+    talk(ctx, args, voice, &interrupts).await
+}
+
+async fn talk(
+    ctx: &Context,
+    args: &Args,
+    voice: Voice<'_>,
+    interrupts: &Interrupts,
+) -> anyhow::Result<()> {
+    let mut speaker = Speaker::new(ctx, voice, &args.sampling, interrupts);
     let mut talk = Talk::new(args.system.clone());
     if std::io::stdin().is_terminal() {
         note("/help shows what else you can say; Ctrl-D ends");
     }
     let mut lines = Lines::open();
-    while let Some(line) = lines.next(&interrupts).await? {
+    while let Some(line) = lines.next(interrupts).await? {
         match talk::read(&line) {
             Said::Nothing => {}
             Said::Words(words) => {

@@ -7,11 +7,12 @@ use clap::FromArgMatches;
 use clap::builder::Resettable;
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
-use tinkrs::sampling::SampledSequence;
+use tinkrs::sampling::{SampledSequence, StopReason};
 use tinkrs::{CheckpointRef, SampleFrom, SamplingClient, SamplingParams};
 use tinkrs_chat::{Conversation, Message, Renderer};
 
 use crate::backend::{Backend, BackendArgs};
+use crate::chat_api::ChatApi;
 use crate::context::{Context, ascii};
 use crate::output::say;
 use prompts::{Ask, Source};
@@ -25,6 +26,9 @@ const IN_FLIGHT: usize = 64;
 /// "user", "content": "…"}, …]}. Its answers are JSON too, a line for each, in the same order:
 /// {"line": 1, "answers": [{"text": "…", "tokens": 7, "stop_reason": "stop"}]}, or {"line": 1, "error":
 /// "…"} for a prompt that cannot be answered. Any other file is one prompt.
+///
+/// With `--base-url`, any server of the OpenAI API can be asked as well: a URL that ends in /v1, or one whose
+/// server has no Tinker API. Its key is that in OPENAI_API_KEY.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -165,8 +169,66 @@ impl SamplingArgs {
     }
 }
 
+/// An answer.
+struct Answered {
+    text: String,
+    tokens: usize,
+    stop_reason: StopReason,
+}
+
 /// A model that is asked.
-struct Oracle {
+enum Oracle<'a> {
+    Tinker(TinkerOracle),
+    OpenAi(&'a ChatApi, &'a Args),
+}
+
+impl Oracle<'_> {
+    async fn answers(&self, ask: &Ask) -> anyhow::Result<Vec<Answered>> {
+        match self {
+            Self::Tinker(oracle) => oracle.answers(ask).await,
+            Self::OpenAi(api, args) => ask_api(api, args, ask).await,
+        }
+    }
+}
+
+/// Asks a server of the OpenAI API. Each answer is a request, since not all of them draw several at once.
+async fn ask_api(api: &ChatApi, args: &Args, ask: &Ask) -> anyhow::Result<Vec<Answered>> {
+    let answers = match ask {
+        Ask::Text(text) if args.raw => {
+            api.continuations(text, args.num_samples, &args.sampling)
+                .await?
+        }
+        Ask::Chat(_) if args.raw => bail!(RAW_CHAT),
+        Ask::Text(_) | Ask::Chat(_) => {
+            let conversation = match ask {
+                Ask::Chat(conversation) => conversation.clone(),
+                Ask::Text(text) => Conversation::from([Message::user(text)]),
+            };
+            let mut sampling = args.sampling.clone();
+            let mut answers = Vec::new();
+            for _ in 0..args.num_samples {
+                answers.push(api.answer(&conversation, &sampling, |_| Ok(())).await?);
+                sampling.draw_anew();
+            }
+            answers
+        }
+    };
+    let answered = answers.into_iter().map(|answer| Answered {
+        text: answer.content,
+        tokens: answer.tokens,
+        stop_reason: if answer.is_cut_off {
+            StopReason::Length
+        } else {
+            StopReason::Stop
+        },
+    });
+    Ok(answered.collect())
+}
+
+const RAW_CHAT: &str = "`messages` are a conversation, and `--raw` is for plain text";
+
+/// A model that is asked for tokens.
+struct TinkerOracle {
     sampler: SamplingClient,
     renderer: Renderer,
     params: SamplingParams,
@@ -174,7 +236,7 @@ struct Oracle {
     raw: bool,
 }
 
-impl Oracle {
+impl TinkerOracle {
     fn prompt(&self, ask: &Ask) -> anyhow::Result<Vec<u32>> {
         Ok(match ask {
             Ask::Text(text) if self.raw => self.renderer.document(text)?,
@@ -182,14 +244,12 @@ impl Oracle {
                 let conversation = Conversation::from([Message::user(text)]);
                 self.renderer.prompt(&conversation)?
             }
-            Ask::Chat(_) if self.raw => {
-                bail!("`messages` are a conversation, and `--raw` is for plain text")
-            }
+            Ask::Chat(_) if self.raw => bail!(RAW_CHAT),
             Ask::Chat(conversation) => self.renderer.prompt(conversation)?,
         })
     }
 
-    async fn answers(&self, ask: &Ask) -> anyhow::Result<Vec<(String, SampledSequence)>> {
+    async fn answers(&self, ask: &Ask) -> anyhow::Result<Vec<Answered>> {
         let sample = self.sampler.sample(self.prompt(ask)?, self.params.clone());
         let output = sample.num_samples(self.count).await?;
         let read = |sequence: SampledSequence| {
@@ -198,7 +258,11 @@ impl Oracle {
             } else {
                 self.renderer.parse(&sequence.tokens)?.message.content
             };
-            Ok((text, sequence))
+            Ok(Answered {
+                text,
+                tokens: sequence.tokens.len(),
+                stop_reason: sequence.stop_reason,
+            })
         };
         output.sequences.into_iter().map(read).collect()
     }
@@ -208,38 +272,45 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     args.sampling.check()?;
     // What is wrong with the prompts is said before a model is loaded.
     let source = Source::read(args.prompt.as_deref(), args.file.as_deref())?;
+    if let Some(api) = ChatApi::find(&args.backend, &args.sampling).await? {
+        return answer(ctx, &Oracle::OpenAi(&api, args), &source).await;
+    }
     let backend = Backend::open_for(ctx, &args.backend, args.sampling.checkpoint.as_ref()).await?;
-    let answer = async |backend: &Backend| {
+    let on_backend = async |backend: &Backend| {
         let renderer = backend.renderer()?;
         let params = renderer.sampling_params(args.sampling.max_tokens);
-        let oracle = Oracle {
+        let oracle = TinkerOracle {
             sampler: args.sampling.sampler(backend).await?,
             params: args.sampling.apply(params),
             renderer,
             count: args.num_samples,
             raw: args.raw,
         };
-        match &source {
-            Source::One(text) => one(ctx, &oracle, &Ask::Text(text.clone())).await,
-            Source::Many(asks) => many(&oracle, asks).await,
-        }
+        answer(ctx, &Oracle::Tinker(oracle), &source).await
     };
-    backend.until_ctrl_c(ctx, answer).await
+    backend.until_ctrl_c(ctx, on_backend).await
 }
 
-async fn one(ctx: &Context, oracle: &Oracle, ask: &Ask) -> anyhow::Result<()> {
-    for (text, sequence) in oracle.answers(ask).await? {
+async fn answer(ctx: &Context, oracle: &Oracle<'_>, source: &Source) -> anyhow::Result<()> {
+    match source {
+        Source::One(text) => one(ctx, oracle, &Ask::Text(text.clone())).await,
+        Source::Many(asks) => many(oracle, asks).await,
+    }
+}
+
+async fn one(ctx: &Context, oracle: &Oracle<'_>, ask: &Ask) -> anyhow::Result<()> {
+    for answered in oracle.answers(ask).await? {
         if ctx.is_json() {
-            say(ascii(&object(&text, &sequence).to_string()))?
+            say(ascii(&object(&answered).to_string()))?
         } else {
-            say(text)?
+            say(answered.text)?
         }
     }
     Ok(())
 }
 
 /// Answers every prompt, in their order; those that fail say why.
-async fn many(oracle: &Oracle, asks: &[(usize, Ask)]) -> anyhow::Result<()> {
+async fn many(oracle: &Oracle<'_>, asks: &[(usize, Ask)]) -> anyhow::Result<()> {
     let answers = stream::iter(asks)
         .map(async |(line, ask)| (*line, oracle.answers(ask).await))
         .buffered(IN_FLIGHT);
@@ -248,9 +319,7 @@ async fn many(oracle: &Oracle, asks: &[(usize, Ask)]) -> anyhow::Result<()> {
     while let Some((line, answer)) = answers.next().await {
         let line = match answer {
             Ok(answers) => {
-                let answers = answers
-                    .iter()
-                    .map(|(text, sequence)| object(text, sequence));
+                let answers = answers.iter().map(object);
                 json!({"line": line, "answers": answers.collect::<Vec<_>>()})
             }
             Err(error) => {
@@ -266,9 +335,9 @@ async fn many(oracle: &Oracle, asks: &[(usize, Ask)]) -> anyhow::Result<()> {
     }
 }
 
-fn object(text: &str, sequence: &SampledSequence) -> Value {
+fn object(answered: &Answered) -> Value {
     json!({
-        "text": text, "tokens": sequence.tokens.len(), "stop_reason": sequence.stop_reason,
+        "text": answered.text, "tokens": answered.tokens, "stop_reason": answered.stop_reason,
     })
 }
 

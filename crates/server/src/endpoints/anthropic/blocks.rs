@@ -2,7 +2,7 @@
 
 use tinkrs_wire::anthropic::{AnswerBlock, BlockDelta, MessageEvent, StopReason};
 
-use crate::endpoints::answers::{Answer, AnswerEnd, Part};
+use crate::endpoints::answers::{Answer, AnswerEnd, NewCall, Part};
 
 /// Which blocks have begun.
 #[derive(Debug, Default)]
@@ -16,6 +16,7 @@ pub(super) struct BlockWriter {
 enum Kind {
     Thinking,
     Text,
+    Call,
 }
 
 impl BlockWriter {
@@ -31,24 +32,27 @@ impl BlockWriter {
             let text = part.content;
             self.delta(BlockDelta::TextDelta { text }, to);
         }
+        for call in part.calls {
+            self.call(call, to);
+        }
     }
 
-    /// Adds the calls of an answer, each of which is complete, and ends its last block.
-    pub(super) fn finish(&mut self, answer: &Answer, to: &mut Vec<MessageEvent>) {
+    /// Ends the last block of an answer.
+    pub(super) fn finish(&mut self, to: &mut Vec<MessageEvent>) {
         self.close(to);
-        for block in calls(answer) {
-            let AnswerBlock::ToolUse { id, name, input } = block else {
-                continue;
-            };
-            let empty = AnswerBlock::ToolUse {
-                id,
-                name,
-                input: serde_json::json!({}),
-            };
-            self.start(empty, to);
-            let partial_json = input.to_string();
+    }
+
+    fn call(&mut self, call: NewCall, to: &mut Vec<MessageEvent>) {
+        if let Some((id, name)) = call.begin {
+            self.close(to);
+            let id = tool_id(&id);
+            let input = serde_json::json!({});
+            self.start(AnswerBlock::ToolUse { id, name, input }, to);
+            self.open = Some(Kind::Call);
+        }
+        if self.open == Some(Kind::Call) && !call.arguments.is_empty() {
+            let partial_json = call.arguments;
             self.delta(BlockDelta::InputJsonDelta { partial_json }, to);
-            self.stop(to);
         }
     }
 
@@ -59,7 +63,7 @@ impl BlockWriter {
         self.close(to);
         let block = match kind {
             Kind::Thinking => thinking(String::new()),
-            Kind::Text => text(String::new()),
+            Kind::Text | Kind::Call => text(String::new()),
         };
         self.start(block, to);
         self.open = Some(kind);
@@ -129,11 +133,16 @@ fn calls(answer: &Answer) -> impl Iterator<Item = AnswerBlock> {
     answer.calls.iter().map(|call| {
         let id = call.id.as_deref().unwrap_or_default();
         AnswerBlock::ToolUse {
-            id: format!("toolu_{}", id.strip_prefix("call_").unwrap_or(id)),
+            id: tool_id(id),
             name: call.name.clone(),
             input: serde_json::to_value(&call.arguments).unwrap_or_default(),
         }
     })
+}
+
+/// Writes the id of a call as this API does.
+fn tool_id(id: &str) -> String {
+    format!("toolu_{}", id.strip_prefix("call_").unwrap_or(id))
 }
 
 /// Says why an answer ended. `asked` is how many tokens it was to have at most.
@@ -194,6 +203,20 @@ mod tests {
         Part {
             thinking: thinking.to_owned(),
             content: content.to_owned(),
+            calls: Vec::new(),
+        }
+    }
+
+    fn of_call(name: Option<&str>, arguments: &str) -> Part {
+        let begin = name.map(|name| ("call_1".to_owned(), name.to_owned()));
+        let arguments = arguments.to_owned();
+        Part {
+            calls: vec![NewCall {
+                index: 0,
+                begin,
+                arguments,
+            }],
+            ..Part::default()
         }
     }
 
@@ -204,14 +227,17 @@ mod tests {
         for piece in [part("hm", ""), part("m", ""), part("", "So"), part("", "!")] {
             writer.part(piece, &mut events);
         }
-        writer.finish(&answer(AnswerEnd::Model, vec![call()]), &mut events);
+        for piece in [of_call(Some("f"), r#"{"b":"#), of_call(None, "1}")] {
+            writer.part(piece, &mut events);
+        }
+        writer.finish(&mut events);
         let names: Vec<_> = events.iter().map(MessageEvent::name).collect();
         let start = "content_block_start";
         let (delta, stop) = ("content_block_delta", "content_block_stop");
         let expected = [
             start, "ping", delta, delta, delta, stop, // thoughts and their signature
             start, delta, delta, stop, // words
-            start, delta, stop, // the call
+            start, delta, delta, stop, // the call
         ];
         assert_eq!(names, expected);
         let written: Vec<_> = events
@@ -225,7 +251,8 @@ mod tests {
         );
         assert_eq!(written[10]["content_block"]["input"], serde_json::json!({}));
         let arguments = written[11]["delta"]["partial_json"].as_str().unwrap();
-        assert_eq!(arguments, r#"{"b":1,"a":2}"#);
+        assert_eq!(arguments, r#"{"b":"#);
+        assert_eq!(written[10]["content_block"]["id"], "toolu_1");
     }
 
     #[test]
@@ -233,7 +260,7 @@ mod tests {
         let mut events = Vec::new();
         let mut nothing = answer(AnswerEnd::Model, Vec::new());
         nothing.content.clear();
-        BlockWriter::default().finish(&nothing, &mut events);
+        BlockWriter::default().finish(&mut events);
         assert!(events.is_empty());
         assert!(blocks(&nothing, Prefill::default()).is_empty());
     }

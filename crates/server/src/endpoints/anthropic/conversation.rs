@@ -10,8 +10,8 @@ use tinkrs_wire::anthropic::{
 };
 
 use super::{found, tools};
-use crate::endpoints::answers::AnswerShape;
 use crate::endpoints::missing;
+use crate::endpoints::question::AnswerShape;
 use crate::error::ApiError;
 
 /// Fewest tokens of a budget for thoughts, as the Anthropic API has it.

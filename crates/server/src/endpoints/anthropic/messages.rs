@@ -20,7 +20,8 @@ use crate::Server;
 use crate::api::Plain;
 use crate::api::sampling::Weights;
 use crate::auth::Owner;
-use crate::endpoints::answers::{AnswerShape, Answers, Draw, Question, prompt, renderer};
+use crate::endpoints::answers::Answers;
+use crate::endpoints::question::{AnswerShape, Draw, Prepared, Question, prompt, renderer};
 use crate::endpoints::{found, missing, read, server_sent};
 use crate::error::ApiError;
 use crate::extract::{Caller, Parameters};
@@ -69,7 +70,9 @@ pub(crate) async fn create(
         let server = server.clone();
         move |request, _: &[u8]| begin(&server, owner, &request)
     };
-    let (begun, answers) = read(&server, body, begin).await?;
+    let (mut begun, weights, prepared) = read(&server, body, begin).await?;
+    let answers = server.ask(owner, &weights, prepared).await?;
+    begun.id = format!("msg_{}", answers.id());
     if begun.streams {
         return Ok(server_sent::respond(MessageStream::new(begun, answers)));
     }
@@ -97,12 +100,12 @@ pub(crate) async fn count_tokens(
     read(&server, body, count).await.map(Plain)
 }
 
-/// Reads a request, and begins to draw its answer.
+/// Reads a request, and writes its prompt.
 fn begin(
     server: &Server,
     owner: Owner,
     request: &MessagesRequest,
-) -> Result<(Begun, Answers), ApiError> {
+) -> Result<(Begun, Weights, Prepared), ApiError> {
     let max_tokens = request.max_tokens.ok_or_else(|| missing("max_tokens"))?;
     let draw = draw(request)?;
     let mut translated = translate(Asked::from(request))?;
@@ -121,16 +124,16 @@ fn begin(
         parallel_calls: translated.parallel_calls,
         shape,
     };
-    let answers = server.ask(owner, &weights, question)?;
+    let prepared = question.prepare(&weights)?;
     let begun = Begun {
-        id: format!("msg_{}", answers.id()),
+        id: String::new(),
         model: request.model.clone(),
         streams: request.stream.unwrap_or(false),
         prefill: Prefill(prefill),
         prompt_tokens: prompt.len() as u64,
         max_tokens,
     };
-    Ok((begun, answers))
+    Ok((begun, weights, prepared))
 }
 
 /// Writes the prompt. Where nothing was said of thoughts they are turned off, if the format can.

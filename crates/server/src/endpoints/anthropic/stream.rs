@@ -8,6 +8,7 @@ use tinkrs_wire::anthropic::{AnthropicError, MessageChange, MessageEvent, Messag
 use super::blocks::{BlockWriter, Prefill, stop_reason};
 use super::messages::Begun;
 use crate::endpoints::answers::{Answer, AnswerEvent, Answers, Part};
+use crate::endpoints::dialect::legible;
 use crate::endpoints::server_sent::{Events, named};
 use crate::error::ApiError;
 
@@ -43,7 +44,7 @@ impl MessageStream {
 
     fn end(&mut self, part: Part, answer: &Answer, cached: u32, to: &mut Vec<MessageEvent>) {
         self.part(part, to);
-        self.writer.finish(answer, to);
+        self.writer.finish(to);
         let (stop_reason, stop_sequence) = stop_reason(answer, self.begun.max_tokens);
         let drawn = answer.sequence.tokens.len() as u64;
         to.push(MessageEvent::MessageDelta {
@@ -99,6 +100,6 @@ impl Events for MessageStream {
 
 fn failed(error: &ApiError) -> MessageEvent {
     MessageEvent::Error {
-        error: AnthropicError::new(error.status().as_u16(), error.detail()),
+        error: AnthropicError::new(error.status().as_u16(), legible(error.detail())),
     }
 }

@@ -6,9 +6,9 @@ use tinkrs_wire::anthropic::{Tool, ToolChoice};
 
 use super::conversation::to_json;
 use super::found;
-use crate::endpoints::answers::AnswerShape;
 use crate::endpoints::calls::{self, Callable};
 use crate::endpoints::missing;
+use crate::endpoints::question::AnswerShape;
 use crate::error::ApiError;
 
 const LONGEST_NAME: usize = 128;

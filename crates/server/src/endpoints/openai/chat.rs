@@ -17,7 +17,8 @@ use crate::Server;
 use crate::api::Plain;
 use crate::api::sampling::Weights;
 use crate::auth::Owner;
-use crate::endpoints::answers::{Answer, AnswerEnd, Answers, Question};
+use crate::endpoints::answers::{Answer, AnswerEnd, Answers};
+use crate::endpoints::question::{Prepared, Question};
 use crate::endpoints::server_sent;
 use crate::error::ApiError;
 use crate::extract::Caller;
@@ -25,6 +26,7 @@ use crate::intake::Upload;
 
 /// What is needed to write the answers to a request.
 pub(super) struct Asked {
+    /// That of the completion, once it has begun.
     pub(super) id: String,
     pub(super) created: i64,
     pub(super) model: String,
@@ -44,7 +46,9 @@ pub(crate) async fn complete(
         let server = server.clone();
         move |request, body: &[u8]| begin(&server, owner, request, body)
     };
-    let (asked, answers) = read(&server, body, begin).await?;
+    let (mut asked, prepared) = read(&server, body, begin).await?;
+    let answers = server.ask(owner, &asked.weights, prepared).await?;
+    asked.id = format!("chatcmpl-{}", answers.id());
     if asked.streams {
         return Ok(server_sent::respond(ChatStream::new(asked, answers)));
     }
@@ -53,13 +57,13 @@ pub(crate) async fn complete(
         .map(IntoResponse::into_response)
 }
 
-/// Reads a request, and begins to draw its answers.
+/// Reads a request, and writes its prompt.
 fn begin(
     server: &Server,
     owner: Owner,
     request: ChatCompletionRequest,
     body: &[u8],
-) -> Result<(Asked, Answers), ApiError> {
+) -> Result<(Asked, Prepared), ApiError> {
     let tools = match &request.tools {
         Some(_) => conversation::ordered_tools(body),
         None => Vec::new(),
@@ -67,13 +71,13 @@ fn begin(
     begin_with(server, owner, request, tools)
 }
 
-/// Begins to draw the answers to a request whose tools are these.
+/// Writes the prompt of a request whose tools are these.
 pub(super) fn begin_with(
     server: &Server,
     owner: Owner,
     request: ChatCompletionRequest,
     tools: Vec<Json>,
-) -> Result<(Asked, Answers), ApiError> {
+) -> Result<(Asked, Prepared), ApiError> {
     if request.messages.is_none() {
         return Err(missing("messages"));
     }
@@ -102,9 +106,9 @@ pub(super) fn begin_with(
         parallel_calls: request.parallel_tool_calls.unwrap_or(true),
         shape: conversation::shape(&request)?,
     };
-    let answers = server.ask(owner, &weights, question)?;
+    let prepared = question.prepare(&weights)?;
     let asked = Asked {
-        id: format!("chatcmpl-{}", answers.id()),
+        id: String::new(),
         created: now(),
         weights,
         wants_logprobs,
@@ -113,7 +117,7 @@ pub(super) fn begin_with(
         streams: request.streams(),
         model: request.model,
     };
-    Ok((asked, answers))
+    Ok((asked, prepared))
 }
 
 async fn whole(asked: &Asked, answers: Answers) -> Result<Plain<ChatCompletion>, ApiError> {
@@ -158,7 +162,7 @@ pub(super) fn finish_reason(answer: &Answer) -> FinishReason {
 }
 
 fn message(answer: &Answer) -> AnswerMessage {
-    let calls = calls(answer, false);
+    let calls = calls(answer);
     AnswerMessage {
         role: ChatRole::Assistant,
         content: (!answer.content.is_empty() || calls.is_empty()).then(|| answer.content.clone()),
@@ -168,11 +172,10 @@ fn message(answer: &Answer) -> AnswerMessage {
     }
 }
 
-/// Writes the calls of an answer; those of a stream have their places.
-pub(super) fn calls(answer: &Answer, in_stream: bool) -> Vec<ToolCall> {
-    let calls = answer.calls.iter().zip(0..);
-    let calls = calls.map(|(call, index)| ToolCall {
-        index: in_stream.then_some(index),
+/// Writes the calls of an answer.
+pub(super) fn calls(answer: &Answer) -> Vec<ToolCall> {
+    let calls = answer.calls.iter().map(|call| ToolCall {
+        index: None,
         id: call.id.clone().unwrap_or_default(),
         kind: "function".to_owned(),
         function: FunctionCall {

@@ -2,11 +2,13 @@
 
 use bytes::Bytes;
 use tinkrs_wire::openai::TokenUsage;
-use tinkrs_wire::openai::chat::{ChatCompletionChunk, ChatRole, ChunkChoice, MessageDelta};
+use tinkrs_wire::openai::chat::{
+    ChatCompletionChunk, ChatRole, ChunkChoice, FunctionCallDelta, MessageDelta, ToolCallDelta,
+};
 
-use super::chat::{Asked, calls, finish_reason, usage};
+use super::chat::{Asked, finish_reason, usage};
 use super::logprobs::{self, Scored};
-use crate::endpoints::answers::{Answer, AnswerEvent, Answers, Part};
+use crate::endpoints::answers::{Answer, AnswerEvent, Answers, NewCall, Part};
 use crate::endpoints::dialect::openai_event;
 use crate::endpoints::server_sent::{Events, data};
 use crate::token_watch::DrawnToken;
@@ -83,9 +85,7 @@ impl ChatStream {
         let usage = usage(prompt, cached, drawn.sum());
         for (sample, (part, answer)) in answers.into_iter().enumerate() {
             self.begin(to, sample);
-            let mut rest = delta(part);
-            let calls = calls(&answer, true);
-            rest.tool_calls = (!calls.is_empty()).then_some(calls);
+            let rest = delta(part);
             if rest != MessageDelta::default() {
                 data(to, &self.chunk(vec![choice(sample, rest)], None));
             }
@@ -142,6 +142,20 @@ fn delta(part: Part) -> MessageDelta {
         role: None,
         content: some(part.content),
         reasoning_content: some(part.thinking),
-        tool_calls: None,
+        tool_calls: (!part.calls.is_empty())
+            .then(|| part.calls.into_iter().map(call_delta).collect()),
+    }
+}
+
+fn call_delta(call: NewCall) -> ToolCallDelta {
+    let (id, name) = call.begin.unzip();
+    ToolCallDelta {
+        index: u32::try_from(call.index).unwrap_or(u32::MAX),
+        kind: id.is_some().then(|| "function".to_owned()),
+        id,
+        function: FunctionCallDelta {
+            name,
+            arguments: call.arguments,
+        },
     }
 }

@@ -8,8 +8,8 @@ use tinkrs_wire::openai::chat::{
 
 use super::found;
 use super::missing;
-use crate::endpoints::answers::AnswerShape;
 use crate::endpoints::calls::{self, Callable};
+use crate::endpoints::question::AnswerShape;
 use crate::error::ApiError;
 
 /// Most tools of a request, as the OpenAI API has it.

@@ -20,7 +20,8 @@ use super::{missing, now, read};
 use crate::Server;
 use crate::api::Plain;
 use crate::auth::Owner;
-use crate::endpoints::answers::{Answer, AnswerEnd, Answers, random_id};
+use crate::endpoints::answers::{Answer, AnswerEnd, random_id};
+use crate::endpoints::question::Prepared;
 use crate::endpoints::server_sent;
 use crate::error::ApiError;
 use crate::extract::Caller;
@@ -43,7 +44,9 @@ pub(crate) async fn respond(
         let server = server.clone();
         move |request, body: &[u8]| begin(&server, owner, request, body)
     };
-    let (responding, answers) = read(&server, body, begin).await?;
+    let (responding, prepared) = read(&server, body, begin).await?;
+    let answers = server.ask(owner, &responding.asked.weights, prepared);
+    let answers = answers.await?;
     if responding.request.stream == Some(true) {
         let stream = ResponsesStream::new(responding, answers);
         return Ok(server_sent::respond(stream));
@@ -63,21 +66,21 @@ fn begin(
     owner: Owner,
     request: ResponsesRequest,
     body: &[u8],
-) -> Result<(Responding, Answers), ApiError> {
+) -> Result<(Responding, Prepared), ApiError> {
     let chat = chat_request(&request)?;
     let tools = if request.tools.is_some() {
         chat_tools(body)
     } else {
         Vec::new()
     };
-    let (asked, answers) = chat::begin_with(server, owner, chat, tools)?;
+    let (asked, prepared) = chat::begin_with(server, owner, chat, tools)?;
     let responding = Responding {
         id: random_id("resp_"),
         created: now(),
         asked,
         request,
     };
-    Ok((responding, answers))
+    Ok((responding, prepared))
 }
 
 /// Says the same in the form of chat completions.
@@ -277,8 +280,11 @@ fn output(answer: &Answer) -> Vec<Value> {
         let status = status(answer);
         items.push(message_item(&random_id("msg_"), status, &answer.content));
     }
-    for call in chat::calls(answer, false) {
-        items.push(call_item(&random_id("fc_"), &call, "completed"));
+    for call in chat::calls(answer) {
+        let ToolCall { id, function, .. } = call;
+        let FunctionCall { name, arguments } = function;
+        let item = call_item(&random_id("fc_"), &id, &name, &arguments, "completed");
+        items.push(item);
     }
     items
 }
@@ -298,10 +304,16 @@ pub(super) fn message_item(id: &str, status: &str, text: &str) -> Value {
     })
 }
 
-pub(super) fn call_item(id: &str, call: &ToolCall, status: &str) -> Value {
+pub(super) fn call_item(
+    id: &str,
+    call_id: &str,
+    name: &str,
+    arguments: &str,
+    status: &str,
+) -> Value {
     json!({
-        "type": "function_call", "id": id, "call_id": call.id, "name": call.function.name,
-        "arguments": call.function.arguments, "status": status,
+        "type": "function_call", "id": id, "call_id": call_id, "name": name, "arguments": arguments,
+        "status": status,
     })
 }
 

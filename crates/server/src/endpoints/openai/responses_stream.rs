@@ -3,9 +3,8 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::chat;
 use super::responses::{Responding, call_item, message_item, reasoning_item, status, text_part};
-use crate::endpoints::answers::{Answer, AnswerEvent, Answers, Part, random_id};
+use crate::endpoints::answers::{Answer, AnswerEvent, Answers, NewCall, Part, random_id};
 use crate::endpoints::dialect::openai_event;
 use crate::endpoints::server_sent::{Events, named};
 
@@ -22,13 +21,15 @@ pub(super) struct ResponsesStream {
 struct Open {
     kind: Kind,
     id: String,
+    /// What was said, or the arguments of a call.
     text: String,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 enum Kind {
     Reasoning,
     Message,
+    Call { call_id: String, name: String },
 }
 
 impl ResponsesStream {
@@ -60,6 +61,26 @@ impl ResponsesStream {
     fn part(&mut self, to: &mut Vec<u8>, part: &Part) {
         self.write(to, Kind::Reasoning, &part.thinking);
         self.write(to, Kind::Message, &part.content);
+        for call in &part.calls {
+            self.call(to, call);
+        }
+    }
+
+    fn call(&mut self, to: &mut Vec<u8>, call: &NewCall) {
+        if let Some((call_id, name)) = &call.begin {
+            self.close(to, "completed");
+            let (call_id, name) = (call_id.clone(), name.clone());
+            self.open(to, Kind::Call { call_id, name });
+        }
+        let index = self.output.len();
+        let Some(open) = &mut self.open else { return };
+        if !matches!(open.kind, Kind::Call { .. }) || call.arguments.is_empty() {
+            return;
+        }
+        open.text.push_str(&call.arguments);
+        let id = open.id.clone();
+        let delta = json!({"item_id": id, "output_index": index, "delta": call.arguments});
+        self.send(to, "response.function_call_arguments.delta", delta);
     }
 
     fn write(&mut self, to: &mut Vec<u8>, kind: Kind, text: &str) {
@@ -69,23 +90,26 @@ impl ResponsesStream {
         if self.open.as_ref().is_some_and(|open| open.kind != kind) {
             self.close(to, "completed");
         }
+        let name = match kind {
+            Kind::Reasoning => "response.reasoning_text.delta",
+            Kind::Message | Kind::Call { .. } => "response.output_text.delta",
+        };
         if self.open.is_none() {
             self.open(to, kind);
         }
         let Some(open) = &mut self.open else { return };
         open.text.push_str(text);
-        let (id, name) = (
-            open.id.clone(),
-            match kind {
-                Kind::Reasoning => "response.reasoning_text.delta",
-                Kind::Message => "response.output_text.delta",
-            },
-        );
+        let id = open.id.clone();
         self.send_of_item(to, name, &id, json!({"delta": text, "logprobs": []}));
     }
 
     fn open(&mut self, to: &mut Vec<u8>, kind: Kind) {
-        let (id, item) = match kind {
+        let (id, item) = match &kind {
+            Kind::Call { call_id, name } => {
+                let id = random_id("fc_");
+                let item = call_item(&id, call_id, name, "", "in_progress");
+                (id, item)
+            }
             Kind::Reasoning => {
                 let id = random_id("rs_");
                 let mut item = reasoning_item(&id, "");
@@ -115,6 +139,13 @@ impl ResponsesStream {
             return;
         };
         let item = match kind {
+            Kind::Call { call_id, name } => {
+                let index = self.output.len();
+                let done =
+                    json!({"item_id": id, "output_index": index, "arguments": text, "name": name});
+                self.send(to, "response.function_call_arguments.done", done);
+                call_item(&id, &call_id, &name, &text, status)
+            }
             Kind::Reasoning => {
                 let done = json!({"text": text});
                 self.send_of_item(to, "response.reasoning_text.done", &id, done);
@@ -145,28 +176,6 @@ impl ResponsesStream {
             self.open(to, Kind::Message);
         }
         self.close(to, status(answer));
-        for call in chat::calls(answer, false) {
-            let id = random_id("fc_");
-            let mut begun = call.clone();
-            begun.function.arguments = String::new();
-            let index = self.output.len();
-            let item = call_item(&id, &begun, "in_progress");
-            self.send(
-                to,
-                "response.output_item.added",
-                json!({"output_index": index, "item": item}),
-            );
-            let arguments = &call.function.arguments;
-            let of_call = json!({"item_id": id, "output_index": index});
-            let mut delta = of_call.clone();
-            delta["delta"] = arguments.as_str().into();
-            self.send(to, "response.function_call_arguments.delta", delta);
-            let mut done = of_call;
-            done["arguments"] = arguments.as_str().into();
-            done["name"] = call.function.name.as_str().into();
-            self.send(to, "response.function_call_arguments.done", done);
-            self.finish_item(to, call_item(&id, &call, "completed"));
-        }
         let output = std::mem::take(&mut self.output);
         let response = self.responding.done(answer, output, prompt, cached);
         let name = match status(answer) {

@@ -8,7 +8,7 @@ use tinkrs_types::sampling::SampleOptions;
 use tinkrs_wire::openai::SamplingMembers;
 
 use super::found;
-use crate::endpoints::answers::Draw;
+use crate::endpoints::question::Draw;
 use crate::error::ApiError;
 
 /// Most answers to a prompt, as the OpenAI API has it.

@@ -277,7 +277,7 @@ fn limits_of_a_ratio_need_a_loss_that_has_them() {
     let config = "examples/configs/rl.toml";
     let error = here.refused(&["train", "rl", "--config", config, "--clip-low", "0.5"]);
     assert!(
-        error.contains("--clip-low and --clip-high: for the losses ppo and cispo only"),
+        error.contains("--clip-low and --clip-high: for the losses ppo, cispo and gspo only"),
         "{error}"
     );
 }

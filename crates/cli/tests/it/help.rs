@@ -58,6 +58,7 @@ const COMMANDS: &[&str] = &[
     "train",
     "train distill",
     "train dpo",
+    "train reward",
     "train rl",
     "train sft",
     "version",

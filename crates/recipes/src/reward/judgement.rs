@@ -10,7 +10,7 @@
 //! any other, and every server can train it, keep it and sample from it.
 
 use crate::Error;
-use crate::data::{TooLong, read_numbered};
+use crate::data::{Source, TooLong, parse_rows};
 use crate::dpo::Preference;
 use std::path::Path;
 use tinkrs::{Datum, SamplingClient, TensorData};
@@ -108,20 +108,34 @@ impl Asking {
         max_tokens: usize,
         too_long: TooLong,
     ) -> Result<(Vec<JudgedPair>, usize), Error> {
-        let path = path.as_ref();
+        self.read_all(&[Source::new(path.as_ref())], max_tokens, too_long)
+    }
+
+    /// Reads and renders the preferences of several files or folders, as [`read`](Self::read) does.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_all(
+        &self,
+        sources: &[Source],
+        max_tokens: usize,
+        too_long: TooLong,
+    ) -> Result<(Vec<JudgedPair>, usize), Error> {
         let (mut pairs, mut left_out) = (Vec::new(), 0);
-        for (line, preference) in read_numbered::<Preference>(path)? {
-            let pair = self.pair(&preference);
-            let pair = pair.map_err(|error| error.in_line(path, line))?;
-            let longest = pair.chosen.len().max(pair.rejected.len());
-            if longest <= max_tokens {
-                pairs.push(pair);
-            } else if too_long == TooLong::Skip {
-                left_out += 1;
-            } else {
-                // The verdict comes last, so there is nothing to cut off.
-                let problem = format!("{longest} tokens, which cannot be cut to {max_tokens}");
-                return Err(Error::Conversation { problem }.in_line(path, line));
+        for source in sources {
+            for (place, preference) in parse_rows::<Preference>(source.rows()?)? {
+                let pair = self.pair(&preference);
+                let pair = pair.map_err(|error| error.at(&place))?;
+                let longest = pair.chosen.len().max(pair.rejected.len());
+                if longest <= max_tokens {
+                    pairs.push(pair);
+                } else if too_long == TooLong::Skip {
+                    left_out += 1;
+                } else {
+                    // The verdict comes last, so there is nothing to cut off.
+                    let problem = format!("{longest} tokens, which cannot be cut to {max_tokens}");
+                    return Err(Error::Conversation { problem }.at(&place));
+                }
             }
         }
         Ok((pairs, left_out))

@@ -14,15 +14,29 @@ import os
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NANO = REPOSITORY / "crates/nano/model"
-# A hosted model with a format that the stand-in knows, and the one that answers in twenty questions.
+GAMES = Path(os.environ.get("COOKBOOK_GAMES_MODEL", REPOSITORY / ".cache/models/MiniMind2-Small"))
+# Hosted models that the built-in one stands for, one with a longer context stands for, and the one that answers in twenty
+# questions, which is no option.
 MODEL = "Qwen/Qwen3-4B-Instruct-2507"
+GAMES_MODEL = "Qwen/Qwen3-30B-A3B-Instruct-2507"
 ANSWERER = "Qwen/Qwen3.5-9B"
+MODELS = {MODEL: NANO, GAMES_MODEL: GAMES, ANSWERER: GAMES}
 PLAIN = "renderer_name=qwen3_instruct"
 MODEL_NAME = f"model_name={MODEL}"
+GAMES_NAME = f"model_name={GAMES_MODEL}"
+PAGE = REPOSITORY / "docs/compatibility.md"
+MARK = "\n## Recipes of the cookbook\n"
+INTRODUCTION = """
+The smoke tests of `tinker-cookbook`'s repository (`tests/recipes`), as `conformance/cookbook/recipes` runs them on `tinkrs serve`, which writes this part of the page:
+`python -m tinker_cookbook.recipes.MODULE OPTIONS` of the unmodified package {version}. Models, formats and sizes are options of the recipes. What they load from a hub is a local
+folder of the same name with data of the same form, and small models stand for the hosted ones.
+
+"""
 ANIMALS = ["cow", "dog", "cat", "owl", "fox", "bear", "duck", "horse", "sheep", "frog", "lion", "mouse"]
 
 # Name, module, options, steps. `{log}` is a folder for the run; the same one in two rows means that the second one resumes.
@@ -30,7 +44,7 @@ RECIPES = [
     ("chat_sl", "chat_sl.train", [MODEL_NAME, PLAIN, "batch_size=16", "max_length=256", "save_every=1", "log_path={log}"], 2),
     ("chat_sl, resumed", "chat_sl.train", [MODEL_NAME, PLAIN, "batch_size=16", "max_length=256", "save_every=1", "log_path={log}"], 4),
     ("dpo", "preference.dpo.train", [MODEL_NAME, PLAIN, "batch_size=16", "max_length=256", "log_path={log}"], 2),
-    ("guess_number", "multiplayer_rl.guess_number.train", [MODEL_NAME, PLAIN, "batch_size=8", "group_size=2", "max_tokens=8", "log_path={log}"], 2),
+    ("guess_number", "multiplayer_rl.guess_number.train", [GAMES_NAME, PLAIN, "batch_size=8", "group_size=2", "max_tokens=8", "log_path={log}"], 2),
     ("math_rl", "math_rl.train", [MODEL_NAME, PLAIN, "groups_per_batch=8", "group_size=4", "max_tokens=5", "log_path={log}"], 2),
     ("math_rl, off policy", "math_rl.train", [MODEL_NAME, PLAIN, "groups_per_batch=8", "group_size=4", "max_tokens=5", "max_steps_off_policy=2", "log_path={log}"], 2),
     ("math_rl, minibatches", "math_rl.train", [MODEL_NAME, PLAIN, "groups_per_batch=8", "group_size=4", "max_tokens=5", "stream_minibatch_config.groups_per_batch=8", "stream_minibatch_config.num_minibatches=2", "log_path={log}"], 2),
@@ -41,9 +55,9 @@ RECIPES = [
     ("rolling_checkpoints", "chat_sl.train", [MODEL_NAME, PLAIN, "batch_size=16", "max_length=256", "save_every=2", "rolling_save_every=1", "rolling_ttl_seconds=3600", "log_path={log}"], 4),
     ("rolling_checkpoints, resumed", "chat_sl.train", [MODEL_NAME, PLAIN, "batch_size=16", "max_length=256", "save_every=2", "rolling_save_every=1", "rolling_ttl_seconds=3600", "log_path={log}"], 6),
     ("shorter", "preference.shorter.train", [MODEL_NAME, PLAIN, "batch_size=8", "group_size=4", "max_tokens=16", "log_path={log}"], 2),
-    ("text_arena", "multiplayer_rl.text_arena.train", [MODEL_NAME, PLAIN, "batch_size=16", "num_train_datapoints=128", "num_test_datapoints=16", "max_tokens=8", "log_path={log}"], 2),
-    ("text_arena, random opponent", "multiplayer_rl.text_arena.train", [MODEL_NAME, PLAIN, "batch_size=16", "num_train_datapoints=128", "num_test_datapoints=16", "max_tokens=8", "test_opponent=random", "log_path={log}"], 2),
-    ("twenty_questions", "multiplayer_rl.twenty_questions.train", [MODEL_NAME, PLAIN, "batch_size=8", "group_size=2", "num_epochs=1", "max_tokens=8", "log_path={log}"], 2),
+    ("text_arena", "multiplayer_rl.text_arena.train", [GAMES_NAME, PLAIN, "batch_size=16", "num_train_datapoints=128", "num_test_datapoints=16", "max_tokens=8", "log_path={log}"], 2),
+    ("text_arena, random opponent", "multiplayer_rl.text_arena.train", [GAMES_NAME, PLAIN, "batch_size=16", "num_train_datapoints=128", "num_test_datapoints=16", "max_tokens=8", "test_opponent=random", "log_path={log}"], 2),
+    ("twenty_questions", "multiplayer_rl.twenty_questions.train", [GAMES_NAME, PLAIN, "batch_size=8", "group_size=2", "num_epochs=1", "max_tokens=8", "log_path={log}"], 2),
 ]
 
 
@@ -114,21 +128,29 @@ def run(name, module, options, steps, folder, environment):
     rows = [line for path in folder.glob(f"runs/**/{log.name}*/**/metrics.jsonl") for line in path.read_text().splitlines()]
     happened = f"ends well, {seconds:.0f} s" if good else f"fails: {last_line(done.stderr or done.stdout)[:160]}"
     shown = " ".join(option for option in options if not option.startswith(("log_path", "behavior")))
-    print(f"| {name} | `{module}` `{shown} max_steps={steps}` | {happened} |", flush=True)
-    return good and bool(rows or module.endswith("rlhf_pipeline"))
+    row = f"| {name} | `{module}` | `{shown} max_steps={steps}` | {happened} |\n"
+    print(row, end="", flush=True)
+    return row, good and bool(rows or module.endswith("rlhf_pipeline"))
+
+
+def write(rows):
+    """Writes the table into the page, in place of the one that is there."""
+    before, _, _ = PAGE.read_text().partition(MARK)
+    head = "| recipe | module | options | what happened |\n|---|---|---|---|\n"
+    introduction = INTRODUCTION.format(version=version("tinker-cookbook"))
+    PAGE.write_text(before + MARK + introduction + head + "".join(rows))
 
 
 def main():
     program, folder, names = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve(), sys.argv[3:]
-    model = Path(os.environ.get("COOKBOOK_MODEL", NANO)).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     write_datasets(folder)
-    for name in [MODEL, ANSWERER]:
+    for name, model in MODELS.items():
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         if not place.exists():
-            place.symlink_to(model)
-    server, url = serve(program, {MODEL: model, ANSWERER: model}, folder)
+            place.symlink_to(model.resolve())
+    server, url = serve(program, MODELS, folder)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("TINKER", "PYTHON"))}
     environment |= {
         "TINKER_BASE_URL": url,
@@ -140,16 +162,19 @@ def main():
         "HF_DATASETS_OFFLINE": "1",
         "WANDB_MODE": "disabled",
     }
-    failed = []
+    rows, failed = [], []
     try:
-        print("| recipe | command | what happened |\n|---|---|---|", flush=True)
         for recipe in RECIPES:
             if not names or recipe[0] in names or recipe[0].split(",")[0] in names:
-                if not run(*recipe, folder, environment):
+                row, good = run(*recipe, folder, environment)
+                rows.append(row)
+                if not good:
                     failed.append(recipe[0])
     finally:
         server.terminate()
         server.wait()
+    if not names:
+        write(rows)
     if failed:
         sys.exit(f"did not end well: {', '.join(failed)}")
 

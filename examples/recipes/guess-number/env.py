@@ -1,6 +1,6 @@
-"""Guess a number from 1 to 8, with hints: an environment for `tinkrs train rl --env-command 'python3 env.py'`.
+"""Guess a number from 1 to 4, with hints: an environment for `tinkrs train rl --env-command 'python3 env.py'`.
 
-Each line of the data is {"number": N}. A right guess earns 1, and less the later it comes; after four wrong ones, or an
+Each line of the data is {"number": N}. A right guess earns 1, and less the later it comes; after three wrong ones, or an
 answer that is no number, the game is over.
 """
 
@@ -20,7 +20,7 @@ def step(request):
     text = request["message"]["content"].strip()
     game["guesses"] += 1
     right = text == str(game["number"])
-    if right or not text.isdigit() or game["guesses"] == 4:
+    if right or not text.isdigit() or game["guesses"] == 3:
         del games[request["episode"]]
         reward = 1.25 - 0.25 * game["guesses"] if right else 0.0
         return {"done": True, "reward": reward, "metrics": {"won": float(right)}}

@@ -8,6 +8,8 @@ import pathlib
 import sys
 
 MARK = "\n## Clients of other APIs\n"
+# What follows on the page is written by conformance/cookbook/recipes.
+RECIPES = "\n## Recipes of the cookbook\n"
 INTRODUCTION = """
 What unmodified clients of the OpenAI and Anthropic APIs do on `tinkrs serve`, as `conformance/endpoints/run` saw it, which writes this part of the page.
 ✓ works, ✗ does not, empty: not asked of that client.
@@ -38,8 +40,9 @@ def main():
     outcomes = {(result["client"], name): is_right for result in found for name, is_right in result["outcomes"].items()}
     print(f"{sum(outcomes.values())} of {len(outcomes)} checks of {len(found)} clients passed")
     before, _, part = page.read_text().partition(MARK)
+    part, mark, recipes = part.partition(RECIPES)
     if "--write" in sys.argv:
-        page.write_text(before + MARK + INTRODUCTION + table(found))
+        page.write_text(before + MARK + INTRODUCTION + table(found) + mark + recipes)
         broken = [check for check, is_right in outcomes.items() if not is_right]
     else:
         clients = {client for client, _ in outcomes}

@@ -367,7 +367,7 @@ pub(crate) struct Backend {
 impl Backend {
     /// Opens the server, and says on stderr which one it is.
     pub(crate) async fn open(ctx: &context::Context, args: &BackendArgs) -> anyhow::Result<Self> {
-        Self::open_with(ctx, args, None).await
+        Self::open_with(ctx, args, Vec::new()).await
     }
 
     /// Opens the server as [`open`](Self::open) does. A checkpoint says which model it is of.
@@ -382,7 +382,8 @@ impl Backend {
         let choice = args.server.choose(false, &Environment::read());
         let base = base_of(ctx, &args.server, &choice, checkpoint, &TO_SAMPLE).await?;
         let wanted = base_here(&args.server, &choice, &base)?;
-        let backend = Self::open_chosen(ctx, &args.server, choice, base, wanted, None).await?;
+        let backend =
+            Self::open_chosen(ctx, &args.server, choice, base, wanted, Vec::new()).await?;
         Ok(backend.writing_as(args))
     }
 
@@ -398,7 +399,7 @@ impl Backend {
         ctx: &context::Context,
         args: &BackendArgs,
         checkpoint: &CheckpointRef,
-        besides: Option<Wanted>,
+        besides: Vec<Wanted>,
     ) -> anyhow::Result<(Self, TinkerPath)> {
         let kinds = [CheckpointKind::Training];
         let wanted = args.model.as_deref().map(local_model::find).transpose()?;
@@ -462,11 +463,11 @@ impl Backend {
         Self::open(ctx, &args).await
     }
 
-    /// Opens the server as [`open`](Self::open) does. This machine has another model besides.
+    /// Opens the server as [`open`](Self::open) does. This machine has other models besides.
     pub(crate) async fn open_with(
         ctx: &context::Context,
         args: &BackendArgs,
-        besides: Option<Wanted>,
+        besides: Vec<Wanted>,
     ) -> anyhow::Result<Self> {
         let wanted = local_model::find(args.model())?;
         let model = wanted.as_ref().map_or(args.model(), Wanted::name);
@@ -483,7 +484,7 @@ impl Backend {
         choice: Choice,
         model: String,
         wanted: Option<Wanted>,
-        besides: Option<Wanted>,
+        besides: Vec<Wanted>,
     ) -> anyhow::Result<Self> {
         match choice {
             Choice::Url(url) => {
@@ -531,14 +532,16 @@ impl Backend {
         ctx: &context::Context,
         args: &ServerArgs,
         wanted: Wanted,
-        besides: Option<Wanted>,
+        besides: Vec<Wanted>,
     ) -> anyhow::Result<Self> {
         let data = args.data_dir();
         let _prepared = data_folder::prepare(data)?;
         let named = wanted.place(data)?;
         let mut models = vec![named.clone()];
-        if let Some(other) = besides.filter(|other| other.name() != named.name) {
-            models.push(other.place(data)?);
+        for other in besides {
+            if models.iter().all(|model| model.name != other.name()) {
+                models.push(other.place(data)?);
+            }
         }
         let local = open_local(ctx, args, &models).await?;
         output::note(format_args!(

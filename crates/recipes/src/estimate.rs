@@ -5,8 +5,9 @@
 
 use crate::Prices;
 use crate::data::{Batches, Examples, Split};
-use crate::distill::{OnPolicyConfig, PromptConfig};
+use crate::distill::{OffPolicyConfig, OnPolicyConfig, PromptConfig};
 use crate::dpo::{self, Pair};
+use crate::reward::{self, JudgedPair};
 use crate::run::Evaluation;
 use crate::{Error, rl, sft};
 use std::fmt;
@@ -123,6 +124,50 @@ impl Tokens {
                 .saturating_mul(2)
                 .saturating_add(evaluated.saturating_mul(evaluations)),
             ..Self::default()
+        })
+    }
+
+    /// Counts the tokens of a reward model's training: twice what it trains on, since the loss is the caller's.
+    ///
+    /// # Errors
+    /// If there is nothing to train on.
+    pub fn of_reward<'d>(
+        config: &reward::Config,
+        pairs: impl Into<Split<'d, JudgedPair>>,
+    ) -> Result<Self, Error> {
+        let Split { train: pairs, eval } = pairs.into();
+        let batches = Batches::new(pairs.len(), config.passes.batch_size, config.seed)?;
+        let length =
+            |pairs: &[JudgedPair]| -> u64 { pairs.iter().map(|pair| pair.tokens() as u64).sum() };
+        let steps = config.passes.steps(pairs.len())?;
+        // Rounded up to whole passes.
+        let passes = steps.div_ceil(batches.steps_per_epoch()) as u64;
+        let read = length(pairs).saturating_mul(passes).saturating_mul(2);
+        let evaluated = length(eval).saturating_mul(evaluations(&config.evaluation, steps));
+        Ok(Self {
+            train: read.saturating_add(evaluated),
+            ..Self::default()
+        })
+    }
+
+    /// Bounds the tokens of off-policy distillation on these questions, each with its tokens: those of
+    /// [prompt distillation](Self::of_prompt_distillation), and the teacher reads each answer once more.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of_off_policy(
+        config: &OffPolicyConfig,
+        renderer: &Renderer,
+        questions: &[(Conversation, Vec<u32>)],
+    ) -> Result<Self, Error> {
+        let asked = Self::of_prompt_distillation(&config.as_prompt(), renderer, questions)?;
+        let again = asked.prefill.saturating_mul(u64::from(config.answers));
+        Ok(Self {
+            prefill: asked
+                .prefill
+                .saturating_add(again)
+                .saturating_add(asked.sample),
+            ..asked
         })
     }
 

@@ -30,7 +30,7 @@
 //!
 //! - [`data`]: files to examples to batches;
 //! - [`run`]: the folder of a run, and resuming;
-//! - [`sft`], [`rl`], [`dpo`], [`distill`]: the loops;
+//! - [`sft`], [`rl`], [`dpo`], [`reward`], [`distill`]: the loops;
 //! - [`evaluate`], [`Tokens`], [`report`]: measuring, estimating, showing.
 //!
 //! With the feature `clap`, the settings of each loop are arguments of a command line, too.
@@ -43,6 +43,7 @@ pub mod run;
 
 pub mod distill;
 pub mod dpo;
+pub mod reward;
 pub mod rl;
 pub mod sft;
 

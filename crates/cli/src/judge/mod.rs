@@ -16,6 +16,7 @@ use tinkrs::{BoxError, SamplingParams};
 use tinkrs_chat::{Message, Renderer, Response};
 use tinkrs_recipes::data::Task;
 use tinkrs_recipes::evaluate::Check;
+use tinkrs_recipes::reward::RewardModel;
 use tinkrs_recipes::rl::{Env, EnvFuture, Problem, Turn};
 use tinkrs_server::units::duration;
 
@@ -70,6 +71,7 @@ impl Default for JudgeArgs {
 pub(crate) enum Judge {
     Check(Check),
     Command(Arc<JudgeCommand>),
+    Model(Arc<RewardModel>),
 }
 
 impl JudgeArgs {
@@ -102,7 +104,7 @@ impl Judge {
     /// Refuses a task that cannot be graded.
     pub(crate) fn check(&self, task: &Task) -> anyhow::Result<()> {
         match (self, &task.answer) {
-            (Self::Command(_), _) => Ok(()),
+            (Self::Command(_) | Self::Model(_), _) => Ok(()),
             (Self::Check(_), None) => bail!("no `answer` to compare with"),
             (Self::Check(check), Some(answer)) if !check.accepts(answer) => {
                 bail!("the answer `{answer}` has nothing that could be compared")
@@ -117,6 +119,10 @@ impl Judge {
             Self::Check(check) => {
                 let answer = task.answer.as_deref().unwrap_or_default();
                 Ok(check.grade(response, answer))
+            }
+            Self::Model(model) => {
+                let answer = &response.message.content;
+                Ok(model.score(&task.question.messages, answer).await?)
             }
             Self::Command(command) => {
                 let question = json!({

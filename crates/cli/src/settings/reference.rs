@@ -104,7 +104,7 @@ fn check(page: &str, name: &str, expected: &str) {
 
 #[test]
 fn the_pages_of_settings_are_what_the_options_say() {
-    for recipe in ["sft", "rl", "dpo", "distill"] {
+    for recipe in ["sft", "rl", "dpo", "reward", "distill"] {
         let name = format!("settings of train {recipe}");
         check("settings.md", &name, &table(&["train", recipe]).unwrap());
     }
@@ -122,6 +122,7 @@ fn names_of_options_are_words_with_dashes() {
         ["train", "sft"],
         ["train", "rl"],
         ["train", "dpo"],
+        ["train", "reward"],
         ["train", "distill"],
     ] {
         let train = Cli::command().find_subcommand(path[0]).unwrap().clone();

@@ -61,6 +61,7 @@ const COMMANDS: &[&str] = &[
     "train",
     "train distill",
     "train dpo",
+    "train reward",
     "train rl",
     "train sft",
     "version",

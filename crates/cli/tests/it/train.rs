@@ -237,18 +237,53 @@ fn wrong_values_and_modes_are_refused_before_a_model_is_loaded() {
     );
 
     let distill = |more: &[&'static str]| here.refused(&[&["train", "distill"], more].concat());
-    assert!(distill(&[]).contains("choose `--mode on-policy` or `--mode prompt`"));
+    assert!(
+        distill(&[]).contains("choose `--mode on-policy`, `--mode off-policy` or `--mode prompt`")
+    );
     assert!(distill(&["--mode", "on-policy"]).contains("error: no teacher"));
     assert!(distill(&["--mode", "prompt"]).contains("the teacher has no instructions"));
     let foreign = distill(&["--mode", "prompt", "--instructions", "a", "--steps", "3"]);
     assert!(
-        foreign.contains("`--steps` belongs to the other mode"),
+        foreign.contains("`--steps` belongs to `--mode on-policy`"),
         "{foreign}"
     );
     let foreign = distill(&["--mode", "prompt", "--instructions", "a", "--clip-low", "0"]);
     assert!(foreign.contains("`--clip-low` belongs"), "{foreign}");
     let weight = distill(&["--mode", "on-policy", "--teacher", "a", "--kl-weight", "0"]);
     assert!(weight.contains("--kl-weight: 0, expected"), "{weight}");
+    let bare = distill(&["--mode", "off-policy", "--top-k", "3"]);
+    assert!(bare.contains("error: no teacher"), "{bare}");
+    let none = distill(&["--mode", "off-policy", "--teacher", "a", "--top-k", "0"]);
+    assert!(none.contains("--top-k: 0, expected 1 to 1024"), "{none}");
+    here.write("q.jsonl", "{\"prompt\": \"q\"}\n");
+    let teacher = ["--mode", "on-policy", "--teacher", "a", "--data", "q.jsonl"];
+    let lonely = distill(&[&teacher[..], &["--teacher-of", "q.jsonl"]].concat());
+    assert!(
+        lonely.contains("teacher_of: `q.jsonl`, expected a file, `=` and its teacher"),
+        "{lonely}"
+    );
+    let missing = distill(&[&teacher[..], &["--teacher-of", "none.jsonl=b"]].concat());
+    assert!(missing.contains("could not read none.jsonl"), "{missing}");
+
+    let rl = |more: &[&'static str]| here.refused(&[&["train", "rl"], more].concat());
+    let free = rl(&["--grader", "exact", "--kl-reference", "tinkrs/nano"]);
+    assert!(
+        free.contains("kl_reference: it needs a `--kl-penalty`"),
+        "{free}"
+    );
+    let both = ["train", "rl", "--grader", "exact", "--reward-model", "a"];
+    let both = here.command(&both).output().unwrap();
+    let both = String::from_utf8(both.stderr).unwrap();
+    assert!(both.contains("cannot be used with"), "{both}");
+    let old = rl(&["--grader", "exact", "--stale", "requeue"]);
+    assert!(old.contains("--stale: no group can be too old"), "{old}");
+    let parts = rl(&["--grader", "exact", "--substeps", "9"]);
+    assert!(
+        parts.contains("--substeps and --minibatches: 9 times 1"),
+        "{parts}"
+    );
+    let beta = rl(&["--grader", "exact", "--loss", "dro"]);
+    assert!(beta.contains("--dro-beta: nothing, but"), "{beta}");
     let beta = here.refused(&["train", "sft", "--adam-beta1", "3"]);
     assert!(beta.contains("`--adam-beta1`: found 3, expected"), "{beta}");
 }
@@ -277,7 +312,7 @@ fn limits_of_a_ratio_need_a_loss_that_has_them() {
     let config = "examples/configs/rl.toml";
     let error = here.refused(&["train", "rl", "--config", config, "--clip-low", "0.5"]);
     assert!(
-        error.contains("--clip-low and --clip-high: for the losses ppo and cispo only"),
+        error.contains("--clip-low and --clip-high: for the losses ppo, cispo and gspo only"),
         "{error}"
     );
 }

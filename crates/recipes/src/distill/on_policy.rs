@@ -33,6 +33,11 @@ pub struct OnPolicyConfig {
     #[serde(default = "default_kl_weight")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "X"))]
     pub kl_weight: f64,
+    /// How much a token also counts for the distance of those after it, less by this factor a token: 0 for its own
+    /// alone.
+    #[serde(default)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "X"))]
+    pub kl_discount: f64,
     /// Seed for the order of the prompts, and for sampling.
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "Run"))]
@@ -59,6 +64,7 @@ impl OnPolicyConfig {
             learning_rate: Schedule::default(),
             policy: PolicyConfig::default(),
             kl_weight: default_kl_weight(),
+            kl_discount: 0.0,
             seed: 0,
             checkpoint_every: rl::default_checkpoint_every(),
             checkpoints: Checkpoints::default(),
@@ -87,6 +93,8 @@ impl OnPolicyConfig {
             episodes: Episodes::default(),
             baseline: Baseline::None,
             kl_penalty: self.kl_weight,
+            kl_reference: None,
+            kl_discount: self.kl_discount,
             seed: self.seed,
             checkpoint_every: self.checkpoint_every,
             checkpoints: self.checkpoints,
@@ -100,10 +108,36 @@ fn default_kl_weight() -> f64 {
     1.0
 }
 
+/// Who teaches: one model, or several with prompts of their own.
+#[derive(Clone, Debug)]
+pub struct Teachers {
+    samplers: Vec<SamplingClient>,
+    /// For each prompt, whose it is; empty for a single teacher.
+    of_prompt: Vec<usize>,
+}
+
+impl Teachers {
+    /// Several teachers; `of_prompt` says for each prompt, by index, who teaches it.
+    pub fn new(samplers: Vec<SamplingClient>, of_prompt: Vec<usize>) -> Self {
+        Self {
+            samplers,
+            of_prompt,
+        }
+    }
+}
+
+impl From<SamplingClient> for Teachers {
+    fn from(teacher: SamplingClient) -> Self {
+        Self::new(vec![teacher], Vec::new())
+    }
+}
+
 /// A prompt that the student continues. Its answers earn no reward.
 #[derive(Clone, Debug)]
 struct Prompt {
     tokens: Arc<Vec<u32>>,
+    /// Which of several teachers it has.
+    teacher: Option<usize>,
     params: SamplingParams,
 }
 
@@ -118,7 +152,8 @@ impl Problem for Prompt {
     }
 
     fn identity(&self) -> Vec<u32> {
-        self.tokens.to_vec()
+        let teacher = self.teacher.map(|teacher| teacher as u32);
+        self.tokens.iter().copied().chain(teacher).collect()
     }
 }
 
@@ -132,23 +167,26 @@ impl Env for Prompt {
     }
 }
 
-/// Returns how the run in a folder ended, if it did: [`on_policy`] then has nothing left to do.
+/// Returns how the run in a folder ended, if it did: [`on_policy`] then has nothing left to do. `of_prompt` is that of
+/// [`Teachers`].
 ///
 /// # Errors
 /// As [`rl::finished`].
 pub fn on_policy_finished(
     config: &OnPolicyConfig,
     prompts: &[Vec<u32>],
+    of_prompt: &[usize],
     params: &SamplingParams,
     folder: impl AsRef<Path>,
 ) -> Result<Option<Outcome>, Error> {
     config.check()?;
-    rl::finished(&config.as_rl(), &problems(prompts, params), folder)
+    let problems = problems(prompts, of_prompt, params);
+    rl::finished(&config.as_rl(), &problems, folder)
 }
 
 /// Teaches the student of `config` to write as the teacher would, in a run folder.
 ///
-/// The number to watch is `kl_reference`: how far the student still is, in nats a token. The two
+/// The number to watch is `kl_reference`: how far the student still is, in nats a token. All
 /// models must share a tokenizer. Resumes and stops as [`rl::train`] does.
 ///
 /// # Errors
@@ -156,27 +194,36 @@ pub fn on_policy_finished(
 pub async fn on_policy(
     service: &ServiceClient,
     config: &OnPolicyConfig,
-    teacher: SamplingClient,
+    teachers: impl Into<Teachers>,
     prompts: &[Vec<u32>],
     params: &SamplingParams,
     folder: impl AsRef<Path>,
     hooks: Hooks<'_>,
 ) -> Result<Outcome, Error> {
     config.check()?;
-    let reference = Reference {
-        sampler: teacher,
-        weight: config.kl_weight,
-    };
-    let (config, problems) = (config.as_rl(), problems(prompts, params));
+    let teachers = teachers.into();
+    let problems = problems(prompts, &teachers.of_prompt, params);
+    let Teachers {
+        samplers,
+        of_prompt,
+    } = teachers;
+    let reference = Reference::of_problems(samplers, of_prompt, config.kl_weight)?;
+    let reference = reference.discounted(config.kl_discount);
+    let config = config.as_rl();
     rl::train_towards(service, &config, &problems, Some(reference), folder, hooks).await
 }
 
-fn problems(prompts: &[Vec<u32>], params: &SamplingParams) -> Vec<Arc<dyn Problem>> {
-    let problem = |tokens: &Vec<u32>| -> Arc<dyn Problem> {
+fn problems(
+    prompts: &[Vec<u32>],
+    of_prompt: &[usize],
+    params: &SamplingParams,
+) -> Vec<Arc<dyn Problem>> {
+    let problem = |(index, tokens): (usize, &Vec<u32>)| -> Arc<dyn Problem> {
         Arc::new(Prompt {
             tokens: Arc::new(tokens.clone()),
+            teacher: of_prompt.get(index).copied(),
             params: params.clone(),
         })
     };
-    prompts.iter().map(problem).collect()
+    prompts.iter().enumerate().map(problem).collect()
 }

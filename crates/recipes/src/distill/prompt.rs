@@ -114,15 +114,15 @@ impl PromptConfig {
     }
 }
 
-fn default_answers() -> u32 {
+pub(super) fn default_answers() -> u32 {
     1
 }
 
-fn default_max_tokens() -> u32 {
+pub(super) fn default_max_tokens() -> u32 {
     128
 }
 
-fn default_temperature() -> f64 {
+pub(super) fn default_temperature() -> f64 {
     1.0
 }
 
@@ -247,7 +247,7 @@ fn kept(
 }
 
 /// Returns a hash of what decides the teacher's answers.
-fn asked(
+pub(super) fn asked(
     config: &PromptConfig,
     renderer: &Renderer,
     questions: &[Conversation],
@@ -271,9 +271,12 @@ fn examples(records: &[Record], renderer: &Renderer) -> Result<Examples, Error> 
     Examples::new(records, renderer, train_on, usize::MAX, TooLong::Refuse)
 }
 
-/// Puts the instructions in front, joined with a system message that is there already.
-fn instructed(question: &Conversation, instructions: &str) -> Conversation {
+/// Puts the instructions in front, if there are some, joined with a system message that is there already.
+pub(super) fn instructed(question: &Conversation, instructions: &str) -> Conversation {
     let mut instructed = question.clone();
+    if instructions.is_empty() {
+        return instructed;
+    }
     match instructed.messages.first_mut() {
         Some(first) if first.role == Role::System => {
             first.content = format!("{instructions}\n\n{}", first.content);
@@ -284,7 +287,7 @@ fn instructed(question: &Conversation, instructions: &str) -> Conversation {
 }
 
 /// Writes the whole file or none of it.
-fn write_all(path: &Path, records: &[Record]) -> Result<(), Error> {
+pub(super) fn write_all(path: &Path, records: &[impl Serialize]) -> Result<(), Error> {
     let lines: Result<Vec<String>, _> = records.iter().map(serde_json::to_string).collect();
     let text = lines
         .map_err(std::io::Error::from)

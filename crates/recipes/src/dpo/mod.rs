@@ -1,20 +1,22 @@
-//! Direct preference optimization: learning from pairs of answers.
+//! Learning from pairs of answers: direct (DPO) and identity (IPO) preference optimization.
 
 mod loss;
 mod pair;
 
+pub use loss::PreferenceLoss;
 pub use pair::{Pair, Preference};
 
 use crate::data::{Batches, Split};
 use crate::run::{
-    self, Adam, Adapter, Checkpoints, Evaluation, Goal, Hooks, Numbers, Outcome, Passes, Plan, Run,
+    self, Adam, Adapter, Checkpoints, Evaluation, Goal, Hooks, Numbers, Outcome, Passes, Plan,
+    ReferenceModel, Run,
 };
 use crate::{Error, Schedule, sft};
-use loss::{Answer, dpo_loss, weighted_sum};
+use loss::{Answer, Objective, preference_loss, weighted_sum};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tinkrs::training::CustomLoss;
-use tinkrs::{BoxError, Datum, Pending, SamplingClient, ServiceClient, TinkerPath};
+use tinkrs::{BoxError, Datum, Pending, SamplingClient, ServiceClient};
 
 /// Settings of a preference run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,14 +30,18 @@ pub struct Config {
     #[serde(default = "default_learning_rate")]
     #[cfg_attr(feature = "clap", command(flatten))]
     pub learning_rate: Schedule,
+    /// Which loss.
+    #[serde(default)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NAME", value_enum))]
+    pub loss: PreferenceLoss,
     /// How strongly the model is kept close to the reference; higher keeps it closer.
     #[serde(default = "default_beta")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "X"))]
     pub beta: f64,
-    /// The checkpoint that the model is compared with and kept close to: what it starts from, unless given.
+    /// What the model is compared with and kept close to: what it starts from, unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "clap", arg(skip))]
-    pub reference: Option<TinkerPath>,
+    pub reference: Option<ReferenceModel>,
     /// How it goes through the pairs.
     #[serde(flatten)]
     #[cfg_attr(feature = "clap", command(flatten))]
@@ -68,6 +74,7 @@ impl Config {
         Self {
             adapter: Adapter::new(base_model),
             learning_rate: default_learning_rate(),
+            loss: PreferenceLoss::default(),
             beta: default_beta(),
             reference: None,
             passes: Passes::default(),
@@ -85,15 +92,19 @@ impl Config {
     /// If a value is out of range; the error names the setting.
     pub fn check(&self) -> Result<(), Error> {
         self.learning_rate.check()?;
-        if !(self.beta > 0.0 && self.beta.is_finite()) {
-            let problem = format!("{}, expected a positive number", self.beta);
-            return Err(Error::setting("beta", problem));
-        }
+        self.objective().check()?;
         self.passes.check()?;
         self.adam.check()?;
         self.checkpoints.check()?;
         self.evaluation.check()?;
         self.adapter.check()
+    }
+
+    fn objective(&self) -> Objective {
+        Objective {
+            loss: self.loss,
+            beta: self.beta,
+        }
     }
 }
 
@@ -160,11 +171,9 @@ pub async fn train<'d>(
         .await?
         .keeping(config.checkpoints)
         .evaluating(config.evaluation, Goal::LOSS);
-    let before = match &config.reference {
-        Some(path) => run::sampler_of(service, path).await?,
-        None => run::sampler_before(service, &config.adapter).await?,
-    };
-    let mut held_out = HeldOut::new(&before, split.eval, config.beta);
+    let (adapter, reference) = (&config.adapter, config.reference.as_ref());
+    let before = run::reference_sampler(service, adapter, reference).await?;
+    let mut held_out = HeldOut::new(&before, split.eval, config.objective());
     let mut references = References::ask(&before, pairs, &batches.batch(run.steps_done()));
 
     while run.steps_done() < steps && !hooks.interrupt.is_set() {
@@ -186,11 +195,11 @@ pub async fn train<'d>(
         let adam = config
             .adam
             .with_rate(config.learning_rate.rate(step, steps));
-        let beta = config.beta;
+        let objective = config.objective();
         let pass = run
             .training
             .forward_backward_custom(datums, move |data, logprobs| {
-                batch_loss(data, logprobs, &reference, beta)
+                batch_loss(data, logprobs, &reference, objective)
             });
         let pass = pass.submit();
         let update = run.training.optim_step(adam).submit();
@@ -229,17 +238,17 @@ fn preferences(prefix: &str, metrics: &Numbers) -> impl Iterator<Item = (String,
 struct HeldOut<'d> {
     before: &'d SamplingClient,
     pairs: &'d [Pair],
-    beta: f64,
-    /// Log-probabilities before training, once they are known.
+    objective: Objective,
+    /// Log-probabilities to the reference, once they are known.
     reference: Option<Vec<f64>>,
 }
 
 impl<'d> HeldOut<'d> {
-    fn new(before: &'d SamplingClient, pairs: &'d [Pair], beta: f64) -> Self {
+    fn new(before: &'d SamplingClient, pairs: &'d [Pair], objective: Objective) -> Self {
         Self {
             before,
             pairs,
-            beta,
+            objective,
             reference: None,
         }
     }
@@ -272,7 +281,7 @@ impl<'d> HeldOut<'d> {
         let logprobs = logprobs.ok_or(Error::Missing {
             what: "log-probability of each token",
         })?;
-        let loss = batch_loss(&datums, &logprobs, &reference, self.beta);
+        let loss = batch_loss(&datums, &logprobs, &reference, self.objective);
         let loss = loss.map_err(|source| Error::Caller {
             what: "the loss of the evaluation pairs",
             source,
@@ -316,7 +325,7 @@ fn batch_loss(
     data: &[Datum],
     logprobs: &[&[f32]],
     reference: &[f64],
-    beta: f64,
+    objective: Objective,
 ) -> Result<CustomLoss, BoxError> {
     let answer = |index: usize| {
         let weights = data[index].weights().and_then(|weights| weights.as_f32());
@@ -327,8 +336,8 @@ fn batch_loss(
         })
     };
     let pairs = (0..data.len() / 2).map(|pair| Ok((answer(2 * pair)?, answer(2 * pair + 1)?)));
-    Ok(dpo_loss(
+    Ok(preference_loss(
         &pairs.collect::<Result<Vec<_>, BoxError>>()?,
-        beta,
+        objective,
     ))
 }

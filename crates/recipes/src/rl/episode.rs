@@ -103,6 +103,14 @@ impl Sequence {
             .collect();
         Ok(Datum::reinforcement(inputs, targets, logprobs, advantages)?)
     }
+
+    /// Says which targets the model wrote: those that make the ratio of a whole sequence.
+    pub(super) fn mask(&self) -> Vec<f32> {
+        let written = self.written.iter().skip(1);
+        written
+            .map(|logprob| if logprob.is_some() { 1.0 } else { 0.0 })
+            .collect()
+    }
 }
 
 #[cfg(test)]

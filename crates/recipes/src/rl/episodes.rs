@@ -78,8 +78,10 @@ mod tests {
             "min_group_size: 5, expected at most the group size, 4"
         );
         for seconds in [f64::NAN, -1.0, f64::INFINITY, 1e300] {
-            let mut episodes = Episodes::default();
-            episodes.episode_timeout = seconds;
+            let episodes = Episodes {
+                episode_timeout: seconds,
+                ..Episodes::default()
+            };
             let error = episodes.check(4).unwrap_err().to_string();
             assert!(error.starts_with("episode_timeout: "), "{error}");
         }

@@ -51,10 +51,11 @@
 //! # }
 //! ```
 //!
-//! Reading order: [`Env`] is what you write, `rollout` plays it, `batch` turns episodes into
-//! data, and `train` is the loop.
+//! Reading order: [`Env`] is what you write, `rollout` plays it, `playing` and `asynchronous` say when, `batch`
+//! turns episodes into data, and `train` is the loop.
 
 mod advantage;
+mod asynchronous;
 mod batch;
 mod config;
 mod env;
@@ -62,6 +63,7 @@ mod episode;
 mod episodes;
 mod loss;
 mod message_env;
+mod playing;
 mod rollout;
 mod tools;
 mod train;
@@ -70,7 +72,7 @@ mod transcripts;
 pub use advantage::Baseline;
 pub use batch::{Reference, sampler_trainer_kl};
 pub(crate) use config::default_checkpoint_every;
-pub use config::{Config, PolicyConfig};
+pub use config::{Config, PolicyConfig, Stale};
 pub use env::{Env, EnvFuture, Grader, Problem, Question, Turn};
 pub use episode::{Episode, Sequence};
 pub use episodes::Episodes;

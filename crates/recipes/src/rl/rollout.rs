@@ -17,6 +17,8 @@ pub type Group = Vec<Episode>;
 pub struct Played {
     /// The groups that are large enough.
     pub groups: Vec<Group>,
+    /// For each group, which of the problems it is from.
+    pub problems: Vec<usize>,
     /// How many episodes failed, those that were played again included.
     pub failures: usize,
     /// How many episodes were left out, since they failed and were not played again.
@@ -28,6 +30,16 @@ pub struct Played {
 }
 
 impl Played {
+    /// Adds others.
+    pub(super) fn extend(&mut self, others: Self) {
+        self.groups.extend(others.groups);
+        self.problems.extend(others.problems);
+        self.failures += others.failures;
+        self.dropped += others.dropped;
+        self.dropped_groups += others.dropped_groups;
+        self.last_failure = others.last_failure.or(self.last_failure.take());
+    }
+
     /// Returns how many failed, as numbers of a step.
     pub(super) fn numbers(&self) -> Numbers {
         let counts = [
@@ -56,8 +68,25 @@ pub async fn play(
     group_size: usize,
     seed: Option<u64>,
 ) -> Result<Played, Error> {
+    match play_some(sampler, problems, 0, limits, group_size, seed).await? {
+        (played, Some(error)) if played.groups.is_empty() => Err(error),
+        (played, _) => Ok(played),
+    }
+}
+
+/// Plays as [`play`] does, where problems are those of a list from `first` on. Returns also why an episode failed,
+/// if one that was left out did.
+pub(super) async fn play_some(
+    sampler: &SamplingClient,
+    problems: &[Arc<dyn Problem>],
+    first: usize,
+    limits: &Episodes,
+    group_size: usize,
+    seed: Option<u64>,
+) -> Result<(Played, Option<Error>), Error> {
     let group = |(index, problem): (usize, &Arc<dyn Problem>)| {
-        let seed = move |member: usize| Some(mix(mix(seed?, index as u64), member as u64));
+        let number = (first + index) as u64;
+        let seed = move |member: usize| Some(mix(mix(seed?, number), member as u64));
         let members = (0..group_size)
             .map(|member| persistent(sampler, Arc::clone(problem), limits, seed(member)));
         let members = members.collect::<Vec<_>>();
@@ -80,7 +109,7 @@ pub async fn play(
     let played = try_join_all(problems.iter().enumerate().map(group)).await?;
     let mut result = Played::default();
     let mut last_error = None;
-    for (problem, members) in problems.iter().zip(played) {
+    for ((index, problem), members) in problems.iter().enumerate().zip(played) {
         let mut episodes = Vec::with_capacity(members.len());
         for member in members {
             result.failures += member.failures.len();
@@ -101,11 +130,9 @@ pub async fn play(
         }
         compare(&**problem, &mut episodes).await?;
         result.groups.push(episodes);
+        result.problems.push(index);
     }
-    match last_error {
-        Some(error) if result.groups.is_empty() => Err(error),
-        _ => Ok(result),
-    }
+    Ok((result, last_error))
 }
 
 /// Adds what episodes earn in comparison with the others of their group.

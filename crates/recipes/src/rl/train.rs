@@ -3,22 +3,27 @@
 //! Playing and training overlap. With a staleness budget of `k`, the episodes of step `s` start
 //! as soon as step `s - k` is in the weights, so `k` steps' worth of episodes are being played
 //! while one trains. Step `s` then learns from weights at most `k` steps old, by construction;
-//! the loss corrects for the difference.
+//! the loss corrects for the difference. (For `asynchronous` runs see that module.)
+//!
+//! A step has one or several updates of the weights, and each of those one or several passes. The passes of the first
+//! update start as soon as their groups are there. No update does before all groups are, so that a step which fails
+//! is in the weights as a whole or not at all.
 
-use super::batch::{Batch, Reference, sampler_trainer_kl};
+use super::batch::{Batch, Reference, Weighing, numbers, sampler_trainer_gap};
 use super::config::Config;
 use super::env::Problem;
+use super::episode::Sequence;
 use super::episodes::Episodes;
-use super::rollout::{Played, mix, play};
+use super::playing::Players;
+use super::rollout::{Played, play};
 use super::transcripts;
 use crate::Error;
-use crate::data::{Batches, Split};
+use crate::data::Split;
 use crate::run::{self, Goal, Hooks, Numbers, Outcome, Plan, Run};
-use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
-use tinkrs::{SamplingClient, ServiceClient};
-use tokio::task::JoinSet;
+use tinkrs::training::OptimStepOutput;
+use tinkrs::{ForwardBackwardOutput, Pending, SamplingClient, ServiceClient};
 
 /// Of the draws in evaluations.
 const EVAL_SEED: u64 = 0;
@@ -32,10 +37,14 @@ fn words(problems: &[Arc<dyn Problem>]) -> impl Iterator<Item = u32> {
 
 fn plan(config: &Config, problems: Problems<'_>) -> Plan {
     let in_a_step = config.policy.problems_per_step;
-    Plan::new(problems.train.len(), in_a_step, config.seed)
+    let plan = Plan::new(problems.train.len(), in_a_step, config.seed)
         .of_words(words(problems.train))
         .evaluated_with(words(problems.eval))
-        .starting_from(config.adapter.from.clone())
+        .starting_from(config.adapter.from.clone());
+    Plan {
+        reference: config.kl_reference.clone(),
+        ..plan
+    }
 }
 
 /// Returns how the run in a folder ended, if it did: [`train`] then has nothing left to do.
@@ -70,10 +79,10 @@ pub async fn train<'d>(
     hooks: Hooks<'_>,
 ) -> Result<Outcome, Error> {
     let reference = if config.kl_penalty > 0.0 {
-        Some(Reference {
-            sampler: run::sampler_before(service, &config.adapter).await?,
-            weight: config.kl_penalty,
-        })
+        let (adapter, reference) = (&config.adapter, config.kl_reference.as_ref());
+        let sampler = run::reference_sampler(service, adapter, reference).await?;
+        let reference = Reference::new(sampler, config.kl_penalty);
+        Some(reference.discounted(config.kl_discount))
     } else {
         None
     };
@@ -97,8 +106,9 @@ pub async fn train_towards<'d>(
         return Ok(outcome);
     }
     config.evaluation.check_data(split.eval.len())?;
-    let problems = split.train;
-    let batches = Batches::new(problems.len(), config.policy.problems_per_step, config.seed)?;
+    if let Some(reference) = &reference {
+        reference.check(split.train.len())?;
+    }
     let plan = plan(config, split);
     let run_folder = folder.as_ref().to_owned();
     let mut run = Run::open(service, &config.adapter, plan, config, folder)
@@ -107,7 +117,12 @@ pub async fn train_towards<'d>(
         .evaluating(config.evaluation, Goal::REWARD);
     transcripts::drop_from(&run_folder, run.steps_done())?;
     let mut sampler = run.training.save_weights_and_get_sampling_client().await?;
-    let mut playing: VecDeque<Playing> = VecDeque::new();
+    let mut players = Players::new(config, split.train, run.trained_on().into_iter())?;
+    let weighing = Weighing {
+        baseline: config.baseline,
+        reference: reference.as_ref(),
+        mask: config.policy.loss.kind.is_of_sequences(),
+    };
 
     while run.steps_done() < config.policy.steps && !hooks.interrupt.is_set() {
         let step = run.steps_done();
@@ -119,65 +134,59 @@ pub async fn train_towards<'d>(
         if run.stops_early() {
             break;
         }
-        while playing.len() <= config.policy.max_staleness
-            && step + playing.len() < config.policy.steps
-        {
-            let next = step + playing.len();
-            let chosen = batches.batch(next);
-            playing.push_back(Playing::start(
-                config, &sampler, problems, chosen, next, step,
-            ));
+        players.begin(step, &sampler);
+        let mut learning = Learning::new(config);
+        let mut later = Vec::new();
+        for part in 0..config.policy.parts() {
+            let part = match players.part(part, &sampler).await {
+                Ok(part) => part,
+                Err(error) => {
+                    learning.give_up().await;
+                    return lost(run, Err(error)).await;
+                }
+            };
+            let (groups, problems) = (&part.played.groups, &part.played.problems);
+            let batch = Batch::new(groups, problems, weighing).await?;
+            if learning.parts < config.policy.minibatches {
+                learning.pass(batch, &run);
+            } else {
+                later.push(batch);
+            }
+            learning.add(part.played, part.problems, part.failed);
+            learning.staleness = learning.staleness.max(part.staleness);
+            learning.stale += part.stale;
         }
-        let mut played = playing
-            .pop_front()
-            .expect("at least this step is being played");
-        let mut episodes = match played.wait().await {
-            Ok(episodes) => episodes,
-            Err(error) => return lost(run, Err(error)).await,
-        };
-        transcripts::write(
-            &run_folder,
-            step,
-            &episodes.groups,
-            config.episodes.transcripts,
-        )?;
-        let groups = std::mem::take(&mut episodes.groups);
-        let batch = Batch::new(groups, config.baseline, reference.as_ref()).await?;
-        let mut numbers = batch.numbers;
-        if episodes.failures > 0 || config.episodes.tolerates() {
-            numbers.extend(episodes.numbers());
+        players.end();
+        let groups = &learning.played.groups;
+        if let (true, Some(error)) = (groups.is_empty(), learning.failed.take()) {
+            return lost(run, Err(error)).await;
         }
-        if let Some(failure) = &episodes.last_failure {
+        transcripts::write(&run_folder, step, groups, config.episodes.transcripts)?;
+        if let Some(failure) = &learning.played.last_failure {
             hooks.failure(failure);
         }
-        numbers.insert("staleness".to_owned(), (step - played.version) as f64);
-
-        if !batch.datums.is_empty() {
-            let rate = config.learning_rate.rate(step, config.policy.steps);
-            let adam = config.adam.with_rate(rate);
+        let rate = config.learning_rate.rate(step, config.policy.steps);
+        let adam = config.adam.with_rate(rate);
+        learning.update(adam, &run);
+        let mut later = later.into_iter();
+        for _ in 1..config.policy.substeps {
+            for batch in later.by_ref().take(config.policy.minibatches) {
+                learning.pass(batch, &run);
+            }
+            learning.update(adam, &run);
+        }
+        let save = run.training.save_weights_and_get_sampling_client();
+        let save = (!learning.updates.is_empty()).then(|| save.submit());
+        let examples = std::mem::take(&mut learning.problems);
+        let mut numbers = learning.numbers(config).await?;
+        if let Some(save) = save {
             numbers.insert("learning_rate".to_owned(), adam.learning_rate);
-            let loss = config.policy.loss.to_loss_fn();
-            let pass = run
-                .training
-                .forward_backward(batch.datums)
-                .loss(loss)
-                .submit();
-            let update = run.training.optim_step(adam).submit();
-            let save = run.training.save_weights_and_get_sampling_client().submit();
-            let output = pass.await?;
-            numbers.extend(output.loss().map(|loss| ("loss".to_owned(), loss)));
-            let kl = sampler_trainer_kl(&batch.sequences, &output);
-            numbers.extend(kl.map(|kl| ("kl".to_owned(), kl)));
-            numbers.extend(run::prefixed(
-                "optim/",
-                update.await?.metrics.unwrap_or_default(),
-            ));
             sampler = save.await?;
         }
         numbers.extend(run.speed(numbers["tokens"]));
         let save = run.save_due(step + 1, config.checkpoint_every);
         let steps = config.policy.steps;
-        run.finish_step(played.problems, numbers, steps, save, &mut hooks)
+        run.finish_step(examples, numbers, steps, save, &mut hooks)
             .await?;
     }
     let finished = run.steps_done() >= config.policy.steps;
@@ -224,43 +233,132 @@ async fn evaluate(
     run.evaluated(numbers, hooks).await
 }
 
-/// The episodes of a step, being played in a task of their own. Dropping it stops them.
-struct Playing {
+/// A step as it is learned from.
+struct Learning {
+    loss: tinkrs::LossFn,
+    /// How many parts have come.
+    parts: usize,
+    played: Played,
     problems: Vec<usize>,
-    /// How many steps the weights have seen that they are played with.
-    version: usize,
-    task: JoinSet<Result<Played, Error>>,
+    failed: Option<Error>,
+    staleness: usize,
+    stale: usize,
+    reference_gap: (f64, usize),
+    /// Passes since the last update.
+    passes: Vec<Pass>,
+    updates: Vec<Update>,
 }
 
-impl Playing {
-    fn start(
-        config: &Config,
-        sampler: &SamplingClient,
-        problems: &[Arc<dyn Problem>],
-        chosen: Vec<usize>,
-        step: usize,
-        version: usize,
-    ) -> Self {
-        let problems: Vec<_> = chosen
-            .iter()
-            .map(|index| Arc::clone(&problems[*index]))
-            .collect();
-        let (sampler, group_size) = (sampler.clone(), config.policy.group_size);
-        let (seed, limits) = (Some(mix(config.seed, step as u64)), config.episodes);
-        let mut task = JoinSet::new();
-        task.spawn(async move { play(&sampler, &problems, &limits, group_size, seed).await });
+/// A pass that was submitted, and what it is over.
+struct Pass {
+    sequences: Vec<Sequence>,
+    output: Pending<ForwardBackwardOutput>,
+}
+
+/// An update that was submitted, and the passes that it is made of.
+struct Update {
+    passes: Vec<Pass>,
+    output: Pending<OptimStepOutput>,
+}
+
+impl Learning {
+    fn new(config: &Config) -> Self {
         Self {
-            problems: chosen,
-            version,
-            task,
+            loss: config.policy.loss.to_loss_fn(),
+            parts: 0,
+            played: Played::default(),
+            problems: Vec::new(),
+            failed: None,
+            staleness: 0,
+            stale: 0,
+            reference_gap: (0.0, 0),
+            passes: Vec::new(),
+            updates: Vec::new(),
         }
     }
 
-    async fn wait(&mut self) -> Result<Played, Error> {
-        let joined = self.task.join_next().await.expect("the task was spawned");
-        joined.map_err(|panic| Error::Caller {
-            what: "an environment",
-            source: panic.into(),
-        })?
+    /// Adds what was played.
+    fn add(&mut self, played: Played, problems: Vec<usize>, failed: Option<Error>) {
+        self.parts += 1;
+        self.played.extend(played);
+        self.problems.extend(problems);
+        self.failed = failed.or(self.failed.take());
+    }
+
+    /// Submits a pass, unless there is nothing to learn.
+    fn pass(&mut self, batch: Batch, run: &Run) {
+        let (gap, tokens) = batch.reference_gap;
+        self.reference_gap.0 += gap;
+        self.reference_gap.1 += tokens;
+        if batch.datums.is_empty() {
+            return;
+        }
+        let pass = run.training.forward_backward(batch.datums);
+        self.passes.push(Pass {
+            sequences: batch.sequences,
+            output: pass.loss(self.loss.clone()).submit(),
+        });
+    }
+
+    /// Submits an update, unless there was nothing to learn.
+    fn update(&mut self, adam: tinkrs::AdamParams, run: &Run) {
+        if self.passes.is_empty() {
+            return;
+        }
+        self.updates.push(Update {
+            passes: std::mem::take(&mut self.passes),
+            output: run.training.optim_step(adam).submit(),
+        });
+    }
+
+    /// Waits for what was submitted, whatever comes of it. Without an update it is not in the weights.
+    async fn give_up(self) {
+        for pass in self.passes {
+            let _ = pass.output.await;
+        }
+    }
+
+    /// Waits for all updates. Returns the numbers of the step.
+    async fn numbers(self, config: &Config) -> Result<Numbers, Error> {
+        let mut numbers = numbers(&self.played.groups);
+        if self.played.failures > 0 || config.episodes.tolerates() {
+            numbers.extend(self.played.numbers());
+        }
+        numbers.insert("staleness".to_owned(), self.staleness as f64);
+        if config.policy.asynchronous {
+            numbers.insert("groups_stale".to_owned(), self.stale as f64);
+        }
+        let (gap, tokens) = self.reference_gap;
+        if tokens > 0 {
+            numbers.insert("kl_reference".to_owned(), gap / tokens as f64);
+        }
+        let last = self.updates.len().saturating_sub(1);
+        let mut losses: Option<f64> = None;
+        for (index, update) in self.updates.into_iter().enumerate() {
+            let mut distance = Some((0.0, 0));
+            for pass in update.passes {
+                let output = pass.output.await?;
+                if let Some(loss) = output.loss() {
+                    losses = Some(losses.unwrap_or(0.0) + loss);
+                }
+                let gap = sampler_trainer_gap(&pass.sequences, &output);
+                distance = distance
+                    .zip(gap)
+                    .map(|(all, gap): ((f64, usize), _)| (all.0 + gap.0, all.1 + gap.1));
+            }
+            let distance = distance.filter(|(_, tokens)| *tokens > 0);
+            let distance = distance.map(|(gap, tokens)| gap / tokens as f64);
+            // The first update has the weights that played, but for staleness; the last has moved on.
+            if let (0, Some(distance)) = (index, distance) {
+                numbers.insert("kl".to_owned(), distance);
+            } else if let Some(distance) = distance.filter(|_| index == last) {
+                numbers.insert("kl_last_substep".to_owned(), distance);
+            }
+            let update = update.output.await?;
+            let metrics = update.metrics.unwrap_or_default();
+            numbers.extend(run::prefixed("optim/", metrics));
+        }
+        numbers.extend(losses.map(|loss| ("loss".to_owned(), loss)));
+        Ok(numbers)
     }
 }

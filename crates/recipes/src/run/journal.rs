@@ -8,7 +8,7 @@
 //! resumes from its last checkpoint, and steps behind that one are done again, with the same
 //! batches: in the weights that survive, every batch is there once.
 
-use super::start::Start;
+use super::start::{ReferenceModel, Start};
 use crate::Error;
 use crate::data::{open_to_add, parse_jsonl};
 use serde::{Deserialize, Serialize};
@@ -124,7 +124,7 @@ pub struct Plan {
     pub from: Option<Start>,
     /// The weights that it is compared with, if they are neither those of the start nor the base model's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reference: Option<TinkerPath>,
+    pub reference: Option<ReferenceModel>,
 }
 
 impl Plan {
@@ -167,7 +167,7 @@ impl Plan {
         }
         if self.reference != now.reference {
             let [before, now] = [self, now].map(|plan| match &plan.reference {
-                Some(path) => path.to_string(),
+                Some(reference) => reference.to_string(),
                 None => "what it starts from".to_owned(),
             });
             words.push(format!("the reference {before}, now {now}"));

@@ -37,8 +37,8 @@ pub(crate) use metrics::{TOKENS, prefixed};
 pub use samples::{SampleRecord, read_samples, write_samples};
 pub use save::Save;
 pub(crate) use save::due;
-pub(crate) use start::sampler_before;
-pub use start::{Start, sampler_of};
+pub(crate) use start::reference_sampler;
+pub use start::{ReferenceModel, Start, sampler_of};
 
 use crate::Error;
 use evaluation::Standing;
@@ -242,6 +242,12 @@ impl Run {
     /// Returns how many steps the weights have seen.
     pub fn steps_done(&self) -> usize {
         self.steps_done
+    }
+
+    /// Returns what the steps in the weights trained on, by index.
+    pub(crate) fn trained_on(&self) -> Vec<usize> {
+        let steps = self.journal.surviving_steps().into_iter();
+        steps.flat_map(|(_, examples)| examples.to_vec()).collect()
     }
 
     /// Returns the folder.

@@ -70,6 +70,66 @@ impl fmt::Display for Start {
     }
 }
 
+/// What a run is compared with, where that is not what it starts from: a base model or a checkpoint.
+///
+/// In settings and journals it is a text, a path `tinker://…` or a model's name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum ReferenceModel {
+    /// A checkpoint, saved for sampling or for training.
+    Checkpoint(TinkerPath),
+    /// A model of the server.
+    Base(String),
+}
+
+impl TryFrom<String> for ReferenceModel {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if text.starts_with("tinker://") {
+            let path = text.parse::<TinkerPath>();
+            return path.map(Self::Checkpoint).map_err(|e| e.to_string());
+        }
+        Ok(Self::Base(text))
+    }
+}
+
+impl From<ReferenceModel> for String {
+    fn from(reference: ReferenceModel) -> Self {
+        reference.to_string()
+    }
+}
+
+impl From<TinkerPath> for ReferenceModel {
+    fn from(path: TinkerPath) -> Self {
+        Self::Checkpoint(path)
+    }
+}
+
+impl fmt::Display for ReferenceModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checkpoint(path) => path.fmt(f),
+            Self::Base(name) => name.fmt(f),
+        }
+    }
+}
+
+/// Opens what a run is compared with for sampling: what it starts from, unless something else is given.
+pub(crate) async fn reference_sampler(
+    service: &ServiceClient,
+    adapter: &Adapter,
+    reference: Option<&ReferenceModel>,
+) -> Result<SamplingClient, Error> {
+    match reference {
+        Some(ReferenceModel::Checkpoint(path)) => sampler_of(service, path).await,
+        Some(ReferenceModel::Base(name)) => {
+            Ok(service.create_sampling_client(name.as_str()).await?)
+        }
+        None => sampler_before(service, adapter).await,
+    }
+}
+
 /// Opens the weights of a checkpoint for sampling, whether it was saved for that or for training.
 ///
 /// # Errors
@@ -87,7 +147,7 @@ pub async fn sampler_of(
 }
 
 /// Opens what a run starts from for sampling.
-pub(crate) async fn sampler_before(
+async fn sampler_before(
     service: &ServiceClient,
     adapter: &Adapter,
 ) -> Result<SamplingClient, Error> {

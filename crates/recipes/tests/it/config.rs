@@ -1,9 +1,9 @@
 //! Settings in files.
 
 use serde_json::{Value, json};
-use tinkrs_recipes::distill::{OnPolicyConfig, PromptConfig};
+use tinkrs_recipes::distill::{OffPolicyConfig, OnPolicyConfig, PromptConfig};
 use tinkrs_recipes::rl::PolicyLoss;
-use tinkrs_recipes::{Decay, Schedule, dpo, rl, sft};
+use tinkrs_recipes::{Decay, Schedule, dpo, reward, rl, sft};
 
 #[test]
 fn a_file_needs_only_the_model_and_says_no_to_typos() {
@@ -23,6 +23,14 @@ fn a_file_needs_only_the_model_and_says_no_to_typos() {
     assert_eq!(
         toml::from_str::<OnPolicyConfig>(file).unwrap(),
         OnPolicyConfig::new("tiny")
+    );
+    assert_eq!(
+        toml::from_str::<OffPolicyConfig>(file).unwrap(),
+        OffPolicyConfig::new("tiny")
+    );
+    assert_eq!(
+        toml::from_str::<reward::Config>(file).unwrap(),
+        reward::Config::new("tiny")
     );
     let told = format!("instructions = \"Rhyme.\"\n{file}");
     assert_eq!(
@@ -110,8 +118,13 @@ fn the_settings_in_older_run_folders_can_be_read() {
     let config: rl::Config = serde_json::from_value(rl.clone()).unwrap();
     assert_eq!(config.policy.loss, PolicyLoss::cispo(0.9, 1.1));
     let mut written = without_newer(serde_json::to_value(&config).unwrap());
-    let newer = [
+    let of_policies = [
         ("eval_every", json!(20)),
+        ("kl_discount", json!(0.0)),
+        ("asynchronous", json!(false)),
+        ("stale", json!("drop")),
+        ("substeps", json!(1)),
+        ("minibatches", json!(1)),
         ("max_turns", json!(0)),
         ("max_episode_tokens", json!(0)),
         ("episode_timeout", json!(0.0)),
@@ -119,15 +132,51 @@ fn the_settings_in_older_run_folders_can_be_read() {
         ("min_group_size", json!(0)),
         ("transcripts", json!(0)),
     ];
-    for (name, default) in newer {
-        let found = written.as_object_mut().unwrap().remove(name);
-        assert_eq!(found, Some(default), "{name}");
+    for (name, default) in of_policies {
+        let newer = written.as_object_mut().unwrap().remove(name);
+        assert_eq!(newer, Some(default), "{name}");
     }
     assert_eq!(
         written["loss"],
-        json!({"kind": "cispo", "low": 0.9, "high": 1.1})
+        json!({"kind": "cispo", "low": 0.9, "high": 1.1, "beta": null})
     );
     written["adam"]["learning_rate"] = json!(0.0001);
     written["loss"] = rl["loss"].clone();
     assert_eq!(written, rl);
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused_by_name() {
+    let wrong = |change: fn(&mut rl::Config)| {
+        let mut config = rl::Config::new("tiny");
+        change(&mut config);
+        config.check().unwrap_err().to_string()
+    };
+    assert_eq!(
+        wrong(|config| (config.policy.substeps, config.policy.minibatches) = (3, 3)),
+        "substeps and minibatches: 3 times 3, but a step has groups of 8 problems"
+    );
+    assert_eq!(
+        wrong(|config| (config.policy.substeps, config.policy.minibatches) = (usize::MAX, 2)),
+        format!(
+            "substeps and minibatches: {} times 2, but a step has groups of 8 problems",
+            usize::MAX
+        )
+    );
+    assert_eq!(
+        wrong(|config| config.policy.substeps = 0),
+        "substeps: 0, expected 1 or more"
+    );
+    assert_eq!(
+        wrong(|config| config.policy.stale = rl::Stale::Requeue),
+        "stale: no group can be too old without `asynchronous`"
+    );
+    assert_eq!(
+        wrong(|config| config.kl_discount = 0.5),
+        "kl_penalty: 0, but a reference or a discount is given"
+    );
+    assert_eq!(
+        wrong(|config| (config.kl_penalty, config.kl_discount) = (0.1, 1.5)),
+        "kl_discount: 1.5, expected 0 to 1"
+    );
 }

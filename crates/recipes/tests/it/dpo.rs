@@ -3,8 +3,8 @@ use anyhow::Result;
 use tinkrs_chat::Message;
 use tinkrs_recipes::Schedule;
 use tinkrs_recipes::data::Split;
-use tinkrs_recipes::dpo::{self, Pair, Preference};
-use tinkrs_recipes::run::{Hooks, read_metrics};
+use tinkrs_recipes::dpo::{self, Pair, Preference, PreferenceLoss};
+use tinkrs_recipes::run::{Hooks, Interrupt, ReferenceModel, read_metrics};
 
 fn pairs() -> Vec<Pair> {
     let preference = |n: usize| Preference {
@@ -71,5 +71,59 @@ async fn pairs_that_are_set_apart_are_evaluated() -> Result<()> {
     assert_eq!(eval(2, "eval_accuracy"), 1.0);
     assert!(eval(2, "eval_margin") > 0.0);
     assert!(!metrics[&1].contains_key("eval_loss"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn ipo_stops_at_its_margin_and_resumes_bit_for_bit() -> Result<()> {
+    let server = TestServer::start().await;
+    let mut config = dpo::Config::new(MODEL);
+    config.loss = PreferenceLoss::Ipo;
+    config.beta = 0.25;
+    config.learning_rate = Schedule::new(1e-2);
+    config.passes.batch_size = 3;
+    config.passes.epochs = 10;
+    config.adapter.rank = Some(4);
+    let train = |config: dpo::Config, folder: std::path::PathBuf, hooks: Hooks<'static>| {
+        let service = server.service();
+        async move { dpo::train(&service, &config, &pairs(), folder, hooks).await }
+    };
+    let folder = tempfile::tempdir()?;
+    let whole = folder.path().join("whole");
+    train(config.clone(), whole.clone(), Hooks::default()).await?;
+    let metrics = read_metrics(whole.join("metrics.jsonl"))?;
+    // The margin is β·h, and h is to be 1/(2β).
+    assert!((metrics[&0]["loss"] - 4.0).abs() < 1e-2, "{metrics:?}");
+    assert!(metrics[&19]["loss"] < 0.5, "{metrics:?}");
+    assert!((metrics[&19]["margin"] - 0.5).abs() < 0.25, "{metrics:?}");
+
+    let halves = folder.path().join("halves");
+    let interrupt = Interrupt::default();
+    let mut hooks = Hooks::default();
+    hooks.interrupt = interrupt.clone();
+    let hooks = hooks.on_step(move |report| {
+        if report.step == 7 {
+            interrupt.set();
+        }
+    });
+    let outcome = train(config.clone(), halves.clone(), hooks).await?;
+    assert!(!outcome.finished);
+    train(config.clone(), halves.clone(), Hooks::default()).await?;
+    let resumed = read_metrics(halves.join("metrics.jsonl"))?;
+    for (step, numbers) in &metrics {
+        assert_eq!(numbers["loss"], resumed[step]["loss"], "step {step}");
+    }
+
+    // With another reference it would be another run, and the base model may be the reference by name.
+    config.reference = Some(ReferenceModel::Base(MODEL.to_owned()));
+    config.passes.epochs = 11;
+    let error = train(config.clone(), halves, Hooks::default()).await;
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("the reference what it starts from, now tiny"),
+        "{error}"
+    );
+    config.passes.epochs = 1;
+    train(config, folder.path().join("base"), Hooks::default()).await?;
     Ok(())
 }

@@ -6,6 +6,8 @@ mod distill;
 mod dpo;
 mod evaluate;
 mod keeping;
+mod reward;
 mod rl;
+mod rl_steps;
 mod sft;
 mod support;

@@ -304,8 +304,10 @@ async fn episodes_that_fail_are_played_again_or_left_out_and_counted() -> Result
     let error = format!("{:#}", anyhow::Error::from(error));
     assert!(error.ends_with("not in the mood"), "{error}");
 
-    let mut limits = Episodes::default();
-    limits.min_group_size = 2;
+    let mut limits = Episodes {
+        min_group_size: 2,
+        ..Episodes::default()
+    };
     let played = play(limits, 3).await?;
     assert_eq!(played.groups[0].len(), 2);
     assert_eq!((played.failures, played.dropped), (1, 1));
@@ -333,14 +335,18 @@ async fn limits_end_an_episode_with_what_it_has_earned() -> Result<()> {
     let server = TestServer::start().await;
     let sampler = server.service().create_sampling_client(MODEL).await?;
     let problems: [Arc<dyn Problem>; 1] = [Arc::new(TwoTurns)];
-    let mut limits = Episodes::default();
-    limits.max_turns = 1;
+    let mut limits = Episodes {
+        max_turns: 1,
+        ..Episodes::default()
+    };
     let played = rl::play(&sampler, &problems, &limits, 2, Some(7)).await?;
     for episode in &played.groups[0] {
         assert_eq!((episode.turns, episode.cut_short), (1, true));
     }
-    limits = Episodes::default();
-    limits.max_episode_tokens = 4;
+    limits = Episodes {
+        max_episode_tokens: 4,
+        ..Episodes::default()
+    };
     let played = rl::play(&sampler, &problems, &limits, 2, Some(7)).await?;
     for episode in &played.groups[0] {
         assert!(episode.cut_short);

@@ -1,20 +1,19 @@
 //! `tinkrs train dpo`: learning from preferences.
 
 use serde::{Deserialize, Serialize};
-use tinkrs::CheckpointKind;
 use tinkrs_recipes::Tokens;
 use tinkrs_recipes::data::{Source, Split};
 use tinkrs_recipes::dpo::{self, Pair};
 use tinkrs_recipes::run::Hooks;
 
 use super::Training;
-use super::from::checkpoint;
 use super::options::{EvalArgs, LengthArgs, RunArgs, announce};
+use super::teacher::Other;
 use crate::context::Context;
 use crate::human::counted;
 use crate::output::note;
 
-/// Learn which of two answers is better (DPO), from a JSONL file
+/// Learn which of two answers is better (DPO or IPO), from a JSONL file
 ///
 /// Each line is {"messages": [{"role": "user", "content": "…"}], "chosen": "…", "rejected": "…"}, or the same
 /// with a "prompt" of plain text, without a chat format, instead of the messages. Ctrl-C saves a
@@ -27,9 +26,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     recipe: dpo::Config,
 
-    /// Checkpoint that the model is compared with and kept close to, like that of `--from`. Default: what the run
-    /// starts from
-    #[arg(long, value_name = "CHECKPOINT")]
+    /// What the model is compared with and kept close to: a checkpoint or the folder of a run, as for `--from`, or a
+    /// base model's name. Default: what the run starts from
+    #[arg(long, value_name = "MODEL")]
     reference: Option<String>,
 
     #[command(flatten)]
@@ -54,21 +53,22 @@ impl Default for Args {
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     args.recipe.check().map_err(super::in_our_words)?;
     let eval_file = args.eval.file(&args.run)?;
-    let learn = async |training: &Training<'_>| learn(training, args, eval_file).await;
-    Training::with(ctx, &args.run, None, learn).await
+    let reference = args.reference.as_deref();
+    let reference = reference.map(|text| Other::new("reference", text));
+    let reference = reference.transpose()?;
+    let learn =
+        async |training: &Training<'_>| learn(training, args, eval_file, reference.as_ref()).await;
+    Training::with(ctx, &args.run, reference.as_slice(), learn).await
 }
 
 async fn learn(
     training: &Training<'_>,
     args: &Args,
     eval_file: Option<Vec<Source>>,
+    reference: Option<&Other>,
 ) -> anyhow::Result<()> {
-    let reference = match &args.reference {
-        Some(text) => {
-            let kinds = [CheckpointKind::Training, CheckpointKind::Sampler];
-            let checkpoint = checkpoint(text, "reference")?;
-            Some(training.backend.resolve_as(&checkpoint, &kinds).await?)
-        }
+    let reference = match reference {
+        Some(other) => Some(other.source(training.backend).await?),
         None => None,
     };
     let config = dpo::Config {

@@ -107,20 +107,20 @@ fn not_a_start(text: &str) -> String {
     )
 }
 
-/// Opens the server for a run, with what it starts from. `teacher` is a model that the server must have besides.
+/// Opens the server for a run, with what it starts from. `besides` are models that the server must have, too.
 pub(super) async fn open(
     ctx: &Context,
     args: &RunArgs,
     from: Option<From>,
-    teacher: Option<Wanted>,
+    besides: Vec<Wanted>,
 ) -> anyhow::Result<(Backend, Option<Start>)> {
     match from {
         None | Some(From::Model(_)) => {
-            let backend = Backend::open_with(ctx, &args.backend, teacher).await?;
+            let backend = Backend::open_with(ctx, &args.backend, besides).await?;
             Ok((backend, None))
         }
         Some(From::Checkpoint(checkpoint)) => {
-            let open = Backend::open_from(ctx, &args.backend, &checkpoint, teacher);
+            let open = Backend::open_from(ctx, &args.backend, &checkpoint, besides);
             let (backend, path) = open.await?;
             let with_optimizer = args.from_optimizer;
             let start = Start {
@@ -132,7 +132,7 @@ pub(super) async fn open(
         Some(From::Adapter(folder)) => {
             let model = model_of_adapter(Path::new(&folder), &args.backend)?;
             let backend = args.backend.with_model(model);
-            let backend = Backend::open_with(ctx, &backend, teacher).await?;
+            let backend = Backend::open_with(ctx, &backend, besides).await?;
             match import_adapter(&backend, Path::new(&folder), args.run_dir()?).await {
                 Ok(path) => {
                     let with_optimizer = false;

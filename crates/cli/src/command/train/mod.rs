@@ -7,6 +7,7 @@ mod distill;
 mod dpo;
 mod from;
 mod options;
+mod reward;
 mod rl;
 mod sft;
 mod teacher;
@@ -26,8 +27,8 @@ use tinkrs_recipes::data::Source;
 use tinkrs_recipes::evaluate::sample_records;
 use tinkrs_recipes::rl::PolicyConfig;
 use tinkrs_recipes::run::{
-    Adam, Adapter, Cost, Hooks, Interrupt, Journal, Outcome, Start, make_folder, read_samples,
-    sampler_of, write_samples,
+    Adam, Adapter, Cost, Hooks, Interrupt, Journal, Outcome, ReferenceModel, Start, make_folder,
+    read_samples, sampler_of, write_samples,
 };
 use tinkrs_recipes::{Error, Schedule, Tokens, report};
 use tinkrs_types::RunName;
@@ -47,6 +48,7 @@ use crate::training_progress::TrainingProgress;
 use crate::{cost, judge};
 use from::From;
 use options::RunArgs;
+use teacher::Other;
 
 /// Completes the sentence "could not …".
 const ASK: &str = "ask the model";
@@ -60,11 +62,13 @@ pub(crate) enum Command {
     Sft(Layered<sft::Args>),
     Rl(Layered<rl::Args>),
     Dpo(Layered<dpo::Args>),
+    Reward(Layered<reward::Args>),
     /// Learn from a teacher, or to follow instructions without being given them
     ///
     /// Each line of the file is {"prompt": "…"}, where the prompt is what a user asks, or {"messages": […]}.
-    /// With `--mode on-policy` the model answers and the teacher says how likely each token was; both must
-    /// have the same tokenizer. With `--mode prompt` the teacher answers under instructions, and the model
+    /// With `--mode on-policy` the model answers and the teacher says how likely each token was. With `--mode
+    /// off-policy` the teacher answers, or says of the answers in the file, which tokens it finds the likeliest at each
+    /// place. In both, all models must have the same tokenizer. With `--mode prompt` the teacher answers under instructions, and the model
     /// learns those answers without seeing the instructions. Ctrl-C saves a checkpoint; the same command
     /// continues from there.
     Distill(distill::Args),
@@ -75,6 +79,7 @@ pub(crate) async fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> 
         Command::Sft(args) => sft::run(ctx, &args.load()?).await,
         Command::Rl(args) => rl::run(ctx, &args.load()?).await,
         Command::Dpo(args) => dpo::run(ctx, &args.load()?).await,
+        Command::Reward(args) => reward::run(ctx, &args.load()?).await,
         Command::Distill(args) => distill::run(ctx, args).await,
     }
 }
@@ -93,12 +98,12 @@ struct Training<'a> {
 }
 
 impl Training<'_> {
-    /// Opens the server for a run, and ends the session as the run ended. `teacher` is a model that the server
+    /// Opens the server for a run, and ends the session as the run ended. `others` are models that the server
     /// must have besides the one that is trained.
     async fn with(
         ctx: &Context,
         args: &RunArgs,
-        teacher: Option<&str>,
+        others: &[Other],
         learn: impl AsyncFnOnce(&Training<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let folder = args.run_dir()?.clone();
@@ -115,11 +120,11 @@ impl Training<'_> {
             }
             _ => args,
         };
-        let teacher = match teacher {
-            Some(teacher) => teacher::model(ctx, &args.backend, teacher).await?,
-            None => None,
-        };
-        let (backend, start) = from::open(ctx, args, from, teacher).await?;
+        let mut besides = Vec::new();
+        for other in others {
+            besides.extend(other.model(ctx, &args.backend).await?);
+        }
+        let (backend, start) = from::open(ctx, args, from, besides).await?;
         let ready = match run_name(&backend, args.name.as_deref(), &folder).await {
             Ok(name) => backend.renderer().map(|renderer| (name, renderer)),
             Err(error) => Err(error),
@@ -303,6 +308,20 @@ impl Training<'_> {
             self.sample(open, outcome.steps).await?;
         }
         Ok(outcome)
+    }
+
+    /// Opens a model besides the one that is trained. `action` completes the sentence "could not …".
+    async fn other(&self, from: ReferenceModel, action: &str) -> anyhow::Result<SamplingClient> {
+        match from {
+            ReferenceModel::Checkpoint(path) => {
+                let sampler = sampler_of(&self.backend.service, &path).await;
+                sampler.map_err(|error| match error {
+                    Error::Client(error) => hint::explain(error, format!("could not {action}")),
+                    error => error.into(),
+                })
+            }
+            ReferenceModel::Base(name) => self.sampler(SampleFrom::BaseModel(name), action).await,
+        }
     }
 
     /// Opens a sampler. `action` completes the sentence "could not …".

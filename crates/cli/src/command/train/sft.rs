@@ -70,7 +70,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     args.recipe.check().map_err(super::in_our_words)?;
     let eval_file = args.eval_file.file(&args.run)?;
     let learn = async |training: &Training<'_>| learn(training, args, eval_file).await;
-    Training::with(ctx, &args.run, None, learn).await
+    Training::with(ctx, &args.run, &[], learn).await
 }
 
 async fn learn(

@@ -1,8 +1,12 @@
-//! The model that another one learns from: a base model, or a checkpoint.
+//! Models besides the one that is trained: teachers, references, reward models. Each is a base model, or a checkpoint.
+
+use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
-use tinkrs::{CheckpointKind, CheckpointRef, SampleFrom};
+use tinkrs::{CheckpointKind, CheckpointRef};
+use tinkrs_recipes::run::ReferenceModel;
 
+use super::from::checkpoint;
 use crate::backend::{Backend, BackendArgs};
 use crate::context::Context;
 use crate::data_folder;
@@ -10,57 +14,82 @@ use crate::hint;
 use crate::local_model::{self, Wanted};
 use crate::output;
 
-const KINDS: [CheckpointKind; 1] = [CheckpointKind::Sampler];
+/// Weights that were saved for training can be sampled from, too.
+const KINDS: [CheckpointKind; 2] = [CheckpointKind::Sampler, CheckpointKind::Training];
 
-/// Finds the model that this machine needs for a teacher, besides the one that is trained. Another server has what
-/// it has.
-pub(super) async fn model(
-    ctx: &Context,
-    args: &BackendArgs,
-    teacher: &str,
-) -> anyhow::Result<Option<Wanted>> {
-    if let Some(wanted) = local_model::find(teacher)? {
-        return Ok(Some(wanted));
-    }
-    let Some(server) = args.on_this_machine()? else {
-        return Ok(None);
-    };
-    let Ok(checkpoint) = teacher.parse::<CheckpointRef>() else {
-        return data_folder::find(teacher).map(Some);
-    };
-    let base = data_folder::base_of(ctx, server, &checkpoint, &KINDS).await;
-    let base = base.map_err(|error| {
-        let problem = "it is neither a model of this machine nor a run that can be sampled from";
-        anyhow!(
-            "--teacher: `{teacher}`: {problem}: {}",
-            output::one_line(&error)
-        )
-    })?;
-    data_folder::find_base(server.data_dir(), &base).map(Some)
+/// A model besides the one that is trained, as an option names it.
+#[derive(Clone, Debug)]
+pub(super) struct Other {
+    /// The name of the option.
+    option: &'static str,
+    text: String,
 }
 
-/// Finds what to sample from for a teacher, on the server.
-pub(super) async fn source(backend: &Backend, teacher: &str) -> anyhow::Result<SampleFrom> {
-    if let Some(wanted) = local_model::find(teacher)? {
-        return Ok(SampleFrom::BaseModel(wanted.name().to_owned()));
+impl Other {
+    /// Reads what an option says: a model, a checkpoint, or the folder of a run, which means its last checkpoint.
+    pub(super) fn new(option: &'static str, text: &str) -> anyhow::Result<Self> {
+        let is_run = Path::new(text).join("journal.jsonl").is_file();
+        let is_checkpoint = text.starts_with("tinker://") || text.contains('@');
+        let text = if is_run || is_checkpoint {
+            checkpoint(text, option)?.to_string()
+        } else {
+            text.to_owned()
+        };
+        Ok(Self { option, text })
     }
-    let is_checkpoint = teacher.starts_with("tinker://") || teacher.contains('@');
-    let checkpoint = match teacher.parse::<CheckpointRef>() {
-        Ok(checkpoint) => checkpoint,
-        Err(error) if is_checkpoint => {
-            return Err(error).with_context(|| format!("`{teacher}` is not a checkpoint"));
+
+    /// Finds the model that this machine needs for it, besides the one that is trained. Another server has what it
+    /// has.
+    pub(super) async fn model(
+        &self,
+        ctx: &Context,
+        args: &BackendArgs,
+    ) -> anyhow::Result<Option<Wanted>> {
+        let Self { option, text } = self;
+        if let Some(wanted) = local_model::find(text)? {
+            return Ok(Some(wanted));
         }
-        Err(_) => return Ok(SampleFrom::BaseModel(teacher.to_owned())),
-    };
-    if !is_checkpoint {
-        // A model may have such a name, too.
-        let rest = backend.service.create_rest_client();
-        let run = rest.find_run(checkpoint.run()).await;
-        let run = run.map_err(|error| hint::explain(error, "could not list runs".to_owned()))?;
-        if run.is_none() {
-            return Ok(SampleFrom::BaseModel(teacher.to_owned()));
-        }
+        let Some(server) = args.on_this_machine()? else {
+            return Ok(None);
+        };
+        let Ok(checkpoint) = text.parse::<CheckpointRef>() else {
+            return data_folder::find(text).map(Some);
+        };
+        let base = data_folder::base_of(ctx, server, &checkpoint, &KINDS).await;
+        let base = base.map_err(|error| {
+            let problem =
+                "it is neither a model of this machine nor a run that can be sampled from";
+            let why = output::one_line(&error);
+            anyhow!("--{option}: `{text}`: {problem}: {why}")
+        })?;
+        data_folder::find_base(server.data_dir(), &base).map(Some)
     }
-    let path = backend.resolve_as(&checkpoint, &KINDS).await?;
-    Ok(SampleFrom::Checkpoint(path))
+
+    /// Finds it on the server.
+    pub(super) async fn source(&self, backend: &Backend) -> anyhow::Result<ReferenceModel> {
+        let text = &self.text;
+        if let Some(wanted) = local_model::find(text)? {
+            return Ok(ReferenceModel::Base(wanted.name().to_owned()));
+        }
+        let is_checkpoint = text.starts_with("tinker://") || text.contains('@');
+        let checkpoint = match text.parse::<CheckpointRef>() {
+            Ok(checkpoint) => checkpoint,
+            Err(error) if is_checkpoint => {
+                return Err(error).with_context(|| format!("`{text}` is not a checkpoint"));
+            }
+            Err(_) => return Ok(ReferenceModel::Base(text.clone())),
+        };
+        if !is_checkpoint {
+            // A model may have such a name, too.
+            let rest = backend.service.create_rest_client();
+            let run = rest.find_run(checkpoint.run()).await;
+            let run =
+                run.map_err(|error| hint::explain(error, "could not list runs".to_owned()))?;
+            if run.is_none() {
+                return Ok(ReferenceModel::Base(text.clone()));
+            }
+        }
+        let path = backend.resolve_as(&checkpoint, &KINDS).await?;
+        Ok(ReferenceModel::Checkpoint(path))
+    }
 }

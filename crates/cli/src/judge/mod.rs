@@ -44,7 +44,7 @@ pub(crate) struct JudgeArgs {
     /// A reward as a TOML table: a type such as `math`, or 'type = "number", tolerance = 0.1, weight = 0.5'
     ///
     /// May be repeated: weighted scores add up. The types are exact, words, contains, number, regex, math,
-    /// json_schema, unit_tests, judge, reward_model and command; docs/rl.md has their keys. In a `--config` file each is a table
+    /// json_schema, unit_tests, judge and command; docs/rl.md has their keys. In a `--config` file each is a table
     /// `[[reward]]`.
     #[arg(
         long,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow};
 use tinkrs::auth::Secret;
 use tinkrs::{BoxError, CheckpointKind, SampleFrom};
 use tinkrs_chat::{Renderer, Response};
@@ -54,9 +54,6 @@ impl Rewards {
                 Kind::Command(command) => {
                     let patience = Duration::from_secs(command.seconds);
                     Grader::Command(JudgeCommand::start(&command.command, patience)?)
-                }
-                Kind::RewardModel(_) => {
-                    bail!("reward `{}`: reward models are not read yet", spec.name)
                 }
                 _ => Grader::Pure,
             };

@@ -70,13 +70,10 @@ fn weighted_rewards_of_a_config_train_and_each_has_its_metric() {
     here.write("rl.toml", config);
     here.ok(&["train", "rl", "--config", "rl.toml"]);
     let metrics = std::fs::read_to_string(here.path("run/metrics.jsonl")).unwrap();
-    let steps = metrics
+    let mut steps = metrics
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let step = steps
-        .filter(|step| step["reward"].is_number())
-        .next_back()
-        .unwrap();
+    let step = steps.rfind(|step| step["reward"].is_number()).unwrap();
     let (words, right) = (&step["env/reward/words"], &step["env/reward/contains"]);
     let (words, right) = (words.as_f64().unwrap(), right.as_f64().unwrap());
     let reward = step["reward"].as_f64().unwrap();

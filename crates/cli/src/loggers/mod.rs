@@ -2,7 +2,7 @@
 
 mod program;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, anyhow};
@@ -37,7 +37,7 @@ pub(crate) struct LogArgs {
 
     /// Program that gets a line of JSON for each step and evaluation on its stdin
     ///
-    /// The first line is {"event": "start", "name": …, "run_dir": …, "config": …}, others are {"event": "step", "step": 0,
+    /// The first line is {"event": "start", "name": …, "id": …, "run_dir": …, "config": …}, others are {"event": "step", "step": 0,
     /// "steps": 50, "metrics": {"loss": …}} and {"event": "eval", …}. It runs in a shell. Training does not wait for it.
     #[arg(long, value_name = "COMMAND", help_heading = "Run")]
     metrics_command: Option<String>,
@@ -74,8 +74,11 @@ pub(crate) struct Loggers {
 struct Open {
     files: Vec<(&'static str, Box<dyn MetricsLog>)>,
     /// Made with the first number: the run's own file is then as it will be.
-    csv: Option<std::path::PathBuf>,
+    csv: Option<PathBuf>,
     programs: Vec<Program>,
+    /// The name and the folder of the run, until programs have been told: with the first number the folder has the
+    /// settings.
+    start: Option<(String, PathBuf)>,
 }
 
 impl Loggers {
@@ -105,17 +108,7 @@ impl Loggers {
         }
         let folder = std::path::absolute(folder).context("could not name the folder of the run")?;
         let own = folder.file_name().unwrap_or_default().to_string_lossy();
-        let config = std::fs::read_to_string(folder.join("config.json")).ok();
-        let config = config.and_then(|text| serde_json::from_str::<Value>(&text).ok());
-        let start = json!({
-            "event": "start",
-            "name": name.unwrap_or(&own),
-            "run_dir": folder,
-            "config": config.unwrap_or(json!({})),
-        });
-        open.programs
-            .iter_mut()
-            .for_each(|program| program.send(&start));
+        open.start = Some((name.unwrap_or(&own).to_owned(), folder));
         Ok(Self {
             open: Mutex::new(open),
         })
@@ -161,9 +154,16 @@ impl Loggers {
                     false
                 }
             });
-        open.programs
-            .iter_mut()
-            .for_each(|program| program.send(line));
+        let start = open
+            .start
+            .take()
+            .map(|(name, folder)| start(&name, &folder));
+        for program in &mut open.programs {
+            if let Some(start) = &start {
+                program.send(start);
+            }
+            program.send(line);
+        }
     }
 
     /// Waits until programs have read everything.
@@ -176,6 +176,23 @@ impl Loggers {
             program.end().await;
         }
     }
+}
+
+/// Returns what programs are told first.
+fn start(name: &str, folder: &Path) -> Value {
+    let read = |file: &str| std::fs::read_to_string(folder.join(file)).ok();
+    let parse = |text: &str| serde_json::from_str::<Value>(text).ok();
+    let config = read("config.json").and_then(|text| parse(&text));
+    let journal = read("journal.jsonl");
+    let begun = journal.and_then(|text| parse(text.lines().next()?));
+    json!({
+        "event": "start",
+        "name": name,
+        // The same for all parts of a run that was stopped.
+        "id": begun.map(|begun| begun["resume_id"].clone()),
+        "run_dir": folder,
+        "config": config.unwrap_or(json!({})),
+    })
 }
 
 fn python(script: &str, name: &str) -> anyhow::Result<Program> {

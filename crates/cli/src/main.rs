@@ -19,6 +19,7 @@ mod human;
 mod judge;
 mod local;
 mod local_model;
+mod loggers;
 mod model_store;
 mod notices;
 mod output;

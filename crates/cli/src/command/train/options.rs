@@ -9,6 +9,7 @@ use tinkrs_recipes::data::{DataFormat, Place, Source, TooLong, parse_rows};
 
 use crate::backend::BackendArgs;
 use crate::cost::CostArgs;
+use crate::loggers::LogArgs;
 use crate::output::{Hint, note};
 
 /// Where a run reads and writes
@@ -58,6 +59,10 @@ pub(crate) struct RunArgs {
     /// Ask the model this before and after training, for the report; may be repeated
     #[arg(long, value_name = "TEXT", help_heading = "Run")]
     pub(super) ask: Vec<String>,
+
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(super) log: LogArgs,
 
     #[command(flatten)]
     #[serde(flatten)]

@@ -1,0 +1,212 @@
+//! The Rust client of samples for Python callers: requests in, results out, many at a time.
+//!
+//! A finished sample goes into a queue. One Python thread takes all that are in it at once and resolves their futures, so that the
+//! interpreter's lock changes hands once for many results. Tokens and log-probabilities cross as bytes, which numpy reads
+//! without a copy. `tinkrs/_fast.py` is the other side.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+use tinkrs::sampling::{SampleOutput, SamplingClient, SamplingParams, Stop, StopReason};
+use tinkrs::{Error, ModelInput, ServiceClient};
+use tokio::runtime::Runtime;
+
+/// The threads that all clients of the process share.
+fn runtime() -> PyResult<&'static Runtime> {
+    static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
+    let runtime = RUNTIME.get_or_init(|| {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder
+            .worker_threads(2)
+            .thread_name("tinkrs")
+            .enable_all()
+            .build()
+    });
+    runtime
+        .as_ref()
+        .map_err(|error| PyRuntimeError::new_err(error.to_string()))
+}
+
+/// Results that Python has not taken yet.
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    finished: Vec<(u64, Result<SampleOutput, Error>)>,
+    closed: bool,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// A sampler of a server, with the queue of its results.
+#[pyclass(frozen)]
+struct Sampler {
+    client: SamplingClient,
+    queue: Arc<Queue>,
+}
+
+/// Takes up the sampler that a handle of the official SDK describes.
+#[pyfunction]
+fn open(py: Python<'_>, handle: String, api_key: Option<String>) -> PyResult<Sampler> {
+    let runtime = runtime()?;
+    let client = py.detach(|| {
+        runtime.block_on(async {
+            let mut builder = ServiceClient::builder();
+            if let Some(key) = api_key {
+                builder = builder.api_key(key);
+            }
+            SamplingClient::from_handle_with(&handle, builder).await
+        })
+    });
+    let client = client.map_err(|error| PyRuntimeError::new_err(describe(&error)))?;
+    Ok(Sampler {
+        client,
+        queue: Arc::default(),
+    })
+}
+
+/// What ends a sample, in the forms that the SDK takes. An empty list is one of tokens.
+#[derive(FromPyObject)]
+enum StopAt {
+    #[pyo3(transparent)]
+    Text(String),
+    #[pyo3(transparent)]
+    AnyToken(Vec<u32>),
+    #[pyo3(transparent)]
+    AnyText(Vec<String>),
+}
+
+#[pymethods]
+impl Sampler {
+    /// Asks for samples. What is wrong with the arguments comes as the result of `ticket`, too.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the fields of the SDK's parameters, one by one"
+    )]
+    #[pyo3(signature = (ticket, tokens, num_samples, max_tokens, seed, stop, temperature, top_k, top_p, prompt_logprobs))]
+    fn submit(
+        &self,
+        ticket: u64,
+        tokens: Vec<u32>,
+        num_samples: u32,
+        max_tokens: Option<u32>,
+        seed: Option<i64>,
+        stop: Option<StopAt>,
+        temperature: f64,
+        top_k: i32,
+        top_p: f64,
+        prompt_logprobs: bool,
+    ) -> PyResult<()> {
+        let mut params = SamplingParams::new(max_tokens.unwrap_or_default());
+        params.max_tokens = max_tokens;
+        params.seed = seed;
+        params.stop = stop.map(|stop| match stop {
+            StopAt::Text(text) => Stop::Text(text),
+            StopAt::AnyToken(tokens) => Stop::AnyToken(tokens),
+            StopAt::AnyText(texts) => Stop::AnyText(texts),
+        });
+        (params.temperature, params.top_k, params.top_p) = (temperature, top_k, top_p);
+        let sample = self.client.sample(ModelInput::from_tokens(tokens), params);
+        let pending = sample
+            .num_samples(num_samples)
+            .prompt_logprobs(prompt_logprobs)
+            .submit();
+        let queue = Arc::clone(&self.queue);
+        runtime()?.spawn(async move {
+            let result = pending.await;
+            queue.lock().finished.push((ticket, result));
+            queue.changed.notify_one();
+        });
+        Ok(())
+    }
+
+    /// Waits for results and returns all there are, or `None` once the sampler is closed.
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
+        let finished = py.detach(|| {
+            let mut state = self.queue.lock();
+            while state.finished.is_empty() && !state.closed {
+                let woken = self.queue.changed.wait(state);
+                state = woken.unwrap_or_else(|poisoned| poisoned.into_inner());
+            }
+            std::mem::take(&mut state.finished)
+        });
+        if finished.is_empty() {
+            return Ok(None);
+        }
+        let results = finished.into_iter().map(|(ticket, result)| match result {
+            Ok(output) => (ticket, shown(py, &output)?, None::<Failure>).into_pyobject(py),
+            Err(error) => (ticket, py.None(), Some(failure(&error))).into_pyobject(py),
+        });
+        PyList::new(py, results.collect::<PyResult<Vec<_>>>()?).map(Some)
+    }
+
+    /// Ends the thread that takes results.
+    fn close(&self) {
+        self.queue.lock().closed = true;
+        self.queue.changed.notify_all();
+    }
+}
+
+/// Status, request id, whether the caller is to blame, and the message.
+type Failure = (Option<u16>, Option<String>, bool, String);
+
+fn failure(error: &Error) -> Failure {
+    let request = error.request_id().map(|id| id.as_str().to_owned());
+    (
+        error.status(),
+        request,
+        error.is_user_error(),
+        describe(error),
+    )
+}
+
+fn describe(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+/// The sequences as tuples of stop reason, id, tokens and log-probabilities; log-probabilities of the prompt; tokens from the cache.
+fn shown(py: Python<'_>, output: &SampleOutput) -> PyResult<Py<PyAny>> {
+    let bytes = |numbers: &mut dyn Iterator<Item = [u8; 4]>| {
+        let bytes: Vec<u8> = numbers.flatten().collect();
+        PyBytes::new(py, &bytes)
+    };
+    let floats = |values: &Vec<f32>| bytes(&mut values.iter().map(|value| value.to_ne_bytes()));
+    let sequences = output.sequences.iter().map(|sequence| {
+        let reason = match sequence.stop_reason {
+            StopReason::Length => "length",
+            _ => "stop",
+        };
+        let id = sequence.id.as_ref().map_or("", |id| id.as_str());
+        let tokens = bytes(&mut sequence.tokens.iter().map(|token| token.to_ne_bytes()));
+        (reason, id, tokens, sequence.logprobs.as_ref().map(floats)).into_pyobject(py)
+    });
+    let sequences = PyTuple::new(py, sequences.collect::<PyResult<Vec<_>>>()?)?;
+    let prompt = output.prompt_logprobs.as_ref().map(floats);
+    let shown = (sequences, prompt, output.prompt_cache_hit_tokens);
+    Ok(shown.into_pyobject(py)?.into_any().unbind())
+}
+
+/// The part of the package `tinkrs` that is written in Rust.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Sampler>()?;
+    module.add_function(wrap_pyfunction!(open, module)?)
+}

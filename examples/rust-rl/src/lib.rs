@@ -108,7 +108,7 @@ fn habits(renderer: &Renderer) -> Result<Examples> {
             let talk = Conversation::from(talk);
             examples
                 .train
-                .push(renderer.example(&talk, TrainOn::AllAssistantMessages)?);
+                .push(renderer.example(&talk, TrainOn::AllAssistantMessages)?)?;
         }
     }
     Ok(examples)

@@ -109,7 +109,8 @@ fn files_of_several_kinds_are_shown_as_training_sees_them() {
     let shown = here.ok(&["data", "show", "alpaca.json"]);
     assert!(shown.contains("Say b") && shown.contains("⟦b"), "{shown}");
     let stats = here.json(&["data", "stats", "pairs.csv", "--max-tokens", "1"]);
-    assert_eq!(stats["layout"], "CSV", "{stats}");
+    let layout = stats["layout"].as_str().unwrap();
+    assert!(layout.starts_with("CSV"), "{stats}");
     assert_eq!(
         (&stats["examples"], &stats["duplicates"]),
         (&2.into(), &1.into()),

@@ -198,7 +198,7 @@ fn a_program_that_judges_does_not_outlive_a_command_that_is_stopped() {
         .args(["-INT", "--", &group])
         .status();
     assert!(pressed.unwrap().success());
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(child.wait().unwrap().code(), Some(130));
     let stat = format!("/proc/{}/stat", id.trim());
     // It is killed, but whoever cleans up after it may take a while.
     let started = std::time::Instant::now();

@@ -400,7 +400,12 @@ async fn run_name(
     let failed = |error| hint::explain(error, "could not list runs".to_owned());
     let journal = journal(folder)?;
     let Some(name) = name else {
-        let id = journal.as_ref().and_then(Journal::resume_id);
+        // A finished run asks no other machine for anything.
+        let may_ask = |journal: &&Journal| backend.is_local() || journal.finished().is_none();
+        let id = journal
+            .as_ref()
+            .filter(may_ask)
+            .and_then(Journal::resume_id);
         let Some(id) = id else { return Ok(None) };
         // The last attempt comes first; those before it have lost the name to it.
         let mut runs = pin!(rest.list_training_runs().all());

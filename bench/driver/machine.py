@@ -35,6 +35,8 @@ def versions(tools):
     """Versions of both sides. A dirty commit is marked."""
     found = {"commit": output("git", "describe", "--always", "--dirty", "--exclude=*"), "rustc": output("rustc", "--version"),
              "python": platform.python_version()}
+    if "TINKRS_BENCH_TINKRS" in os.environ:
+        found["tinkrs"] = "as TINKRS_BENCH_TINKRS named it"
     script = "import sys, importlib.metadata as m; print(' '.join(m.version(name) for name in sys.argv[1:]))"
     for python, names in [(tools.tinker, ["tinker"]), (tools.torch, ["torch", "transformers", "peft"]),
                           (tools.skyrl and tools.skyrl / "bin/python", ["skyrl", "jax"])]:

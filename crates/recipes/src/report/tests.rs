@@ -40,7 +40,8 @@ fn without_scripts(html: &str) -> String {
     let mut rest = html.to_owned();
     for name in ["script", "style"] {
         let mut kept = String::new();
-        let mut parts = rest.split(&format!("<{name}"));
+        let opening = format!("<{name}");
+        let mut parts = rest.split(&opening);
         kept.push_str(parts.next().unwrap());
         for part in parts {
             let (inside, after) = part.split_once(&format!("</{name}>")).expect("it ends");

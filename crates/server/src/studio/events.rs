@@ -30,8 +30,9 @@ use crate::studio::activity::Changed;
 
 /// How many streams may be open, of all owners together.
 pub(crate) const STREAMS: usize = 256;
-/// How long changes are collected before they are read.
-const COLLECT: Duration = Duration::from_millis(150);
+/// How long changes are collected before they are read: of one run, and of all, where nobody looks at every step.
+const COLLECT: Duration = Duration::from_millis(250);
+const COLLECT_ALL: Duration = Duration::from_secs(1);
 /// How long nothing is sent before a comment says that the connection is alive.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How many points and operations are read at once. The rest comes with the next events.
@@ -152,6 +153,13 @@ impl Watcher {
         Ok(())
     }
 
+    fn collect(&self) -> Duration {
+        match self.run {
+            Some(_) => COLLECT,
+            None => COLLECT_ALL,
+        }
+    }
+
     fn note(&mut self, changed: Result<Changed, RecvError>) -> bool {
         match changed {
             Ok(Changed { owner, run }) => {
@@ -175,7 +183,7 @@ impl Watcher {
     async fn wait(&mut self) -> Option<()> {
         let mut until = Instant::now() + HEARTBEAT;
         if self.look_again || !self.dirty.is_empty() {
-            until = Instant::now() + COLLECT;
+            until = Instant::now() + self.collect();
         }
         let server = self.server.clone();
         let closing = server.closing();
@@ -190,7 +198,7 @@ impl Watcher {
                         return None;
                     }
                     if was_clean && (self.look_again || !self.dirty.is_empty()) {
-                        until = until.min(Instant::now() + COLLECT);
+                        until = until.min(Instant::now() + self.collect());
                     }
                 }
             }

@@ -131,9 +131,78 @@ impl Default for Schedule {
     }
 }
 
+/// Returns a good peak rate for training a LoRA adapter on examples, where one is known.
+///
+/// ```text
+/// rate = 5e-4 · (2000 / hidden)^p        p = 0.781 for Llama, 0.0775 for Qwen
+/// ```
+///
+/// The hosted service's cookbook fitted this to its own sweeps: ten times the rate of full fine-tuning whatever the
+/// rank, and less for wide models. For other families nothing was fitted. It is where a sweep starts, not
+/// where it ends.
+pub fn lora_learning_rate(model: &str, hidden: usize) -> Option<f64> {
+    let name = model.to_ascii_lowercase();
+    let exponent = if name.contains("llama") {
+        0.781
+    } else if name.contains("qwen") {
+        0.0775
+    } else {
+        return None;
+    };
+    (hidden > 0).then(|| 5e-4 * (2000.0 / hidden as f64).powf(exponent))
+}
+
+/// Returns the width of a model that the hosted service offers, where the learning rate depends on it.
+pub fn known_hidden_size(model: &str) -> Option<usize> {
+    const SIZES: [(&str, usize); 11] = [
+        ("Llama-3.2-1B", 2048),
+        ("Llama-3.2-3B", 3072),
+        ("Llama-3.1-8B", 4096),
+        ("-70B", 8192),
+        ("235B-A22B", 4096),
+        ("397B-A17B", 4096),
+        ("30B-A3B", 2048),
+        ("35B-A3B", 2048),
+        ("-32B", 5120),
+        ("-27B", 5120),
+        ("-4B", 2560),
+    ];
+    let is_hosted = model.starts_with("meta-llama/Llama-3") || model.starts_with("Qwen/Qwen3");
+    let eight = model.contains("-8B") || model.contains("-9B");
+    if !is_hosted {
+        return None;
+    }
+    if eight {
+        return Some(4096);
+    }
+    let size = SIZES.iter().find(|(part, _)| model.contains(part));
+    size.map(|(_, size)| *size)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wide_models_of_a_family_get_lower_rates() {
+        let rate = |model: &str| {
+            let hidden = known_hidden_size(model).unwrap();
+            lora_learning_rate(model, hidden).unwrap()
+        };
+        // What `get_lr` of tinker-cookbook 0.5.8 returns.
+        for (model, expected) in [
+            ("Qwen/Qwen3-8B", 4.729_47e-4),
+            ("Qwen/Qwen3.5-35B-A3B-Base", 4.990_82e-4),
+            ("meta-llama/Llama-3.1-8B-Instruct", 2.857_07e-4),
+            ("meta-llama/Llama-3.3-70B-Instruct", 1.662_70e-4),
+        ] {
+            let found = rate(model);
+            assert!((found / expected - 1.0).abs() < 1e-4, "{model}: {found}");
+        }
+        assert_eq!(lora_learning_rate("openai/gpt-oss-20b", 2880), None);
+        assert_eq!(known_hidden_size("other/model-8B"), None);
+        assert_eq!(known_hidden_size("Qwen/Qwen3-0.6B"), None);
+    }
 
     #[test]
     fn every_decay_starts_at_the_peak_and_ends_above_the_floor() {

@@ -49,6 +49,7 @@ pub mod sft;
 mod estimate;
 pub mod evaluate;
 pub mod graders;
+pub mod loggers;
 mod prices;
 pub mod report;
 
@@ -57,5 +58,5 @@ mod testing;
 
 pub use error::Error;
 pub use estimate::Tokens;
-pub use learning_rate::{Decay, Schedule};
+pub use learning_rate::{Decay, Schedule, known_hidden_size, lora_learning_rate};
 pub use prices::{Price, Prices};

@@ -89,6 +89,32 @@ impl Rows {
         Ok(rows)
     }
 
+    /// Opens a CSV file without a header, whose columns are these.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(crate) fn open_table(path: &Path, columns: &[&str]) -> Result<Self, Error> {
+        let rows = TextRows::open_table(path, Some(Layout::Csv), Some(columns))?;
+        Ok(Self {
+            path: path.to_owned(),
+            folder: None,
+            format: DataFormat::default(),
+            layout: Layout::Csv,
+            files: VecDeque::new(),
+            file: Box::new(rows),
+            first: None,
+            form: None,
+        })
+    }
+
+    /// Returns whether the first row has a member.
+    pub(crate) fn has_column(&self, name: &str) -> bool {
+        let Some(Ok((_, text))) = &self.first else {
+            return false;
+        };
+        Json::parse(text).is_ok_and(|row| row.get(name).is_some())
+    }
+
     /// Returns how the file is laid out; of a folder, its first one.
     pub fn layout(&self) -> Layout {
         self.layout

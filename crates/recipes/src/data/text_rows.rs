@@ -30,6 +30,15 @@ pub(super) struct TextRows {
 impl TextRows {
     /// Opens a file, and finds out what it is unless that is said.
     pub(super) fn open(path: &Path, forced: Option<Layout>) -> Result<Self, Error> {
+        Self::open_table(path, forced, None)
+    }
+
+    /// Opens a file that is a table without a header, if its columns are named.
+    pub(super) fn open_table(
+        path: &Path,
+        forced: Option<Layout>,
+        columns: Option<&[&str]>,
+    ) -> Result<Self, Error> {
         let read = Error::file("read", path);
         let file = File::open(path).and_then(|file| decompressed(BufReader::new(file)));
         let mut bytes = file.map_err(read)?;
@@ -50,7 +59,9 @@ impl TextRows {
             header: Vec::new(),
             done: false,
         };
-        if matches!(layout, Layout::Csv | Layout::Tsv) {
+        if let Some(columns) = columns {
+            rows.header = columns.iter().map(ToString::to_string).collect();
+        } else if matches!(layout, Layout::Csv | Layout::Tsv) {
             rows.header = rows.fields()?.unwrap_or_default();
             if let Some(empty) = rows.header.iter().position(String::is_empty) {
                 let problem = format!("the header has no name for column {}", empty + 1);

@@ -13,9 +13,7 @@ mod spec;
 pub use llm::LlmJudge;
 pub use math::{final_answer, grade as same_value};
 pub use schema::Schema;
-pub use spec::{
-    CommandSpec, JudgeSpec, Kind, NumberSpec, RegexSpec, RewardModelSpec, RewardSpec, UnitTestsSpec,
-};
+pub use spec::{CommandSpec, JudgeSpec, Kind, NumberSpec, RegexSpec, RewardSpec, UnitTestsSpec};
 
 use crate::data::Task;
 use crate::evaluate::last_number;
@@ -50,11 +48,7 @@ pub fn check(kind: &Kind, task: &Task) -> Result<(), String> {
                 .map_err(|error| format!("the `answer` is no regular expression: {error}"))
         }
         Kind::UnitTests(spec) => tests(spec, task).map(drop),
-        Kind::Regex(_)
-        | Kind::JsonSchema(_)
-        | Kind::Judge(_)
-        | Kind::RewardModel(_)
-        | Kind::Command(_) => Ok(()),
+        Kind::Regex(_) | Kind::JsonSchema(_) | Kind::Judge(_) | Kind::Command(_) => Ok(()),
     }
 }
 
@@ -81,7 +75,7 @@ pub fn grade(kind: &Kind, task: &Task, response: &Response) -> Option<f64> {
             let value = serde_json::from_str(code(said).trim());
             value.is_ok_and(|value| schema.accepts(&value))
         }
-        Kind::UnitTests(_) | Kind::Judge(_) | Kind::RewardModel(_) | Kind::Command(_) => {
+        Kind::UnitTests(_) | Kind::Judge(_) | Kind::Command(_) => {
             return None;
         }
     };

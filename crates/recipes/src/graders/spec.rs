@@ -39,8 +39,6 @@ pub enum Kind {
     UnitTests(UnitTestsSpec),
     /// `judge`: a language model grades by a rubric.
     Judge(JudgeSpec),
-    /// `reward_model`: a trained reward model says what the answer is worth.
-    RewardModel(RewardModelSpec),
     /// `command`: a program grades.
     Command(CommandSpec),
 }
@@ -144,17 +142,6 @@ impl Default for JudgeSpec {
     }
 }
 
-/// Which reward model, and how its number is bounded.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RewardModelSpec {
-    /// Its checkpoint.
-    pub checkpoint: String,
-    /// What it is asked; that of its training unless given.
-    #[serde(default)]
-    pub question: Option<String>,
-}
-
 /// A program that grades.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -170,7 +157,7 @@ fn a_minute() -> u64 {
     60
 }
 
-const TYPES: [&str; 11] = [
+const TYPES: [&str; 10] = [
     "exact",
     "words",
     "contains",
@@ -180,7 +167,6 @@ const TYPES: [&str; 11] = [
     "json_schema",
     "unit_tests",
     "judge",
-    "reward_model",
     "command",
 ];
 
@@ -306,7 +292,6 @@ fn kind(name: &str, rest: Map<String, Value>) -> Result<Kind, String> {
             check_judge(&spec)?;
             Kind::Judge(spec)
         }
-        "reward_model" => Kind::RewardModel(settings(rest)?),
         "command" => {
             let spec: CommandSpec = settings(rest)?;
             at_least_one("seconds", spec.seconds)?;
@@ -451,7 +436,6 @@ mod tests {
                 "type = \"judge\", rubric = \"r\", url = \"http://a\"",
                 "no `model`",
             ),
-            ("type = \"reward_model\"", "missing field `checkpoint`"),
             ("type = ", ""),
         ];
         for (text, problem) in cases {

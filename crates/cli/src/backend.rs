@@ -12,6 +12,7 @@ use tinkrs::{
 };
 use tinkrs_chat::format::{self, ChatTemplate};
 use tinkrs_chat::{Renderer, Tokenizer};
+use tinkrs_recipes::known_hidden_size;
 use tinkrs_server::SessionWatch;
 
 use crate::context;
@@ -491,6 +492,25 @@ impl Backend {
     /// Whether the server is on this machine.
     pub(crate) fn is_local(&self) -> bool {
         self.local.is_some()
+    }
+
+    /// Returns the width of the model, where that is known.
+    pub(crate) fn hidden_size(&self) -> Option<usize> {
+        let config = self
+            .tokenizer
+            .as_ref()
+            .map(|folder| folder.join("config.json"));
+        let text = config.and_then(|path| std::fs::read_to_string(path).ok());
+        let config: Option<serde_json::Value> =
+            text.and_then(|text| serde_json::from_str(&text).ok());
+        let size = config.and_then(|config| {
+            let places = ["/hidden_size", "/text_config/hidden_size"];
+            places
+                .iter()
+                .find_map(|place| config.pointer(place)?.as_u64())
+        });
+        let size = size.and_then(|size| usize::try_from(size).ok());
+        size.or_else(|| known_hidden_size(&self.model))
     }
 
     /// Returns the requests that come for a sampler from now on, if the server is in this process.

@@ -18,6 +18,7 @@ mod human;
 mod judge;
 mod local;
 mod local_model;
+mod loggers;
 mod model_store;
 mod notices;
 mod output;

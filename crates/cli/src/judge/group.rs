@@ -17,14 +17,14 @@ fn running() -> MutexGuard<'static, Vec<u32>> {
 
 /// A program and what it has started. It is killed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Group {
-    pub(super) leader: Child,
+pub(crate) struct Group {
+    pub(crate) leader: Child,
     id: Option<u32>,
 }
 
 impl Group {
     /// Starts a program as the first of a group.
-    pub(super) fn spawn(command: &mut Command) -> std::io::Result<Self> {
+    pub(crate) fn spawn(command: &mut Command) -> std::io::Result<Self> {
         #[cfg(unix)]
         command.process_group(0);
         let leader = command.kill_on_drop(true).spawn()?;
@@ -34,7 +34,7 @@ impl Group {
     }
 
     /// Ends it, and waits until it has ended.
-    pub(super) async fn end(mut self) {
+    pub(crate) async fn end(mut self) {
         self.kill();
         // It may be gone already.
         let _ = self.leader.kill().await;

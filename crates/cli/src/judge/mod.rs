@@ -4,25 +4,33 @@ mod command;
 mod env_program;
 mod env_task;
 mod group;
-mod shell;
+mod rewards;
+mod sandbox;
+pub(crate) mod shell;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tinkrs::{BoxError, SamplingParams};
 use tinkrs_chat::{Message, Renderer, Response};
 use tinkrs_recipes::data::Task;
 use tinkrs_recipes::evaluate::Check;
+use tinkrs_recipes::graders::RewardSpec;
 use tinkrs_recipes::rl::{Env, EnvFuture, Problem, Turn};
+use tinkrs_recipes::run::Numbers;
 use tinkrs_server::units::duration;
 
 use command::JudgeCommand;
 pub(crate) use env_program::EnvProgram;
 pub(crate) use env_task::{EnvArgs, EnvTask};
 pub(crate) use group::end_all;
+use rewards::Rewards;
+
+use crate::backend::Backend;
 
 const GRADING: &str = "Grading answers";
 
@@ -32,6 +40,28 @@ pub(crate) struct JudgeArgs {
     /// How an answer is compared with the line's `answer`; it earns 1 or 0
     #[arg(long, value_name = "NAME", value_enum, help_heading = GRADING)]
     grader: Option<Check>,
+
+    /// A reward as a TOML table: a type such as `math`, or 'type = "number", tolerance = 0.1, weight = 0.5'
+    ///
+    /// May be repeated: weighted scores add up. The types are exact, words, contains, number, regex, math,
+    /// json_schema, unit_tests, judge and command; docs/rl.md has their keys. In a `--config` file each is a table
+    /// `[[reward]]`.
+    #[arg(
+        long,
+        value_name = "TABLE",
+        conflicts_with_all = ["grader", "reward_command"],
+        help_heading = GRADING
+    )]
+    reward: Vec<RewardSpec>,
+
+    /// TOML file with rewards, each a table `[[reward]]`
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["grader", "reward_command", "reward"],
+        help_heading = GRADING
+    )]
+    rewards: Option<PathBuf>,
 
     /// Program that grades instead, such as 'python reward.py'
     ///
@@ -59,6 +89,8 @@ impl Default for JudgeArgs {
     fn default() -> Self {
         Self {
             grader: None,
+            reward: Vec::new(),
+            rewards: None,
             reward_command: None,
             reward_timeout: duration::parse(REWARD_TIMEOUT).expect("a duration"),
         }
@@ -70,12 +102,18 @@ impl Default for JudgeArgs {
 pub(crate) enum Judge {
     Check(Check),
     Command(Arc<JudgeCommand>),
+    /// Rewards, of which some can be had when the server is there.
+    Planned(Arc<[RewardSpec]>),
+    Rewards(Arc<[RewardSpec]>, Rewards),
 }
 
 impl JudgeArgs {
     /// Returns whether a grader was chosen.
     pub(crate) fn is_given(&self) -> bool {
-        self.grader.is_some() || self.reward_command.is_some()
+        self.grader.is_some()
+            || self.reward_command.is_some()
+            || self.rewards.is_some()
+            || !self.reward.is_empty()
     }
 
     /// Starts the program that grades, if there is one.
@@ -84,6 +122,16 @@ impl JudgeArgs {
             !self.reward_timeout.is_zero(),
             "reward_timeout: 0s, expected more"
         );
+        if let Some(path) = &self.rewards {
+            let text = std::fs::read_to_string(path);
+            let text = text.with_context(|| format!("could not read {}", path.display()))?;
+            let rewards = RewardSpec::read_toml(&text);
+            let rewards = rewards.map_err(|problem| anyhow!("{}: {problem}", path.display()))?;
+            return Ok(Judge::Planned(rewards.into()));
+        }
+        if !self.reward.is_empty() {
+            return Ok(Judge::Planned(self.reward.clone().into()));
+        }
         match (self.grader, &self.reward_command) {
             (Some(check), _) => Ok(Judge::Check(check)),
             (None, Some(command)) => {
@@ -96,13 +144,28 @@ impl JudgeArgs {
 }
 
 /// What is missing where answers cannot be graded.
-pub(crate) const NO_GRADER: &str = "no grader: choose --grader or --reward-command";
+pub(crate) const NO_GRADER: &str =
+    "no grader: choose --grader, --reward, --rewards or --reward-command";
 
 impl Judge {
+    /// Opens what grades with the help of a server.
+    pub(crate) async fn connect(
+        &mut self,
+        backend: &Backend,
+        renderer: &Renderer,
+    ) -> anyhow::Result<()> {
+        if let Self::Planned(specs) = self {
+            let rewards = Rewards::open(specs, backend, renderer).await?;
+            *self = Self::Rewards(Arc::clone(specs), rewards);
+        }
+        Ok(())
+    }
+
     /// Refuses a task that cannot be graded.
     pub(crate) fn check(&self, task: &Task) -> anyhow::Result<()> {
         match (self, &task.answer) {
             (Self::Command(_), _) => Ok(()),
+            (Self::Planned(specs) | Self::Rewards(specs, _), _) => rewards::check(specs, task),
             (Self::Check(_), None) => bail!("no `answer` to compare with"),
             (Self::Check(check), Some(answer)) if !check.accepts(answer) => {
                 bail!("the answer `{answer}` has nothing that could be compared")
@@ -111,24 +174,33 @@ impl Judge {
         }
     }
 
-    /// Grades an answer.
-    pub(crate) async fn score(&self, task: &Task, response: &Response) -> Result<f64, BoxError> {
-        match self {
+    /// Grades an answer. Also returns the parts of the score by name, if it has some.
+    pub(crate) async fn score(
+        &self,
+        task: &Task,
+        response: &Response,
+    ) -> Result<(f64, Numbers), BoxError> {
+        let score = match self {
             Self::Check(check) => {
                 let answer = task.answer.as_deref().unwrap_or_default();
-                Ok(check.grade(response, answer))
+                check.grade(response, answer)
             }
-            Self::Command(command) => {
-                let question = json!({
-                    "prompt": task.prompt(),
-                    "messages": task.question.messages,
-                    "completion": response.message.content,
-                    "answer": task.answer,
-                });
-                command.ask(&question).await
-            }
-        }
+            Self::Command(command) => command.ask(&question(task, response)).await?,
+            Self::Rewards(_, rewards) => return rewards.score(task, response).await,
+            Self::Planned(_) => return Err("the graders are not connected".into()),
+        };
+        Ok((score, Numbers::new()))
     }
+}
+
+/// Returns what a program is asked that grades.
+fn question(task: &Task, response: &Response) -> serde_json::Value {
+    json!({
+        "prompt": task.prompt(),
+        "messages": task.question.messages,
+        "completion": response.message.content,
+        "answer": task.answer,
+    })
 }
 
 /// A task that is asked again and again.
@@ -191,9 +263,12 @@ impl Env for JudgedTask {
     fn act<'a>(&'a mut self, tokens: &'a [u32]) -> EnvFuture<'a, Turn> {
         Box::pin(async move {
             let said = self.renderer.parse(tokens)?;
-            let reward = self.judge.score(&self.task, &said).await?;
+            let (reward, scores) = self.judge.score(&self.task, &said).await?;
             self.said = Some(said);
-            Ok(Turn::end(reward))
+            let turn = Turn::end(reward);
+            Ok(scores
+                .into_iter()
+                .fold(turn, |turn, (name, score)| turn.metric(name, score)))
         })
     }
 

@@ -13,16 +13,16 @@ use super::group::Group;
 const EXCERPT: usize = 2000;
 
 /// A program that runs, and its pipes.
-pub(super) struct Shell {
-    pub(super) group: Group,
-    pub(super) stdin: ChildStdin,
-    pub(super) stdout: ChildStdout,
-    pub(super) stderr: ChildStderr,
+pub(crate) struct Shell {
+    pub(crate) group: Group,
+    pub(crate) stdin: ChildStdin,
+    pub(crate) stdout: ChildStdout,
+    pub(crate) stderr: ChildStderr,
 }
 
 impl Shell {
     /// Starts a program in a shell.
-    pub(super) fn start(command: &str) -> anyhow::Result<Self> {
+    pub(crate) fn start(command: &str) -> anyhow::Result<Self> {
         let (shell, flag) = if cfg!(windows) {
             ("cmd", "/C")
         } else {
@@ -49,7 +49,7 @@ impl Shell {
 }
 
 /// Keeps the end of what the program complains about.
-pub(super) async fn listen(mut stderr: ChildStderr, complaints: impl AsRef<Mutex<Vec<u8>>>) {
+pub(crate) async fn listen(mut stderr: ChildStderr, complaints: impl AsRef<Mutex<Vec<u8>>>) {
     let mut part = [0; 1024];
     while let Ok(length @ 1..) = stderr.read(&mut part).await {
         let mut kept = complaints
@@ -62,7 +62,7 @@ pub(super) async fn listen(mut stderr: ChildStderr, complaints: impl AsRef<Mutex
     }
 }
 
-pub(super) fn excerpt(complaints: &Mutex<Vec<u8>>) -> String {
+pub(crate) fn excerpt(complaints: &Mutex<Vec<u8>>) -> String {
     let kept = complaints
         .lock()
         .unwrap_or_else(|poison| poison.into_inner());
@@ -73,7 +73,7 @@ pub(super) fn excerpt(complaints: &Mutex<Vec<u8>>) -> String {
     }
 }
 
-pub(super) fn short(line: &str) -> String {
+pub(crate) fn short(line: &str) -> String {
     match line.char_indices().nth(80) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line.to_owned(),

@@ -41,6 +41,12 @@ impl<S: Settings> Layered<S> {
     pub(crate) fn load(&self) -> anyhow::Result<S> {
         load(&self.typed)
     }
+
+    /// Whether an option was typed or stands in the file.
+    pub(crate) fn has(&self, id: &str) -> anyhow::Result<bool> {
+        let given = given(&command::<S>(), &self.typed)?;
+        Ok(given.iter().any(|given| given == id))
+    }
 }
 
 impl<S: Settings> clap::Args for Layered<S> {

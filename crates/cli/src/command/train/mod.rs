@@ -38,6 +38,7 @@ use crate::ending::Ending;
 use crate::hint;
 use crate::human::{counted, size};
 use crate::local::PassSize;
+use crate::loggers::Loggers;
 use crate::output::{Hint, Stopped, note};
 use crate::settings::Layered;
 use crate::training_progress::TrainingProgress;
@@ -68,7 +69,10 @@ pub(crate) enum Command {
 
 pub(crate) async fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> {
     match command {
-        Command::Sft(args) => sft::run(ctx, &args.load()?).await,
+        Command::Sft(args) => {
+            let rate_is_given = args.has("learning_rate.peak")?;
+            sft::run(ctx, &args.load()?, rate_is_given).await
+        }
         Command::Rl(args) => rl::run(ctx, &args.load()?).await,
         Command::Dpo(args) => dpo::run(ctx, &args.load()?).await,
         Command::Distill(args) => distill::run(ctx, args).await,
@@ -100,6 +104,7 @@ impl Training<'_> {
         for source in args.data()? {
             options::readable(&source.path)?;
         }
+        args.log.check()?;
         let teacher = match teacher {
             Some(teacher) => teacher::model(ctx, &args.backend, teacher).await?,
             None => None,
@@ -264,9 +269,11 @@ impl Training<'_> {
         let progress = Mutex::new(TrainingProgress::of(number));
         let shown = || progress.lock().unwrap_or_else(PoisonError::into_inner);
         let bill = Mutex::new(bill);
+        let loggers = Loggers::open(&self.args.log, self.args.name.as_deref(), &self.folder)?;
         let interrupt = hooks.interrupt.clone();
         let hooks = hooks.on_step(|report| {
             shown().step(report);
+            loggers.step(report);
             let tokens = report.numbers.get("tokens").copied().unwrap_or_default();
             let mut bill = bill.lock().unwrap_or_else(PoisonError::into_inner);
             let over = bill.as_mut().map(|bill| bill.step(report.step, tokens));
@@ -277,13 +284,18 @@ impl Training<'_> {
                 interrupt.set();
             }
         });
-        let outcome = train(self, hooks.on_eval(|report| shown().eval(report))).await;
+        let hooks = hooks.on_eval(|report| {
+            shown().eval(report);
+            loggers.eval(report);
+        });
+        let outcome = train(self, hooks).await;
         if outcome.is_err() && at_once.is_set() {
             // What was under way fails because the session is being closed: that is no error of the run, and the
             // task that closes it ends the process.
             std::future::pending::<()>().await;
         }
         shown().end();
+        loggers.end().await;
         let bill = bill.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(bill) = bill {
             let cost = bill.cost();

@@ -11,6 +11,7 @@ use tinkrs_recipes::run::Journal;
 
 use crate::backend::BackendArgs;
 use crate::cost::CostArgs;
+use crate::loggers::LogArgs;
 use crate::output::{Hint, note};
 
 /// Where a run reads and writes
@@ -59,6 +60,10 @@ pub(crate) struct RunArgs {
     /// Ask the model this before and after training, for the report; may be repeated
     #[arg(long, value_name = "TEXT", help_heading = "Run")]
     pub(super) ask: Vec<String>,
+
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(super) log: LogArgs,
 
     #[command(flatten)]
     #[serde(flatten)]

@@ -125,8 +125,11 @@ async fn learn(
     args: &Args,
     eval_file: Option<Vec<Source>>,
     answer_tokens: u32,
-    grading: Grading,
+    mut grading: Grading,
 ) -> anyhow::Result<()> {
+    if let Grading::Judge(judge) = &mut grading {
+        judge.connect(training.backend, &training.renderer).await?;
+    }
     let mut config = rl::Config {
         adapter: training.adapter(&args.recipe.adapter),
         ..args.recipe.clone()

@@ -1,14 +1,15 @@
 //! `tinkrs eval`: how good a model is on a file.
 
+mod graded;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, ensure};
-use futures_util::future::try_join_all;
 use serde::Serialize;
-use tinkrs::{CheckpointRef, SampleFrom, SamplingClient, SamplingParams};
+use tinkrs::{CheckpointRef, SampleFrom, SamplingClient};
 use tinkrs_chat::{Renderer, TrainOn};
-use tinkrs_recipes::data::{Examples, Rows, Task, TooLong, read_numbered};
-use tinkrs_recipes::evaluate::{Graded, answers, surprise};
+use tinkrs_recipes::data::{Examples, Rows, TooLong};
+use tinkrs_recipes::evaluate::{Suite, surprise};
 use tinkrs_recipes::{Error, Tokens};
 
 use crate::backend::{Backend, BackendArgs};
@@ -22,22 +23,48 @@ use crate::table::Table;
 /// Measure a model on a file: how surprising the text is to it, or how good its answers are
 ///
 /// Without a grader, each line is {"messages": […]} or {"prompt": "…", "completion": "…"}, and the result is
-/// the mean negative log-likelihood of the answers' tokens. With `--grader` or `--reward-command`, each
+/// the mean negative log-likelihood of the answers' tokens. With `--grader`, `--reward`, `--rewards` or `--reward-command`, each
 /// line is {"prompt": "…", "answer": "…"}, where the prompt is what a user asks, or the same with "messages";
-/// the model answers, and the result is the mean grade.
+/// the model answers, and the result is the mean grade. With `--suite`, the file is one of a published set of tasks. Several
+/// checkpoints are compared question by question, and `--out` keeps the answers, so that a measurement that was stopped goes on.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     backend: BackendArgs,
 
-    /// File with one JSON object a line, as described above
+    /// File to measure on, as described above; the same as `--data`
+    #[arg(
+        value_name = "FILE",
+        required_unless_present = "data",
+        conflicts_with = "data"
+    )]
+    file: Option<PathBuf>,
+
+    /// File to measure on
     #[arg(long, value_name = "FILE")]
-    data: PathBuf,
+    data: Option<PathBuf>,
+
+    /// The file is one of a published set of tasks, in its published form
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_enum,
+        conflicts_with_all = ["grader", "reward", "rewards", "reward_command"]
+    )]
+    suite: Option<Suite>,
 
     /// Measure this checkpoint instead of the base model: its path, or its run, such as `my-run@120`. Needs no
-    /// `--model`
+    /// `--model`. May be repeated where answers are graded: the others are compared with the first
     #[arg(long, value_name = "PATH")]
-    checkpoint: Option<CheckpointRef>,
+    checkpoint: Vec<CheckpointRef>,
+
+    /// Measure the base model, too, and compare checkpoints with it
+    #[arg(long, requires = "checkpoint")]
+    with_base: bool,
+
+    /// File for the answers and their scores. If it has some, they are not asked for again
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
 
     #[command(flatten)]
     judge: JudgeArgs,
@@ -90,25 +117,11 @@ struct Likelihood {
     perplexity: f64,
 }
 
-/// How good the answers are.
-#[derive(Debug, Serialize)]
-struct Grades {
-    metric: &'static str,
-    questions: usize,
-    mean: f64,
-    standard_error: Option<f64>,
-    /// Answers that ran out of tokens.
-    unfinished: usize,
-    items: Vec<Item>,
-}
-
-#[derive(Debug, Serialize)]
-struct Item {
-    line: usize,
-    prompt: String,
-    completion: String,
-    answer: Option<String>,
-    score: f64,
+impl Args {
+    fn file(&self) -> &Path {
+        let file = self.file.as_ref().or(self.data.as_ref());
+        file.map_or(Path::new(""), PathBuf::as_path)
+    }
 }
 
 pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
@@ -118,13 +131,24 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         args.temperature
     );
     // Before a model is loaded for nothing.
-    std::fs::File::open(&args.data)
-        .with_context(|| format!("could not read {}", args.data.display()))?;
-    let backend = Backend::open_for(ctx, &args.backend, args.checkpoint.as_ref()).await?;
+    let path = args.file();
+    std::fs::File::open(path).with_context(|| format!("could not read {}", path.display()))?;
+    let is_graded = args.judge.is_given() || args.suite.is_some();
+    if !is_graded {
+        ensure!(
+            args.checkpoint.len() < 2 && !args.with_base,
+            "--checkpoint: several are compared where answers are graded: choose --grader, --reward or --suite"
+        );
+        ensure!(
+            args.out.is_none(),
+            "--out: there are answers only where they are graded"
+        );
+    }
+    let backend = Backend::open_for(ctx, &args.backend, args.checkpoint.first()).await?;
     let measure = async |backend: &Backend| {
         let renderer = backend.renderer()?;
-        if args.judge.is_given() {
-            grades(ctx, args, backend, &renderer).await
+        if is_graded {
+            graded::run(ctx, args, backend, &renderer).await
         } else {
             likelihood(ctx, args, backend, &renderer).await
         }
@@ -138,10 +162,10 @@ async fn likelihood(
     backend: &Backend,
     renderer: &Renderer,
 ) -> anyhow::Result<()> {
-    refuse_questions(&args.data)?;
+    refuse_questions(args.file())?;
     let longest = args.max_tokens.unwrap_or(1024);
     let train_on = args.train_on;
-    let path = &args.data;
+    let path = args.file();
     let mut examples = Examples::read(path, renderer, train_on, longest as usize, TooLong::Skip)?;
     if let Some(limit) = args.limit {
         examples.train.truncate(limit);
@@ -164,7 +188,7 @@ async fn likelihood(
         "reading {}",
         counted(examples_left as u64, "example")
     ));
-    let sampler = sampler(args, backend).await?;
+    let sampler = sampler(args.checkpoint.first(), backend).await?;
     let parts = surprise(&sampler, &train).await?;
     let weight: f64 = parts.iter().map(|part| part.weight).sum();
     ensure!(weight > 0.0, "no token of {} counts", path.display());
@@ -189,87 +213,11 @@ async fn likelihood(
     })
 }
 
-async fn grades(
-    ctx: &Context,
-    args: &Args,
-    backend: &Backend,
-    renderer: &Renderer,
-) -> anyhow::Result<()> {
-    let judge = args.judge.open()?;
-    let mut tasks = read_numbered::<Task>(&args.data)?;
-    tasks.truncate(args.limit.unwrap_or(usize::MAX));
-    ensure!(!tasks.is_empty(), "{} has no lines", args.data.display());
-    let mut prompt_tokens = 0;
-    for (place, task) in &tasks {
-        judge.check(task).with_context(|| place.to_string())?;
-        let prompt = renderer.prompt(&task.question);
-        prompt_tokens += prompt.map_err(|e| Error::from(e).at(place))?.len();
-    }
-    let max_tokens = args.max_tokens.unwrap_or(128);
-    let tokens = Tokens {
-        prefill: prompt_tokens as u64,
-        sample: tasks.len() as u64 * u64::from(max_tokens),
-        ..Tokens::default()
-    };
-    cost::confirm(backend, &tokens, args.yes).await?;
-    note(format_args!(
-        "asking {}",
-        counted(tasks.len() as u64, "question")
-    ));
-    let sampler = sampler(args, backend).await?;
-    let params = SamplingParams {
-        temperature: args.temperature,
-        seed: args.seed,
-        ..renderer.sampling_params(max_tokens)
-    };
-    let questions: Vec<_> = tasks
-        .iter()
-        .map(|(_, task)| task.question.clone())
-        .collect();
-    let said = answers(&sampler, renderer, &questions, &params).await?;
-    let judged = tasks.iter().zip(&said);
-    let scores = judged.map(|((_, task), said)| judge.score(task, said));
-    let scores = try_join_all(scores).await.map_err(|error| anyhow!(error))?;
-    let graded = Graded {
-        answers: said,
-        scores,
-    };
-    let unfinished = graded.answers.iter().filter(|answer| !answer.finished);
-    let result = Grades {
-        metric: "grade",
-        questions: tasks.len(),
-        mean: graded.mean().unwrap_or_default(),
-        standard_error: graded.standard_error(),
-        unfinished: unfinished.count(),
-        items: tasks
-            .into_iter()
-            .zip(graded.answers.iter().zip(&graded.scores))
-            .map(|((place, task), (said, score))| Item {
-                line: place.number(),
-                prompt: task.prompt().to_owned(),
-                completion: said.message.content.clone(),
-                answer: task.answer,
-                score: *score,
-            })
-            .collect(),
-    };
-    let shown = evaluation(args, backend, result);
-    ctx.show(&shown, || {
-        let (mut table, result) = (table(&shown), &shown.result);
-        table.row(["Questions", &result.questions.to_string()]);
-        table.row(["Answers cut short", &result.unfinished.to_string()]);
-        let error = result.standard_error;
-        let error = error.map_or(String::new(), |error| format!(" ± {error:.4}"));
-        table.row(["Mean grade", &format!("{:.4}{error}", result.mean)]);
-        table
-    })
-}
-
 fn evaluation<R>(args: &Args, backend: &Backend, result: R) -> Evaluation<R> {
     Evaluation {
         model: backend.model.clone(),
-        checkpoint: args.checkpoint.clone(),
-        data: args.data.clone(),
+        checkpoint: args.checkpoint.first().cloned(),
+        data: args.file().to_owned(),
         result,
     }
 }
@@ -283,8 +231,11 @@ fn table<R>(shown: &Evaluation<R>) -> Table {
     table
 }
 
-async fn sampler(args: &Args, backend: &Backend) -> anyhow::Result<SamplingClient> {
-    let from = match &args.checkpoint {
+async fn sampler(
+    checkpoint: Option<&CheckpointRef>,
+    backend: &Backend,
+) -> anyhow::Result<SamplingClient> {
+    let from = match checkpoint {
         Some(checkpoint) => SampleFrom::Checkpoint(backend.resolve(checkpoint).await?),
         None => SampleFrom::BaseModel(backend.model.clone()),
     };

@@ -1,0 +1,258 @@
+//! Rewards as tables, in training and in evaluation.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::here::Here;
+
+/// An endpoint like OpenAI's that says what it is told for each request, by its number.
+struct Endpoint {
+    url: String,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Endpoint {
+    fn start(reply: impl Fn(usize) -> String + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1", listener.local_addr().unwrap());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let (count, reply) = (Arc::clone(&asked), Arc::new(reply));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (count, reply) = (Arc::clone(&count), Arc::clone(&reply));
+                std::thread::spawn(move || {
+                    let mut stream = stream.unwrap();
+                    let mut reader = BufReader::new(stream.try_clone().unwrap());
+                    loop {
+                        let (mut length, mut line) = (0, String::new());
+                        while reader.read_line(&mut line).unwrap_or(0) > 2 {
+                            let lower = line.to_lowercase();
+                            if let Some(value) = lower.strip_prefix("content-length:") {
+                                length = value.trim().parse().unwrap();
+                            }
+                            line.clear();
+                        }
+                        let mut body = vec![0; length];
+                        if length == 0 || reader.read_exact(&mut body).is_err() {
+                            return;
+                        }
+                        let said = reply(count.fetch_add(1, Ordering::SeqCst));
+                        let body = json!({"choices": [{"message": {"content": said}}]}).to_string();
+                        let head =
+                            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length:";
+                        let _ = write!(stream, "{head} {}\r\n\r\n{body}", body.len());
+                    }
+                });
+            }
+        });
+        Self { url, asked }
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+const QUESTIONS: &str = "{\"prompt\": \"What color is the sky?\", \"answer\": \"blue\"}\n\
+                         {\"prompt\": \"What color is grass?\", \"answer\": \"green\"}\n";
+
+#[test]
+fn weighted_rewards_of_a_config_train_and_each_has_its_metric() {
+    let here = Here::new();
+    here.write("questions.jsonl", QUESTIONS);
+    let config = "data = \"questions.jsonl\"\nrun_dir = \"run\"\nsteps = 1\nproblems_per_step = 2\ngroup_size = 2\n\n\
+                  [[reward]]\ntype = \"contains\"\n\n\
+                  [[reward]]\ntype = \"regex\"\npattern = \"[a-z]\"\nweight = 0.5\nname = \"words\"\n";
+    here.write("rl.toml", config);
+    here.ok(&["train", "rl", "--config", "rl.toml"]);
+    let metrics = std::fs::read_to_string(here.path("run/metrics.jsonl")).unwrap();
+    let mut steps = metrics
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let step = steps.rfind(|step| step["reward"].is_number()).unwrap();
+    let (words, right) = (&step["env/reward/words"], &step["env/reward/contains"]);
+    let (words, right) = (words.as_f64().unwrap(), right.as_f64().unwrap());
+    let reward = step["reward"].as_f64().unwrap();
+    assert!((reward - (right + 0.5 * words)).abs() < 1e-9, "{step}");
+
+    let wrong = config.replace("pattern = \"[a-z]\"", "pattern = \"[\"");
+    here.write("wrong.toml", &wrong);
+    let error = here.refused(&["train", "rl", "--config", "wrong.toml"]);
+    assert!(
+        error.contains("wrong.toml, line 7") && error.contains("`pattern`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_judge_that_gives_no_score_is_asked_again_and_then_counted() {
+    let here = Here::new();
+    here.write("questions.jsonl", QUESTIONS);
+    // Every third judgement has no score, however often it is asked for.
+    let endpoint = Endpoint::start(|number| match number % 3 {
+        2 => "I would rather not.".to_owned(),
+        _ => "Fine.\nScore: 5".to_owned(),
+    });
+    let reward = |retries: u32| {
+        format!(
+            "type = \"judge\", rubric = \"be right\", model = \"m\", url = \"{}\", retries = {retries}",
+            endpoint.url
+        )
+    };
+    let (once, again) = (reward(0), reward(20));
+    let train = |run: &str, reward: &str| {
+        let arguments = [
+            "train",
+            "rl",
+            "--data",
+            "questions.jsonl",
+            "--run-dir",
+            run,
+            "--steps",
+            "2",
+            "--problems-per-step",
+            "2",
+            "--group-size",
+            "3",
+            "--min-group-size",
+            "1",
+            "--reward",
+            reward,
+        ];
+        here.ok(&arguments);
+        let metrics = std::fs::read_to_string(here.path(run).join("metrics.jsonl")).unwrap();
+        let steps = metrics
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        steps
+            .filter_map(|step| step["episodes_dropped"].as_f64())
+            .sum::<f64>()
+    };
+    assert_eq!(
+        train("once", &once),
+        4.0,
+        "a third of twelve answers is dropped, and counted"
+    );
+    assert_eq!(train("again", &again), 0.0, "asking again helps");
+
+    // In an evaluation, what could not be graded is shown, does not count, and is asked for when it goes on.
+    let eval = |out: &str| {
+        let arguments = [
+            "eval",
+            "questions.jsonl",
+            "--reward",
+            &once,
+            "--out",
+            out,
+            "--max-tokens",
+            "8",
+            "--json",
+        ];
+        here.command(&arguments).output().unwrap()
+    };
+    while endpoint.asked() % 3 != 1 {
+        here.command(&[
+            "eval",
+            "questions.jsonl",
+            "--limit",
+            "1",
+            "--reward",
+            &once,
+            "--max-tokens",
+            "2",
+        ])
+        .output()
+        .unwrap();
+    }
+    let output = eval("answers.jsonl");
+    assert_eq!(output.status.code(), Some(1));
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&shown["ungraded"], &shown["mean"]),
+        (&json!(1), &json!(0.5))
+    );
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("1 answer could not be graded"), "{error}");
+    let before = endpoint.asked();
+    let output = eval("answers.jsonl");
+    assert!(output.status.success());
+    assert_eq!(
+        endpoint.asked(),
+        before + 1,
+        "only what is missing is asked for"
+    );
+}
+
+#[test]
+fn suites_are_measured_with_intervals_and_checkpoints_are_compared() {
+    let here = Here::new();
+    let gsm8k = r#"{"question": "2 + 2?", "answer": "2 + 2 = <<2+2=4>>4\n#### 4"}"#;
+    here.write("gsm8k.jsonl", &format!("{gsm8k}\n{gsm8k}\n"));
+    here.write("mmlu.csv", "The sky is,red,green,blue,black,C\n");
+    let chats = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}"#;
+    here.write("chats.jsonl", chats);
+    for name in ["one", "two"] {
+        let run = format!("run-{name}");
+        here.ok(&[
+            "train",
+            "sft",
+            "--data",
+            "chats.jsonl",
+            "--run-dir",
+            &run,
+            "--name",
+            name,
+            "--eval",
+            "0",
+        ]);
+    }
+    let one = here.json(&[
+        "eval",
+        "--suite",
+        "gsm8k",
+        "gsm8k.jsonl",
+        "--max-tokens",
+        "8",
+    ]);
+    assert_eq!(
+        (&one["metric"], &one["questions"]),
+        (&json!("gsm8k"), &json!(2))
+    );
+    assert_eq!(one["interval"]["method"], "wilson");
+    let arguments = [
+        "eval",
+        "--suite",
+        "mmlu",
+        "mmlu.csv",
+        "--checkpoint",
+        "one",
+        "--checkpoint",
+        "two",
+        "--with-base",
+        "--out",
+        "mmlu.jsonl",
+    ];
+    let compared = here.json(&arguments);
+    assert_eq!(compared["results"].as_array().unwrap().len(), 3);
+    let differences = compared["differences"].as_array().unwrap();
+    assert_eq!(differences.len(), 2);
+    assert_eq!(differences[0]["interval"]["method"], "bootstrap");
+    // Nothing is asked again, so the file does not change.
+    let answers = std::fs::read(here.path("mmlu.jsonl")).unwrap();
+    assert_eq!(here.json(&arguments), compared);
+    assert_eq!(std::fs::read(here.path("mmlu.jsonl")).unwrap(), answers);
+    let other = here.refused(&[&arguments[..], &["--temperature", "1"]].concat());
+    assert!(
+        other.contains("`temperature` was 0.0, now it is 1.0"),
+        "{other}"
+    );
+    let wrong = here.refused(&["eval", "--suite", "ifeval", "gsm8k.jsonl"]);
+    assert!(
+        wrong.contains("gsm8k.jsonl, line 1: missing field `prompt`"),
+        "{wrong}"
+    );
+}

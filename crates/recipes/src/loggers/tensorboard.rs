@@ -6,7 +6,7 @@
 
 use super::MetricsLog;
 use crate::Error;
-use crate::run::Numbers;
+use crate::run::{Numbers, read_metrics};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,8 @@ impl TensorBoardLog {
         }
     }
 
-    fn open(&mut self, step: usize) -> Result<&mut (File, PathBuf), Error> {
+    /// Opens the file, if it is not open. `numbers` are about to be written.
+    fn open(&mut self, step: usize, numbers: &Numbers) -> Result<&mut (File, PathBuf), Error> {
         if self.file.is_none() {
             std::fs::create_dir_all(&self.folder).map_err(Error::file("create", &self.folder))?;
             let now = SystemTime::now()
@@ -50,6 +51,14 @@ impl TensorBoardLog {
             let begins = Message::default().varint(1, 1);
             let begins = event(step).bytes(7, &begins.0);
             record(&mut opened, &begins.0)?;
+            // What was measured before this step, such as an evaluation, is forgotten with the rest and said again.
+            let metrics = self.folder.with_file_name("metrics.jsonl");
+            let before = read_metrics(metrics).unwrap_or_default().remove(&step);
+            let mut before = before.unwrap_or_default();
+            before.retain(|name, _| !numbers.contains_key(name));
+            if !before.is_empty() {
+                record(&mut opened, &numbers_of(step, &before).0)?;
+            }
             self.file = Some(opened);
         }
         Ok(self.file.as_mut().expect("it was opened above"))
@@ -58,17 +67,21 @@ impl TensorBoardLog {
 
 impl MetricsLog for TensorBoardLog {
     fn write(&mut self, step: usize, numbers: &Numbers) -> Result<(), Error> {
-        let mut summary = Message::default();
-        for (name, number) in numbers {
-            let value = Message::default()
-                .bytes(1, name.as_bytes())
-                .float(2, *number as f32);
-            summary = summary.bytes(1, &value.0);
-        }
-        let event = event(step).bytes(5, &summary.0);
-        let file = self.open(step)?;
+        let event = numbers_of(step, numbers);
+        let file = self.open(step, numbers)?;
         record(file, &event.0)
     }
+}
+
+fn numbers_of(step: usize, numbers: &Numbers) -> Message {
+    let mut summary = Message::default();
+    for (name, number) in numbers {
+        let value = Message::default()
+            .bytes(1, name.as_bytes())
+            .float(2, *number as f32);
+        summary = summary.bytes(1, &value.0);
+    }
+    event(step).bytes(5, &summary.0)
 }
 
 fn event(step: usize) -> Message {

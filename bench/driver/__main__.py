@@ -1,4 +1,4 @@
-"""usage: bench/run [client|wire|engine|server|growth|all]...
+"""usage: bench/run [client|wire|engine|llama|server|growth|all]...
 
 Measures sections, all of them by default, and writes results.json and results.md as each one ends. With
 TINKRS_BENCH_QUICK=1, one small round of each shows that everything works; its results go to the cache.
@@ -13,12 +13,12 @@ import sys
 import time
 from pathlib import Path
 
-from . import client, engine, growth, machine, render, server, wire
+from . import client, engine, growth, llama, machine, render, server, wire
 from .process import ROOT, Failed
 from .progress import say
 from .setup import CACHE, QUICK, ROUNDS, Tools
 
-SECTIONS = {"client": client, "wire": wire, "engine": engine, "server": server, "growth": growth}
+SECTIONS = {"client": client, "wire": wire, "engine": engine, "llama": llama, "server": server, "growth": growth}
 
 
 def chosen(words):

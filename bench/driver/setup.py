@@ -2,7 +2,8 @@
 
 Everything that is installed is kept under ${TINKRS_CACHE:-.cache}. What is there already may be named instead:
 TINKRS_BENCH_TINKER and TINKRS_BENCH_TORCH (an interpreter that has the packages), TINKRS_SKYRL (an environment),
-TINKRS_MODELS (a folder).
+TINKRS_MODELS (a folder), TINKRS_BENCH_LLAMA (a folder with llama.cpp's `llama-server`), TINKRS_BENCH_GGUF (a folder with
+SmolLM2-135M-Instruct-FORMAT.gguf in bf16, q8_0 and q4_k_m).
 """
 
 import json
@@ -21,17 +22,21 @@ QUICK = os.environ.get("TINKRS_BENCH_QUICK", "") not in ("", "0")
 ROUNDS = 1 if QUICK else int(os.environ.get("TINKRS_BENCH_ROUNDS") or 5)
 
 STORIES, MINIMIND, SMOLLM = "stories15M", "MiniMind2-Small", "SmolLM2-135M-Instruct"
+LLAMA = "llama-cpp-python==0.3.36"
 REQUIREMENTS = {"tinker": ROOT / "conformance/python/requirements/0.36.0.txt", "torch": ROOT / "bench/requirements/torch.txt"}
 # Section: cargo's names of the programs, and what else it needs.
 PROGRAMS = {
     "client": [("tinkrs", "--example", "load"), ("tinkrs-testkit", "--example", "null_server")],
     "wire": [("tinkrs-wire", "--bench", "wire")],
     "engine": [("tinkrs-engine", "--example", "measure")],
+    # The files that both sides read are exported.
+    "llama": [("tinkrs-engine", "--example", "measure"),
+              *([] if os.environ.get("TINKRS_BENCH_GGUF") else [("tinkrs-cli", "--bin", "tinkrs")])],
     "server": [("tinkrs-server", "--bench", "server"), ("tinkrs-cli", "--bin", "tinkrs"), ("tinkrs", "--example", "load")],
     "growth": [("tinkrs", "--example", "load"), ("tinkrs-testkit", "--example", "null_server"),
                ("tinkrs-engine", "--example", "measure"), ("tinkrs-server", "--bench", "server"), ("tinkrs-cli", "--bin", "tinkrs")],
 }
-NEEDS = {"client": ["tinker"], "wire": ["tinker"], "engine": ["torch", "models"], "server": ["tinker", "skyrl", "models"],
+NEEDS = {"client": ["tinker"], "wire": ["tinker"], "engine": ["torch", "models"], "llama": ["models", "llama", "gguf"], "server": ["tinker", "skyrl", "models"],
          "growth": ["tinker", "torch", "models"]}
 
 
@@ -80,6 +85,46 @@ def models():
     return folder
 
 
+def llama():
+    """Returns the folder of llama.cpp's programs, building them from the package of its Python binding unless they are there."""
+    if given := os.environ.get("TINKRS_BENCH_LLAMA"):
+        return Path(given).absolute()
+    folder = CACHE / "bench/llama"
+    programs = folder / "build/bin"
+    if not (programs / "llama-server").exists():
+        say(f"building llama.cpp in {folder}: some minutes")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        call([sys.executable, "-m", "venv", folder / "venv"])
+        pip = [folder / "venv/bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        call([*pip, "install", "cmake", "ninja"])
+        call([*pip, "download", "--no-deps", "--no-binary", ":all:", "--no-build-isolation", "-d", folder, LLAMA])
+        [package] = folder.glob("*.tar.gz")
+        call(["tar", "-xf", package, "--strip-components=1", "-C", folder])
+        path = f"{folder / 'venv/bin'}:{os.environ['PATH']}"
+        options = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF"]
+        call(["cmake", "-G", "Ninja", "-S", folder / "vendor/llama.cpp", "-B", folder / "build", *options],
+             env={**os.environ, "PATH": path})
+        call(["cmake", "--build", folder / "build", "--target", "llama-server"], env={**os.environ, "PATH": path})
+    return programs
+
+
+def gguf_files(programs, models):
+    """Returns the folder of the GGUF files, exporting them first unless they are there."""
+    if given := os.environ.get("TINKRS_BENCH_GGUF"):
+        return Path(given).absolute()
+    folder = CACHE / "bench/gguf"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("bf16", "q8_0", "q4_k_m"):
+        file = folder / f"{SMOLLM}-{name}.gguf"
+        if not file.exists():
+            say(f"exporting {file.name}")
+            call([programs["tinkrs"], "export", models / SMOLLM, "--to", folder / name, "--format", "gguf", "--quantize", name,
+                  "--overwrite"])
+            (folder / name / "model.gguf").rename(file)
+    return folder
+
+
 def profile_of(tree):
     """The profile of binaries that are handed out. Commits before it was made hand out their release build."""
     has_own = "[profile.dist]" in (tree / "Cargo.toml").read_text()
@@ -116,9 +161,11 @@ class Tools:
             installing = background.submit(self.install, needs)
             self.programs = build(sections)
             installing.result()
+        self.gguf = gguf_files(self.programs, self.models) if "gguf" in needs else None
 
     def install(self, needs):
         self.tinker = interpreter("tinker") if "tinker" in needs else None
         self.torch = interpreter("torch") if "torch" in needs else None
         self.models = models() if "models" in needs else None
+        self.llama, self.python = llama() if "llama" in needs else None, sys.executable
         self.skyrl = skyrl() if "skyrl" in needs else None

@@ -2,7 +2,8 @@
 
 Everything that is installed is kept under ${TINKRS_CACHE:-.cache}. What is there already may be named instead:
 TINKRS_BENCH_TINKER and TINKRS_BENCH_TORCH (an interpreter that has the packages), TINKRS_SKYRL (an environment),
-TINKRS_MODELS (a folder), TINKRS_LLAMA_SERVER (a program), TINKRS_BENCH_BINARY (our program, where a section needs nothing else).
+TINKRS_MODELS (a folder), TINKRS_LLAMA_SERVER (a program), TINKRS_BENCH_BINARY (our program, where a section needs nothing else),
+TINKRS_BENCH_GGUF (a folder with SmolLM2-135M-Instruct-FORMAT.gguf in bf16, q8_0 and q4_k_m).
 """
 
 import json
@@ -21,20 +22,24 @@ QUICK = os.environ.get("TINKRS_BENCH_QUICK", "") not in ("", "0")
 ROUNDS = 1 if QUICK else int(os.environ.get("TINKRS_BENCH_ROUNDS") or 5)
 
 STORIES, MINIMIND, SMOLLM = "stories15M", "MiniMind2-Small", "SmolLM2-135M-Instruct"
+LLAMA = "llama-cpp-python==0.3.36"
 REQUIREMENTS = {"tinker": ROOT / "conformance/python/requirements/0.36.0.txt", "torch": ROOT / "bench/requirements/torch.txt"}
 # Section: cargo's names of the programs, and what else it needs.
 PROGRAMS = {
     "client": [("tinkrs", "--example", "load"), ("tinkrs-testkit", "--example", "null_server")],
     "wire": [("tinkrs-wire", "--bench", "wire")],
     "engine": [("tinkrs-engine", "--example", "measure")],
+    # The files that both sides read are exported.
+    "llama": [("tinkrs-engine", "--example", "measure"),
+              *([] if os.environ.get("TINKRS_BENCH_GGUF") else [("tinkrs-cli", "--bin", "tinkrs")])],
     "server": [("tinkrs-server", "--bench", "server"), ("tinkrs-cli", "--bin", "tinkrs"), ("tinkrs", "--example", "load")],
     "endpoints": [("tinkrs-cli", "--bin", "tinkrs")],
     "growth": [("tinkrs", "--example", "load"), ("tinkrs-testkit", "--example", "null_server"),
                ("tinkrs-engine", "--example", "measure"), ("tinkrs-server", "--bench", "server"), ("tinkrs-cli", "--bin", "tinkrs")],
     "studio": [("tinkrs-cli", "--bin", "tinkrs")],
 }
-NEEDS = {"client": ["tinker"], "wire": ["tinker"], "engine": ["torch", "models"], "server": ["tinker", "skyrl", "models"],
-         "endpoints": ["models", "llama"],
+NEEDS = {"client": ["tinker"], "wire": ["tinker"], "engine": ["torch", "models"], "llama": ["models", "llama", "gguf"],
+         "server": ["tinker", "skyrl", "models"], "endpoints": ["models", "llama"],
          "growth": ["tinker", "torch", "models"], "studio": []}
 
 
@@ -72,7 +77,6 @@ def skyrl():
         return None
 
 
-LLAMA = "llama-cpp-python==0.3.36"
 
 
 def llama():
@@ -107,6 +111,22 @@ def models():
     if not all((folder / name / "config.json").exists() for name in (STORIES, MINIMIND, SMOLLM)):
         say(f"fetching models into {folder}")
         call([ROOT / "conformance/models/get-models", folder, "stories15M", "minimind", "smollm2"])
+    return folder
+
+
+def gguf_files(programs, models):
+    """Returns the folder of the GGUF files, exporting them first unless they are there."""
+    if given := os.environ.get("TINKRS_BENCH_GGUF"):
+        return Path(given).absolute()
+    folder = CACHE / "bench/gguf"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("bf16", "q8_0", "q4_k_m"):
+        file = folder / f"{SMOLLM}-{name}.gguf"
+        if not file.exists():
+            say(f"exporting {file.name}")
+            call([programs["tinkrs"], "export", models / SMOLLM, "--to", folder / name, "--format", "gguf", "--quantize", name,
+                  "--overwrite"])
+            (folder / name / "model.gguf").rename(file)
     return folder
 
 
@@ -149,10 +169,12 @@ class Tools:
             installing = background.submit(self.install, needs)
             self.programs = build(sections)
             installing.result()
+        self.gguf = gguf_files(self.programs, self.models) if "gguf" in needs else None
 
     def install(self, needs):
         self.tinker = interpreter("tinker") if "tinker" in needs else None
         self.torch = interpreter("torch") if "torch" in needs else None
         self.models = models() if "models" in needs else None
+        self.python = sys.executable
         self.skyrl = skyrl() if "skyrl" in needs else None
         self.llama = llama() if "llama" in needs else None

@@ -11,7 +11,7 @@ mod presets;
 mod rope;
 
 pub use architecture::Architecture;
-pub use features::{Activation, Experts, Features, LayerKind};
+pub use features::{Activation, DeltaRule, Experts, Features, LayerKind};
 pub(crate) use huggingface::TokenIds;
 pub use rope::{Rope, RopeScaling};
 

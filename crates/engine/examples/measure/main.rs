@@ -3,7 +3,7 @@
 //! ```text
 //! measure MODEL [OPTIONS] train BATCH LENGTH STEPS         LoRA steps: forward, cross-entropy, backward, AdamW
 //! measure MODEL [OPTIONS] sample BATCH TOKENS [ADAPTERS]   sequences of so many new tokens, at temperature 1
-//! measure MODEL [OPTIONS] prompt BATCH LENGTH              forward passes of prompts
+//! measure MODEL [OPTIONS] prompt BATCH LENGTH              prompts read for one token each
 //! measure MODEL [OPTIONS] perplexity FILE LENGTH           of the tokens in a file, in pieces of a length
 //! measure MODEL write FOLDER                               the model as a Hugging Face folder in bf16
 //!
@@ -120,8 +120,9 @@ fn main() -> Result<()> {
             rounds(|| sampling.round(batch, tokens))
         }
         ["prompt", batch, length] => {
-            let training = train::Training::new(&model, number(batch)?, number(length)?)?;
-            rounds(|| training.forward())
+            let mut sampling = sample::Sampling::new(&model, 0)?;
+            let (batch, length) = (number(batch)?, number(length)?);
+            rounds(|| sampling.prompts(batch, length))
         }
         ["perplexity", file, length] => {
             let found = perplexity::of(&model, Path::new(file), number(length)?)?;

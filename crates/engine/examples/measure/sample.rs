@@ -46,8 +46,18 @@ impl Sampling {
     }
 
     pub(crate) fn round(&mut self, batch: usize, tokens: usize) -> Result<usize> {
+        self.draw(batch, PROMPT, tokens)
+    }
+
+    /// Reads prompts, and draws a token after each. Returns the tokens of the prompts.
+    pub(crate) fn prompts(&mut self, batch: usize, length: usize) -> Result<usize> {
+        self.draw(batch, length, 1)?;
+        Ok(batch * length)
+    }
+
+    fn draw(&mut self, batch: usize, length: usize, tokens: usize) -> Result<usize> {
         for index in 0..batch {
-            let prompt = (0..PROMPT).map(|i| ((i * 31 + index * 17) % self.vocab) as u32);
+            let prompt = (0..length).map(|i| ((i * 31 + index * 17) % self.vocab) as u32);
             let mut request = SampleRequest::new(prompt.collect::<Vec<_>>(), tokens as u32);
             request.params.stop = Some(Stop::Never);
             request.fallback_seed = index as u64;

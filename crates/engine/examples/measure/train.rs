@@ -36,14 +36,6 @@ impl Training {
     }
 }
 
-impl Training {
-    /// Computes the log-probabilities of all targets.
-    pub(crate) fn forward(&self) -> Result<usize> {
-        self.run.forward(&self.data, &LossFn::CrossEntropy)?;
-        Ok(self.tokens)
-    }
-}
-
 /// Starts a run of an adapter that has `seed` for its first values.
 pub(crate) fn adapter_run(model: &Arc<Model>, seed: i64) -> Result<TrainingRun> {
     let config = LoraConfig {

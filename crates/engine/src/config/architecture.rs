@@ -30,11 +30,12 @@ pub enum Architecture {
     Qwen3Moe,
     /// gpt-oss: experts with biases, every other layer sliding, sinks.
     GptOss,
+    /// Qwen3.5 without experts (the part for text): three of four layers have a state instead of keys and values.
+    Qwen35,
 }
 
 /// The families, as messages list them.
-pub(crate) const SUPPORTED: &str =
-    "llama, qwen2, qwen3, mistral, phi3, gemma2, gemma3, gemma3_text, qwen3_moe and gpt_oss";
+pub(crate) const SUPPORTED: &str = "llama, qwen2, qwen3, mistral, phi3, gemma2, gemma3, gemma3_text, qwen3_moe, gpt_oss, qwen3_5 and qwen3_5_text";
 
 /// What a family is called, and what its files leave unsaid.
 pub(crate) struct Family {
@@ -66,6 +67,8 @@ pub(crate) struct Family {
     pub(crate) has_experts: bool,
     /// Whether it computes as gpt-oss does: biases everywhere, sinks, a clamped activation.
     pub(crate) is_gpt_oss: bool,
+    /// Part of each head that turns where the file does not say.
+    pub(crate) default_rotary: f64,
     /// Base of the rotary frequencies where the file gives none.
     pub(crate) default_theta: f64,
     /// The same of sliding layers, if it is another one.
@@ -83,6 +86,15 @@ pub(crate) enum Windows {
     Switched,
     /// All but every so-manieth.
     AllBut(usize),
+    /// None; all but every so-manieth have a state.
+    States(usize),
+}
+
+impl Windows {
+    /// Whether some layers may slide.
+    pub(crate) fn slide(self) -> bool {
+        !matches!(self, Self::None | Self::States(_))
+    }
 }
 
 const LLAMA: Family = Family {
@@ -100,6 +112,7 @@ const LLAMA: Family = Family {
     is_gemma: false,
     has_experts: false,
     is_gpt_oss: false,
+    default_rotary: 1.0,
     default_theta: 10_000.0,
     local_theta: None,
 };
@@ -196,9 +209,22 @@ const GPT_OSS: Family = Family {
     ..LLAMA
 };
 
+/// In GGUF files it is not known.
+const QWEN35: Family = Family {
+    name: "Qwen3.5",
+    model_type: "qwen3_5_text",
+    class: "Qwen3_5ForCausalLM",
+    around: &["qwen3_5", "Qwen3_5ForConditionalGeneration"],
+    gguf: "",
+    default_head_dim: Some(256),
+    windows: Windows::States(4),
+    default_rotary: 0.25,
+    ..QWEN3
+};
+
 impl Architecture {
     /// Every family.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Llama,
         Self::Qwen2,
         Self::Qwen3,
@@ -208,6 +234,7 @@ impl Architecture {
         Self::Gemma3,
         Self::Qwen3Moe,
         Self::GptOss,
+        Self::Qwen35,
     ];
 
     /// Returns the name to be shown: `Llama`.
@@ -239,6 +266,7 @@ impl Architecture {
             Self::Gemma3 => &GEMMA3,
             Self::Qwen3Moe => &QWEN3_MOE,
             Self::GptOss => &GPT_OSS,
+            Self::Qwen35 => &QWEN35,
         }
     }
 

@@ -12,6 +12,8 @@ pub enum LayerKind {
     Full,
     /// The last ones, as many as [`Features::window`] says.
     Sliding,
+    /// A state that they have changed, by the [gated delta rule](DeltaRule).
+    Delta,
 }
 
 /// What the feed-forward part computes of gates `g` and values `u`.
@@ -25,6 +27,62 @@ pub enum Activation {
     GeGlu,
     /// `g σ(1.702 g) (u + 1)` with `g ≤ 7` and `−7 ≤ u ≤ 7`, as gpt-oss has it.
     ClampedSwiGlu,
+}
+
+/// Shape of the layers with a state instead of keys and values: the gated delta rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltaRule {
+    /// Number of query heads and of key heads; each serves `value_heads / key_heads` value heads.
+    pub key_heads: usize,
+    /// Number of value heads.
+    pub value_heads: usize,
+    /// Width of a query or key head.
+    pub key_dim: usize,
+    /// Width of a value head.
+    pub value_dim: usize,
+    /// Inputs that the convolution before the rule sees, its own included.
+    pub kernel: usize,
+}
+
+impl DeltaRule {
+    pub(crate) fn keys(self) -> usize {
+        self.key_heads * self.key_dim
+    }
+
+    pub(crate) fn values(self) -> usize {
+        self.value_heads * self.value_dim
+    }
+
+    /// Queries, keys and values together.
+    pub(crate) fn channels(self) -> usize {
+        2 * self.keys() + self.values()
+    }
+
+    /// Value heads of a key head.
+    pub(crate) fn shared(self) -> usize {
+        self.value_heads / self.key_heads
+    }
+
+    fn validate(self) -> Result<(), Error> {
+        const MOST: usize = 1 << 12;
+        for (option, size) in [
+            ("linear_num_key_heads", self.key_heads),
+            ("linear_num_value_heads", self.value_heads),
+            ("linear_key_head_dim", self.key_dim),
+            ("linear_value_head_dim", self.value_dim),
+            ("linear_conv_kernel_dim", self.kernel),
+        ] {
+            if size == 0 || size > MOST {
+                let reason = format!("{size} is not in 1..={MOST}");
+                return Err(Error::invalid(option, reason));
+            }
+        }
+        if !self.value_heads.is_multiple_of(self.key_heads) {
+            let reason = format!("{} does not divide {}", self.key_heads, self.value_heads);
+            return Err(Error::invalid("linear_num_key_heads", reason));
+        }
+        Ok(())
+    }
 }
 
 /// A feed-forward part of many small ones, of which a few compute each token.
@@ -69,6 +127,10 @@ pub struct Features {
     pub final_softcap: Option<f64>,
     /// Whether each query head has a learned score that takes probability and gives no value.
     pub sinks: bool,
+    /// Whether attention's output is multiplied by the sigmoid of gates that come with the queries.
+    pub output_gate: bool,
+    /// Shape of layers with a state.
+    pub delta: Option<DeltaRule>,
     /// Experts instead of one feed-forward part.
     pub experts: Option<Experts>,
 }
@@ -107,6 +169,12 @@ impl Features {
                 return Err(Error::invalid(option, format!("{number} is not above 0")));
             }
         }
+        let has_states = self.layer_kinds.contains(&LayerKind::Delta);
+        if has_states != self.delta.is_some() {
+            let reason = "layers with a state and their shape go together";
+            return Err(Error::invalid("layer_types", reason));
+        }
+        self.delta.map_or(Ok(()), DeltaRule::validate)?;
         let Some(experts) = self.experts else {
             return Ok(());
         };
@@ -142,6 +210,12 @@ impl ModelConfig {
             [] => LayerKind::Full,
             kinds => kinds[layer % kinds.len()],
         }
+    }
+
+    /// Counts the layers with a state before a layer.
+    pub(crate) fn delta_layers(&self, before: usize) -> usize {
+        let kinds = (0..before).map(|layer| self.layer_kind(layer));
+        kinds.filter(|kind| *kind == LayerKind::Delta).count()
     }
 
     /// Returns the factor of attention's scores.

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::architecture::{self, Family, Windows};
-use super::{Activation, Architecture, Experts, Features, LayerKind, ModelConfig};
+use super::{Activation, Architecture, DeltaRule, Experts, Features, LayerKind, ModelConfig};
 use crate::Error;
 pub(super) use write::write;
 
@@ -46,6 +46,13 @@ struct RawConfig {
     use_sliding_window: Option<bool>,
     sliding_window: Option<usize>,
     sliding_window_pattern: Option<usize>,
+    full_attention_interval: Option<usize>,
+    attn_output_gate: Option<bool>,
+    linear_num_key_heads: Option<usize>,
+    linear_num_value_heads: Option<usize>,
+    linear_key_head_dim: Option<usize>,
+    linear_value_head_dim: Option<usize>,
+    linear_conv_kernel_dim: Option<usize>,
     max_window_layers: Option<usize>,
     layer_types: Option<Vec<String>>,
     use_bidirectional_attention: Option<bool>,
@@ -231,6 +238,9 @@ impl RawConfig {
         if self.mlp_bias == Some(true) {
             return Err(Error::unsupported("mlp_bias", true, "MLPs without biases"));
         }
+        if matches!(family.windows, Windows::States(_)) && self.attn_output_gate == Some(false) {
+            return Err(Error::unsupported("attn_output_gate", false, "true"));
+        }
         if self.use_bidirectional_attention == Some(true) {
             return Err(Error::unsupported(
                 "use_bidirectional_attention",
@@ -291,10 +301,12 @@ impl RawConfig {
     ) -> Result<Features, Error> {
         let layer_kinds = Features::repeating(&self.kinds(family, layers)?);
         let slides = layer_kinds.contains(&LayerKind::Sliding);
+        let has_states = matches!(family.windows, Windows::States(_));
         let defaults = match family.is_gemma {
             true => Defaults::of(Architecture::Gemma2),
             false => Defaults::default(),
         };
+        let layer_kinds_have_states = layer_kinds.contains(&LayerKind::Delta);
         Ok(Features {
             window: self.sliding_window.or(defaults.window).filter(|_| slides),
             local_rope: local_rope.filter(|_| slides),
@@ -307,7 +319,7 @@ impl RawConfig {
                 } => Activation::ClampedSwiGlu,
                 _ => Activation::SwiGlu,
             },
-            norms_add_one: family.is_gemma,
+            norms_add_one: family.is_gemma || has_states,
             output_norms: family.is_gemma,
             scaled_embedding: family.is_gemma,
             query_scalar: match family.is_gemma {
@@ -317,7 +329,23 @@ impl RawConfig {
             attention_softcap: self.attn_logit_softcapping.filter(|_| family.is_gemma),
             final_softcap: self.final_logit_softcapping.filter(|_| family.is_gemma),
             sinks: family.is_gpt_oss,
+            output_gate: has_states,
+            delta: match layer_kinds_have_states {
+                true => Some(self.delta_rule()?),
+                false => None,
+            },
             experts: self.experts(family)?,
+        })
+    }
+
+    fn delta_rule(&self) -> Result<DeltaRule, Error> {
+        let size = |option: &str, found: Option<usize>| required(option, found);
+        Ok(DeltaRule {
+            key_heads: size("linear_num_key_heads", self.linear_num_key_heads)?,
+            value_heads: size("linear_num_value_heads", self.linear_num_value_heads)?,
+            key_dim: size("linear_key_head_dim", self.linear_key_head_dim)?,
+            value_dim: size("linear_value_head_dim", self.linear_value_head_dim)?,
+            kernel: size("linear_conv_kernel_dim", self.linear_conv_kernel_dim)?,
         })
     }
 
@@ -344,11 +372,14 @@ impl RawConfig {
         if let Some(types) = &self.layer_types {
             let kinds = types.iter().map(|kind| match kind.as_str() {
                 "full_attention" => Ok(LayerKind::Full),
-                "sliding_attention" if family.windows != Windows::None => Ok(LayerKind::Sliding),
+                "sliding_attention" if family.windows.slide() => Ok(LayerKind::Sliding),
+                "linear_attention" if matches!(family.windows, Windows::States(_)) => {
+                    Ok(LayerKind::Delta)
+                }
                 other => Err(Error::unsupported(
                     "layer_types",
                     other,
-                    "full_attention, and sliding_attention in families that have it",
+                    "full_attention, and sliding_attention or linear_attention in families that have it",
                 )),
             });
             let kinds = kinds.collect::<Result<Vec<_>, _>>()?;
@@ -358,16 +389,21 @@ impl RawConfig {
             }
             return Ok(kinds);
         }
-        let full_every = |step: usize| {
+        let full_every = |step: usize, other: LayerKind| {
             let kind = |layer: usize| match (layer + 1).is_multiple_of(step) {
                 true => LayerKind::Full,
-                false => LayerKind::Sliding,
+                false => other,
             };
             (0..layers).map(kind).collect()
         };
         Ok(match (family.windows, self.sliding_window) {
             (Windows::AllBut(step), _) => {
-                full_every(self.sliding_window_pattern.unwrap_or(step).max(1))
+                let step = self.sliding_window_pattern.unwrap_or(step).max(1);
+                full_every(step, LayerKind::Sliding)
+            }
+            (Windows::States(step), _) => {
+                let step = self.full_attention_interval.unwrap_or(step).max(1);
+                full_every(step, LayerKind::Delta)
             }
             (_, None) => vec![LayerKind::Full; layers],
             (Windows::None, Some(window)) => {

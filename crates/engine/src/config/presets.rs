@@ -1,7 +1,8 @@
 //! Ready-made shapes for tests, examples and benchmarks.
 
 use super::{
-    Activation, Architecture, Experts, Features, LayerKind, ModelConfig, Rope, RopeScaling,
+    Activation, Architecture, DeltaRule, Experts, Features, LayerKind, ModelConfig, Rope,
+    RopeScaling,
 };
 
 impl ModelConfig {
@@ -214,9 +215,35 @@ impl ModelConfig {
         }
     }
 
+    /// Returns a Qwen3.5: a layer with a state, and one with gated attention.
+    #[must_use]
+    pub fn tiny_qwen35() -> Self {
+        Self {
+            architecture: Architecture::Qwen35,
+            rope: Rope {
+                dimensions: Some(4),
+                ..Rope::plain(10_000.0)
+            },
+            features: Features {
+                layer_kinds: vec![LayerKind::Delta, LayerKind::Full],
+                norms_add_one: true,
+                output_gate: true,
+                delta: Some(DeltaRule {
+                    key_heads: 2,
+                    value_heads: 4,
+                    key_dim: 6,
+                    value_dim: 8,
+                    kernel: 4,
+                }),
+                ..Features::default()
+            },
+            ..Self::tiny_qwen3()
+        }
+    }
+
     /// Returns every tiny shape, so that a test can cover all architectures in one loop.
     #[must_use]
-    pub fn tiny_models() -> [Self; 10] {
+    pub fn tiny_models() -> [Self; 11] {
         [
             Self::tiny_llama(),
             Self::tiny_llama3(),
@@ -228,6 +255,7 @@ impl ModelConfig {
             Self::tiny_gemma3(),
             Self::tiny_qwen3_moe(),
             Self::tiny_gpt_oss(),
+            Self::tiny_qwen35(),
         ]
     }
 

@@ -14,6 +14,7 @@ pub(crate) mod attention;
 pub(crate) mod attention_backward;
 #[cfg(test)]
 pub(crate) mod check;
+pub(crate) mod delta;
 pub(crate) mod exp;
 pub(crate) mod gated;
 pub(crate) mod gemm;

@@ -4,6 +4,7 @@
 //! [`ModelConfig`] that call for it. Every kind declares its tensors, loads them, goes forward and back,
 //! and says what it keeps in between.
 
+pub(crate) mod delta;
 pub(crate) mod full;
 
 use super::KvCache;
@@ -12,13 +13,16 @@ use super::forward::ForwardPass;
 use super::linear::Linear;
 use super::load::LayerReader;
 use super::tensor_table::LayerTensors;
+use crate::config::{DeltaRule, LayerKind};
 use crate::kernels::matrix::Mat;
 use crate::{Error, ModelConfig};
+use delta::{DeltaAttention, DeltaAttentionBuffers, DeltaAttentionKept};
 use full::{FullAttention, FullAttentionBuffers, FullAttentionKept};
 
 /// The attention part of a decoder layer.
 pub(crate) enum Attention {
     Full(FullAttention),
+    Delta(DeltaAttention),
 }
 
 /// Where attention finds the keys and values of earlier positions.
@@ -34,27 +38,36 @@ pub(crate) enum Past<'a> {
 #[derive(Debug)]
 pub(crate) struct AttentionKept {
     full: FullAttentionKept,
+    delta: DeltaAttentionKept,
 }
 
 /// Buffers that attention uses and forgets.
 #[derive(Debug, Default)]
 pub(crate) struct AttentionBuffers {
     full: FullAttentionBuffers,
+    delta: DeltaAttentionBuffers,
 }
 
 impl Attention {
     /// Lists the tensors of one decoder layer.
     pub(crate) fn declare(config: &ModelConfig, tensors: &mut LayerTensors<'_>) {
-        FullAttention::declare(config, tensors);
+        match delta_rule(config, tensors.layer()) {
+            None => FullAttention::declare(config, tensors),
+            Some(shape) => DeltaAttention::declare(config, shape, tensors),
+        }
     }
 
     /// Counts the numbers in the buffers of a row, in both directions.
     pub(crate) fn buffer_numbers(config: &ModelConfig) -> usize {
-        FullAttention::buffer_numbers(config)
+        let delta = config.features.delta.map(DeltaAttention::buffer_numbers);
+        FullAttention::buffer_numbers(config) + delta.unwrap_or(0)
     }
 
     pub(crate) fn load(config: &ModelConfig, reader: &LayerReader<'_>) -> Result<Self, Error> {
-        Ok(Self::Full(FullAttention::load(config, reader)?))
+        Ok(match delta_rule(config, reader.layer) {
+            None => Self::Full(FullAttention::load(config, reader)?),
+            Some(shape) => Self::Delta(DeltaAttention::load(config, shape, reader)?),
+        })
     }
 
     /// Adds the outputs of all rows to `y`, and stores keys and values where there are caches.
@@ -68,6 +81,7 @@ impl Attention {
     ) {
         match self {
             Self::Full(full) => full.forward(pass, x, y, &mut kept.full, &mut buffers.full),
+            Self::Delta(delta) => delta.forward(pass, x, y, &mut kept.delta, &mut buffers.delta),
         }
     }
 
@@ -83,25 +97,36 @@ impl Attention {
     ) {
         match self {
             Self::Full(full) => full.backward(pass, x, dy, dx, &kept.full, &mut buffers.full),
+            Self::Delta(delta) => {
+                delta.backward(pass, x, dy, dx, &kept.delta, &mut buffers.delta);
+            }
         }
     }
 
     pub(crate) fn linears(&self) -> Vec<&Linear> {
         match self {
             Self::Full(full) => full.linears(),
+            Self::Delta(delta) => delta.linears(),
         }
     }
+}
+
+/// The shape of a layer's state, if it has one.
+fn delta_rule(config: &ModelConfig, layer: usize) -> Option<DeltaRule> {
+    let kind = config.layer_kind(layer);
+    config.features.delta.filter(|_| kind == LayerKind::Delta)
 }
 
 impl AttentionKept {
     pub(crate) fn new(config: &ModelConfig) -> Self {
         Self {
             full: FullAttentionKept::new(config),
+            delta: DeltaAttentionKept::new(config.features.delta),
         }
     }
 
     pub(crate) fn bytes_per_row(&self) -> usize {
-        let Self { full } = self;
-        full.bytes_per_row()
+        let Self { full, delta } = self;
+        full.bytes_per_row() + delta.bytes_per_row()
     }
 }

@@ -3,6 +3,8 @@
 //! Positions are held in blocks of 64, each in the layout that attention reads, behind an `Arc`: a clone
 //! shares every block with its origin, and the first write to a shared block copies that block alone.
 //! A prompt that many samples share is computed and held once.
+//!
+//! Layers with a state have that instead, as it is after the last token: it cannot go back to an earlier one.
 
 use std::sync::Arc;
 
@@ -18,11 +20,25 @@ pub struct KvCache {
     blocks: Vec<Arc<[f32]>>,
     len: usize,
     shape: Shape,
+    /// Of each layer that has a state.
+    states: Vec<DeltaState>,
+}
+
+/// The state of a layer; empty before the first token.
+#[derive(Clone, Debug, Default)]
+struct DeltaState {
+    heads: Arc<Vec<f32>>,
+    /// The last inputs of the convolution.
+    tail: Arc<Vec<f32>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
+    /// Layers with keys and values.
     layers: usize,
+    /// Layers with a state, and its numbers.
+    states: usize,
+    state: usize,
     kv_heads: usize,
     head_dim: usize,
 }
@@ -47,8 +63,14 @@ impl KvCache {
     #[must_use]
     pub fn new(model: &Model) -> Self {
         let config = model.config();
+        let states = config.delta_layers(config.layers);
+        let state = config.features.delta.map_or(0, |delta| {
+            delta.values() * delta.key_dim + (delta.kernel - 1) * delta.channels()
+        });
         let shape = Shape {
-            layers: config.layers,
+            layers: config.layers - states,
+            states,
+            state,
             kv_heads: config.kv_heads,
             head_dim: config.head_dim,
         };
@@ -56,6 +78,7 @@ impl KvCache {
             blocks: Vec::new(),
             len: 0,
             shape,
+            states: vec![DeltaState::default(); states],
         }
     }
 
@@ -71,8 +94,16 @@ impl KvCache {
         self.len == 0
     }
 
-    /// Forgets all tokens from position `len` on.
+    /// Forgets all tokens from position `len` on, or all of them if the model has layers with a state, which cannot
+    /// go back.
     pub fn truncate(&mut self, len: usize) {
+        let len = match self.states.is_empty() || len >= self.len {
+            true => len,
+            false => 0,
+        };
+        if len == 0 {
+            self.states.fill_with(DeltaState::default);
+        }
         self.len = self.len.min(len);
         self.blocks.truncate(self.len.div_ceil(POSITIONS));
     }
@@ -80,13 +111,17 @@ impl KvCache {
     /// Returns the memory of its blocks, shared ones included.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
-        self.blocks.len() * self.shape.block() * size_of::<f32>()
+        let held = |state: &DeltaState| state.heads.len() + state.tail.len();
+        let states: usize = self.states.iter().map(held).sum();
+        (self.blocks.len() * self.shape.block() + states) * size_of::<f32>()
     }
 
     /// Returns the memory that `tokens` tokens of a model take in a cache of their own.
     #[must_use]
     pub fn bytes_for(model: &Model, tokens: usize) -> usize {
-        tokens.div_ceil(POSITIONS) * Self::new(model).shape.block() * size_of::<f32>()
+        let shape = Self::new(model).shape;
+        let numbers = tokens.div_ceil(POSITIONS) * shape.block() + shape.states * shape.state;
+        numbers * size_of::<f32>()
     }
 
     /// Begins an empty cache with full blocks of another one that read the same tokens.
@@ -151,6 +186,29 @@ impl KvCache {
                 len: POSITIONS.min(self.len - index * POSITIONS),
             }
         })
+    }
+
+    /// Whether blocks are all that a sequence needs, so that another one can begin with them.
+    pub(crate) fn is_shareable(&self) -> bool {
+        self.states.is_empty()
+    }
+
+    /// Takes a layer's state out, to be changed and [put back](Self::set_delta_state). One that a clone shares is copied.
+    pub(crate) fn take_delta_state(&mut self, layer: usize) -> Vec<f32> {
+        Arc::unwrap_or_clone(std::mem::take(&mut self.states[layer].heads))
+    }
+
+    pub(crate) fn set_delta_state(&mut self, layer: usize, state: Vec<f32>) {
+        self.states[layer].heads = Arc::new(state);
+    }
+
+    /// The last inputs of a layer's convolution.
+    pub(crate) fn delta_tail(&self, layer: usize) -> &[f32] {
+        &self.states[layer].tail
+    }
+
+    pub(crate) fn set_delta_tail(&mut self, layer: usize, tail: Vec<f32>) {
+        self.states[layer].tail = Arc::new(tail);
     }
 
     /// Whether the cache was made for a model of this shape.

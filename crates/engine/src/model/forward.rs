@@ -30,7 +30,8 @@ pub(crate) struct LayerAngles {
 impl LayerAngles {
     pub(crate) fn of(&self, kind: LayerKind) -> &Angles {
         match kind {
-            LayerKind::Full => &self.full,
+            // Layers with a state know positions without angles.
+            LayerKind::Full | LayerKind::Delta => &self.full,
             LayerKind::Sliding => &self.sliding,
         }
     }

@@ -125,10 +125,16 @@ impl Reader<'_> {
     }
 
     fn norm(&self, names: &FullNames) -> Result<Norm, Error> {
-        let (key, mut weight) = self.vector(&names.weight())?;
+        let mut norm = self.plain_norm(names)?;
         if self.config.features.norms_add_one {
-            weight.iter_mut().for_each(|weight| *weight += 1.0);
+            norm.weight.iter_mut().for_each(|weight| *weight += 1.0);
         }
+        Ok(norm)
+    }
+
+    /// Reads a norm that multiplies by its weights as they are, in any model.
+    fn plain_norm(&self, names: &FullNames) -> Result<Norm, Error> {
+        let (key, weight) = self.vector(&names.weight())?;
         Ok(Norm {
             weight,
             key,
@@ -188,6 +194,17 @@ impl Reader<'_> {
 impl LayerReader<'_> {
     pub(crate) fn norm(&self, names: Names) -> Result<Norm, Error> {
         self.reader.norm(&names.in_layer(self.layer))
+    }
+
+    /// Reads a norm that multiplies by its weights as they are, in any model.
+    pub(crate) fn plain_norm(&self, names: Names) -> Result<Norm, Error> {
+        self.reader.plain_norm(&names.in_layer(self.layer))
+    }
+
+    /// Reads the weights of a convolution.
+    pub(crate) fn kernel(&self, names: Names) -> Result<Bias, Error> {
+        let (key, values) = self.reader.vector(&names.in_layer(self.layer).weight())?;
+        Ok(Bias { values, key })
     }
 
     /// Reads a vector that was declared without an ending.

@@ -335,6 +335,21 @@ impl LayerTensors<'_> {
         self.table.push_site(spec.site(names));
     }
 
+    /// The index of the layer.
+    pub(crate) fn layer(&self) -> usize {
+        self.index
+    }
+
+    /// Declares the weights of a convolution.
+    pub(crate) fn kernel(&mut self, names: Names, shape: Vec<usize>) {
+        self.optional.push(TensorSpec {
+            names: names.in_layer(self.index).weight(),
+            shape,
+            rotary_heads: None,
+            part: None,
+        });
+    }
+
     /// Declares a norm that only some models have.
     pub(crate) fn optional_norm(&mut self, spec: &NormSpec) {
         let tensor = self.norm_tensor(spec);

@@ -125,6 +125,11 @@ impl Sampler {
     #[must_use]
     pub fn new(model: Arc<Model>, settings: SamplerSettings) -> Self {
         let block_bytes = KvCache::bytes_for(&model, BLOCK_TOKENS);
+        // A state at an earlier token is not held.
+        let prefix_bytes = match KvCache::new(&model).is_shareable() {
+            true => settings.prefix_cache_bytes,
+            false => 0,
+        };
         Self {
             model,
             detokenizer: None,
@@ -136,7 +141,7 @@ impl Sampler {
                 cached_tokens: settings.cache_bytes / block_bytes * BLOCK_TOKENS,
                 prefill_tokens: settings.prefill_tokens,
             }),
-            prefixes: PrefixCache::new(settings.prefix_cache_bytes, block_bytes),
+            prefixes: PrefixCache::new(prefix_bytes, block_bytes),
             requests: BTreeMap::new(),
             scratch: DistributionScratch::default(),
             next_ticket: 0,

@@ -63,10 +63,11 @@ impl WeightSource for RandomWeights {
         let root3 = 3f32.sqrt();
         let (centre, spread) = if name.ends_with("norm.weight") {
             (1.0, 0.2)
-        } else if name.ends_with(".bias") || name.ends_with(".sinks") {
+        } else if shape.len() == 1 {
             (0.0, 0.2)
         } else {
-            (0.0, root3 / (shape[1] as f32).sqrt())
+            let inputs = shape.last().copied().unwrap_or(1);
+            (0.0, root3 / (inputs as f32).sqrt())
         };
         let mut rng = SplitMix64::new(mix(self.seed ^ fnv1a(0, name)));
         let values: Vec<f32> = (0..shape.iter().product())

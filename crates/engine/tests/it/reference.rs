@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::{Dtype, SafeTensors};
 
 /// The tiny models, by folder.
-pub(crate) const TINY_MODELS: [&str; 10] = [
+pub(crate) const TINY_MODELS: [&str; 11] = [
     "tiny-llama",
     "tiny-llama3",
     "tiny-qwen2",
@@ -16,6 +16,7 @@ pub(crate) const TINY_MODELS: [&str; 10] = [
     "tiny-gemma3",
     "tiny-qwen3-moe",
     "tiny-gpt-oss",
+    "tiny-qwen35",
 ];
 
 /// Returns the path of a reference file or folder.

@@ -80,7 +80,9 @@ fn losses_logprobs_and_lora_gradients_equal_those_of_peft() {
                 ours = transpose(&ours, 4);
             }
             let difference = relative_difference(&ours, &theirs);
-            assert!(difference <= 1e-5, "{name}, {layer}: {difference}");
+            // PyTorch computes the gated delta rule in chunks, the engine token by token.
+            let bound = if name == "tiny-qwen35" { 3e-5 } else { 1e-5 };
+            assert!(difference <= bound, "{name}, {layer}: {difference}");
             worst = worst.max(difference);
         }
         println!(

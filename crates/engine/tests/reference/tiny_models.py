@@ -30,10 +30,11 @@ import transformers
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, GptOssConfig, LlamaConfig, MistralConfig, Phi3Config,
-                          Qwen2Config, Qwen3Config, Qwen3MoeConfig)
+                          Qwen2Config, Qwen3Config, Qwen3MoeConfig, Qwen3_5TextConfig)
 
 HERE = Path(__file__).parent
-LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj"]
+LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj",
+           "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"]
 SHAPE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48,
              vocab_size=96, max_position_embeddings=128, bos_token_id=1, eos_token_id=2, pad_token_id=None)
 # The base is small so that, of the four rotating pairs, one is kept, one blended and two divided.
@@ -75,6 +76,11 @@ MODELS = [
                                   rope_parameters=dict(rope_type="yarn", rope_theta=100.0, factor=8.0, beta_fast=8.0,
                                                        beta_slow=1.0, truncate=False,
                                                        original_max_position_embeddings=16)), False),
+    ("tiny-qwen35", Qwen3_5TextConfig(**SHAPE, rms_norm_eps=1e-6, tie_word_embeddings=True, head_dim=16,
+                                      layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2,
+                                      linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=8,
+                                      linear_conv_kernel_dim=4,
+                                      rope_parameters=plain(1e4) | dict(partial_rotary_factor=0.25)), False),
 ]
 # Whether the model that is being written has experts as gpt-oss does: inputs first, gates and values in turn.
 GPT_OSS = False
@@ -88,9 +94,10 @@ def randomise(model):
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape)
         if name.endswith("norm.weight"):
-            # Gemma's norms multiply by one more than their weight.
-            parameter.data = (0 if "gemma" in model.config.model_type else 1) + 0.1 * noise
-        elif name.endswith(("bias", "sinks")):
+            # Some norms multiply by one more than their weight.
+            adds_one = "gemma" in model.config.model_type or "qwen3_5" in model.config.model_type
+            parameter.data = (0 if adds_one and "linear_attn" not in name else 1) + 0.1 * noise
+        elif name.endswith(("bias", "sinks", "A_log")):
             parameter.data = 0.2 * noise
         elif "gpt_oss" in model.config.model_type and ".experts." in name:
             # Inputs come first there.

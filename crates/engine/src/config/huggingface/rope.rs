@@ -92,7 +92,7 @@ impl RawConfig {
     ) -> Result<(Rope, usize), Error> {
         let theta = found.rope_theta.or(self.rope_theta);
         let part = found.partial_rotary_factor.or(self.partial_rotary_factor);
-        let dimensions = match part {
+        let dimensions = match part.or(Some(family.default_rotary)) {
             None | Some(1.0) => None,
             // As `transformers` rounds it.
             Some(part) if part > 0.0 && part < 1.0 => Some((head_dim as f64 * part) as usize),

@@ -202,6 +202,25 @@ fn real_files_of_newer_families_are_read() {
     assert_eq!(gemma.rope.scaling, RopeScaling::Linear { factor: 8.0 });
     assert_eq!(gemma.features.local_rope, Some(Rope::plain(10_000.0)));
 
+    // The text part of a Qwen3.5, shortened to four layers.
+    let qwen = ModelConfig::from_hf_json(
+        r#"{"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "text_config":
+        {"attention_bias": false, "attn_output_gate": true, "eos_token_id": 248044, "full_attention_interval": 4,
+        "head_dim": 256, "hidden_act": "silu", "hidden_size": 1024, "intermediate_size": 3584,
+        "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
+        "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16,
+        "linear_num_value_heads": 16, "linear_value_head_dim": 128, "max_position_embeddings": 262144,
+        "model_type": "qwen3_5_text", "num_attention_heads": 8, "num_hidden_layers": 4, "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-06, "rope_parameters": {"mrope_interleaved": true, "mrope_section": [11, 11, 10],
+        "partial_rotary_factor": 0.25, "rope_theta": 10000000, "rope_type": "default"}, "tie_word_embeddings": true,
+        "vocab_size": 248320}, "vision_config": {"depth": 12}}"#,
+    )
+    .unwrap();
+    assert_eq!(qwen.layer_kind(2), LayerKind::Delta);
+    assert_eq!(qwen.layer_kind(3), LayerKind::Full);
+    assert_eq!(qwen.rope.dimensions, Some(64));
+    assert!(qwen.features.output_gate && qwen.features.norms_add_one);
+
     // gpt-oss-20b, without its list of 24 kinds of layers.
     let oss = ModelConfig::from_hf_json(
         r#"{"architectures": ["GptOssForCausalLM"], "attention_bias": true, "eos_token_id": 200002,

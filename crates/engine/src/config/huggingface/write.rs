@@ -62,9 +62,19 @@ fn add_features(members: &mut Map<String, Value>, config: &ModelConfig) {
         let name = |layer| match config.layer_kind(layer) {
             LayerKind::Full => "full_attention",
             LayerKind::Sliding => "sliding_attention",
+            LayerKind::Delta => "linear_attention",
         };
         let kinds: Vec<&str> = (0..config.layers).map(name).collect();
         members.insert("layer_types".to_owned(), json!(kinds));
+    }
+    if let Some(delta) = features.delta {
+        members.extend(object(json!({
+            "linear_num_key_heads": delta.key_heads,
+            "linear_num_value_heads": delta.value_heads,
+            "linear_key_head_dim": delta.key_dim,
+            "linear_value_head_dim": delta.value_dim,
+            "linear_conv_kernel_dim": delta.kernel,
+        })));
     }
     if let Some(local) = &features.local_rope {
         members.insert("rope_local_base_freq".to_owned(), json!(local.theta));

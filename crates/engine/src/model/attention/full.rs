@@ -11,6 +11,9 @@
 //! Only some models have the biases, the norms of query and key heads, a window, bounds of scores and sinks; in some
 //! the three projections are one matrix.
 
+mod gates;
+mod sinks;
+
 use std::cell::RefCell;
 
 use rayon::prelude::*;
@@ -25,7 +28,6 @@ use crate::kernels::matrix::{Mat, MatMut};
 use crate::kernels::norm;
 use crate::kernels::rope::{Angles, Turn};
 use crate::kernels::shared::{Part, for_each_part};
-use crate::kernels::softmax;
 use crate::model::attention::Past;
 use crate::model::backward::{BackwardPass, Gradients};
 use crate::model::forward::ForwardPass;
@@ -47,8 +49,9 @@ const KEY_NORM: Names = Names::new("self_attn.k_norm", "attn_k_norm");
 const SINKS: Names = Names::new("self_attn.sinks", "attn_sinks");
 
 pub(crate) struct FullAttention {
-    /// Index of the decoder layer, under which caches hold keys and values.
+    /// Index among the layers that have keys and values, under which caches hold those.
     layer: usize,
+    has_gates: bool,
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
@@ -74,6 +77,8 @@ pub(crate) struct FullAttentionKept {
     qkv: KeptRows, // rows × (query + 2 kv)
     /// Output of attention, then the log-sum-exp of each head's scores.
     attended: KeptRows, // rows × (query + heads)
+    /// Gates of the output, where there are any.
+    gates: KeptRows, // rows × query
     /// Inner activations of the adapters.
     u_qkv: Vec<f32>,
     u_output: Vec<f32>,
@@ -81,6 +86,8 @@ pub(crate) struct FullAttentionKept {
 
 #[derive(Debug, Default)]
 pub(crate) struct FullAttentionBuffers {
+    raw: Vec<f32>,        // rows × (2 query + 2 kv), where queries come with gates
+    gated: Vec<f32>,      // rows × query
     rotated: Vec<f32>,    // rows × (query + kv)
     d_attended: Vec<f32>, // rows × query
     d_qkv: Vec<f32>,      // rows × (query + 2 kv)
@@ -95,11 +102,13 @@ impl FullAttention {
     /// Counts the numbers in the buffers of a row, in both directions.
     pub(crate) fn buffer_numbers(config: &ModelConfig) -> usize {
         let (query, kv) = (config.query_width(), config.kv_width());
-        2 * (query + 2 * kv) + query
+        2 * (query + 2 * kv) + query + usize::from(config.features.output_gate) * 4 * query
     }
 
     pub(crate) fn declare(config: &ModelConfig, tensors: &mut LayerTensors<'_>) {
         let (hidden, query, kv) = (config.hidden, config.query_width(), config.kv_width());
+        // A gate comes with each number of a query.
+        let gated = 1 + usize::from(config.features.output_gate);
         let linear = |names, outputs, inputs| LinearSpec {
             names,
             outputs,
@@ -113,7 +122,7 @@ impl FullAttention {
         } else {
             tensors.linear(&LinearSpec {
                 rotary_heads: Some(config.heads),
-                ..linear(QUERY, query, hidden)
+                ..linear(QUERY, gated * query, hidden)
             });
             tensors.linear(&LinearSpec {
                 rotary_heads: Some(config.kv_heads),
@@ -151,7 +160,8 @@ impl FullAttention {
         };
         let kind = config.layer_kind(reader.layer);
         Ok(Self {
-            layer: reader.layer,
+            layer: reader.layer - config.delta_layers(reader.layer),
+            has_gates: config.features.output_gate,
             heads: config.heads,
             kv_heads: config.kv_heads,
             head_dim: config.head_dim,
@@ -199,14 +209,22 @@ impl FullAttention {
         kept: &mut FullAttentionKept,
         buffers: &mut FullAttentionBuffers,
     ) {
+        let width = self.query_width() + kept.qkv.width();
+        let qkv = kept.qkv.resize(x.rows());
         linear::forward(
             &self.inputs.iter().collect::<Vec<_>>(),
             x,
             pass.rows,
-            kept.qkv.resize(x.rows()),
+            match self.has_gates {
+                true => sized(&mut buffers.raw, x.rows() * width),
+                false => &mut *qkv,
+            },
             Start::Zero,
             &mut kept.u_qkv,
         );
+        if self.has_gates {
+            self.part_gates(&buffers.raw, qkv, kept.gates.resize(x.rows()));
+        }
         self.rotate(
             pass.rows,
             pass.angles.of(self.kind),
@@ -214,9 +232,12 @@ impl FullAttention {
             &mut buffers.rotated,
         );
         self.attend(pass, kept, &buffers.rotated);
+        if self.has_gates {
+            self.gate(kept, &mut buffers.gated);
+        }
         linear::forward(
             &[&self.output],
-            kept.attended.as_mat().columns(0, self.query_width()),
+            self.gated(&kept.attended, &buffers.gated),
             pass.rows,
             y,
             Start::Keep,
@@ -234,13 +255,20 @@ impl FullAttention {
         buffers: &mut FullAttentionBuffers,
     ) {
         let (count, query, kv) = (x.rows(), self.query_width(), self.kv_width());
+        if self.has_gates {
+            self.gate(kept, &mut buffers.gated);
+        }
         let seen = Seen {
-            x: kept.attended.as_mat().columns(0, query),
+            x: self.gated(&kept.attended, &buffers.gated),
             u: &kept.u_output,
             dy,
         };
         let d_attended = sized(&mut buffers.d_attended, count * query);
         linear::backward(&[&self.output], &seen, Some(d_attended), pass);
+        // From here on, the gated outputs are the gates' gradients.
+        if self.has_gates {
+            gates::gates_backward(kept, d_attended, &mut buffers.gated);
+        }
 
         let qkv = &kept.qkv.values;
         let angles = pass.angles.of(self.kind);
@@ -259,10 +287,26 @@ impl FullAttention {
         let seen = Seen {
             x,
             u: &kept.u_qkv,
-            dy: Mat::new(d_qkv, count, query + 2 * kv),
+            dy: match self.has_gates {
+                false => Mat::new(d_qkv, count, query + 2 * kv),
+                true => {
+                    let raw = sized(&mut buffers.raw, count * 2 * (query + kv));
+                    self.join_gates(d_qkv, &buffers.gated, raw);
+                    Mat::new(raw, count, 2 * (query + kv))
+                }
+            },
         };
         let inputs: Vec<&Linear> = self.inputs.iter().collect();
         linear::backward(&inputs, &seen, dx, pass);
+    }
+
+    /// The input of the output projection.
+    fn gated<'a>(&self, attended: &'a KeptRows, gated: &'a [f32]) -> Mat<'a> {
+        let query = self.query_width();
+        match self.has_gates {
+            false => attended.as_mat().columns(0, query),
+            true => Mat::new(gated, gated.len() / query, query),
+        }
     }
 
     /// Copies queries and keys, normalises their heads where the model does, and rotates them.
@@ -467,29 +511,6 @@ impl FullAttention {
         });
     }
 
-    /// Adds the gradients of the sinks, if they are trained: `−Σ p_sink (do · o)`.
-    fn sinks_backward(
-        &self,
-        kept: &FullAttentionKept,
-        d_attended: &[f32],
-        gradients: &mut Gradients<'_>,
-    ) {
-        let (query, d) = (self.query_width(), self.head_dim);
-        let Some(sinks) = &self.sinks else { return };
-        let Some(sums) = gradients.tensor(sinks.key) else {
-            return;
-        };
-        let attended = kept.attended.as_mat();
-        for (row, d_o) in d_attended.chunks_exact(query).enumerate() {
-            let (o, lse) = attended.row(row).split_at(query);
-            for (head, sum) in sums.iter_mut().enumerate() {
-                let columns = head * d..(head + 1) * d;
-                let mean = softmax::dot(&d_o[columns.clone()], &o[columns]);
-                *sum -= (sinks.values[head] - lse[head]).exp() * mean;
-            }
-        }
-    }
-
     /// Turns gradients of rotated, normalised heads into those of the projections' outputs, in place.
     fn rotate_backward(
         &self,
@@ -549,6 +570,10 @@ impl FullAttentionKept {
         Self {
             qkv: KeptRows::new(query + 2 * kv),
             attended: KeptRows::new(query + config.heads),
+            gates: KeptRows::new(match config.features.output_gate {
+                true => query,
+                false => 0,
+            }),
             u_qkv: Vec::new(),
             u_output: Vec::new(),
         }
@@ -559,9 +584,10 @@ impl FullAttentionKept {
         let Self {
             qkv,
             attended,
+            gates,
             u_qkv: _,
             u_output: _,
         } = self;
-        qkv.bytes_per_row() + attended.bytes_per_row()
+        qkv.bytes_per_row() + attended.bytes_per_row() + gates.bytes_per_row()
     }
 }

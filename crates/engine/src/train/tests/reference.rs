@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tinkrs_types::Datum;
 
 use crate::ModelConfig;
-use crate::config::{Activation, Experts, LayerKind};
+use crate::config::{Activation, DeltaRule, Experts, LayerKind};
 use crate::train::TrainingRun;
 use crate::weights::{WeightSource, tensor_shapes};
 
@@ -101,8 +101,14 @@ impl Reference {
             Some(local) if sliding => local,
             _ => &config.rope,
         };
+        let delta = features.delta.filter(|_| kind == LayerKind::Delta);
+        let outputs = delta.map(|shape| self.delta(layer, rows, shape));
         let mut qkv = Vec::new();
+        let mut gates = Vec::new();
         for (position, row) in rows.iter().enumerate() {
+            if outputs.is_some() {
+                break;
+            }
             let x = self.norm(row, &name("input_layernorm.weight"));
             let [mut q, mut k, v] = if features.fused_projections {
                 let all = self.linear(&x, &name("self_attn.qkv_proj"), query + 2 * kv_width);
@@ -110,9 +116,22 @@ impl Reference {
                 let (k, v) = kv.split_at(kv_width);
                 [q.to_vec(), k.to_vec(), v.to_vec()]
             } else {
-                [("q", query), ("k", kv_width), ("v", kv_width)].map(|(part, width)| {
-                    self.linear(&x, &name(&format!("self_attn.{part}_proj")), width)
-                })
+                let gated = 1 + usize::from(features.output_gate);
+                let [mut q, k, v] = [("q", gated * query), ("k", kv_width), ("v", kv_width)].map(
+                    |(part, width)| {
+                        self.linear(&x, &name(&format!("self_attn.{part}_proj")), width)
+                    },
+                );
+                if features.output_gate {
+                    let heads = || q.chunks_exact(2 * d);
+                    gates.push(
+                        heads()
+                            .flat_map(|head| head[d..].to_vec())
+                            .collect::<Vec<_>>(),
+                    );
+                    q = heads().flat_map(|head| head[..d].to_vec()).collect();
+                }
+                [q, k, v]
             };
             for (heads, norm) in [
                 (&mut q, "self_attn.q_norm.weight"),
@@ -140,7 +159,8 @@ impl Reference {
             let mut attended = Vec::new();
             let window = features.window.filter(|_| sliding).unwrap_or(usize::MAX);
             let first = (position + 1).saturating_sub(window);
-            for head in 0..config.heads {
+            let softmax_heads = if outputs.is_some() { 0 } else { config.heads };
+            for head in 0..softmax_heads {
                 let (from, kv) = (head * d, head / shared * d);
                 let q = &qkv[position].0[from..from + d];
                 let bounded = |s: f64| match features.attention_softcap {
@@ -162,7 +182,14 @@ impl Reference {
                     values.map(|(e, (_, _, v))| e * v[kv + c]).sum::<f64>() / sum
                 }));
             }
-            let mut o = self.linear(&attended, &name("self_attn.o_proj"), config.hidden);
+            if let Some(gates) = gates.get(position) {
+                let numbers = attended.iter_mut().zip(gates);
+                numbers.for_each(|(o, gate)| *o /= 1.0 + (-gate).exp());
+            }
+            let mut o = match &outputs {
+                Some(outputs) => outputs[position].clone(),
+                None => self.linear(&attended, &name("self_attn.o_proj"), config.hidden),
+            };
             let mut norm_name = "post_attention_layernorm.weight";
             if features.output_norms {
                 o = self.norm(&o, &name(norm_name));
@@ -179,6 +206,67 @@ impl Reference {
             }
             row.iter_mut().zip(y).for_each(|(x, y)| *x += y);
         }
+    }
+
+    /// The outputs of a layer with a state, for all rows.
+    fn delta(&self, layer: usize, rows: &[Vec<f64>], shape: DeltaRule) -> Vec<Vec<f64>> {
+        let name = |part: &str| format!("model.layers.{layer}.{part}");
+        let part = |part: &str| name(&format!("linear_attn.{part}"));
+        let silu = |x: f64| x / (1.0 + (-x).exp());
+        let (keys, channels) = (shape.keys(), shape.channels());
+        let (dk, dv, kernel) = (shape.key_dim, shape.value_dim, shape.kernel);
+        let inputs: Vec<Vec<f64>> = rows
+            .iter()
+            .map(|row| self.norm(row, &name("input_layernorm.weight")))
+            .collect();
+        let projected: Vec<Vec<f64>> = inputs
+            .iter()
+            .map(|x| self.linear(x, &part("in_proj_qkv"), channels))
+            .collect();
+        let conv = &self.weights[&part("conv1d.weight")];
+        let mut states = vec![vec![0.0; dk * dv]; shape.value_heads];
+        let mut outputs = Vec::new();
+        for (t, x) in inputs.iter().enumerate() {
+            let mixed: Vec<f64> = (0..channels)
+                .map(|c| {
+                    let taps = (0..kernel.min(t + 1))
+                        .map(|back| conv[c * kernel + kernel - 1 - back] * projected[t - back][c]);
+                    silu(taps.sum())
+                })
+                .collect();
+            let z = self.linear(x, &part("in_proj_z"), shape.values());
+            let b = self.linear(x, &part("in_proj_b"), shape.value_heads);
+            let a = self.linear(x, &part("in_proj_a"), shape.value_heads);
+            let mut core = Vec::new();
+            for (head, state) in states.iter_mut().enumerate() {
+                let unit = |from: usize| -> Vec<f64> {
+                    let x = &mixed[from + head / shape.shared() * dk..][..dk];
+                    let length = (x.iter().map(|x| x * x).sum::<f64>() + 1e-6).sqrt();
+                    x.iter().map(|x| x / length).collect()
+                };
+                let (q, k) = (unit(0), unit(keys));
+                let rate = self.weights[&part("A_log")][head].exp();
+                let inner = a[head] + self.weights[&part("dt_bias")][head];
+                let gamma = (-rate * (1.0 + inner.exp()).ln()).exp();
+                let beta = 1.0 / (1.0 + (-b[head]).exp());
+                state.iter_mut().for_each(|s| *s *= gamma);
+                let mut o = Vec::new();
+                for c in 0..dv {
+                    let m: f64 = (0..dk).map(|i| state[i * dv + c] * k[i]).sum();
+                    let delta = beta * (mixed[2 * keys + head * dv + c] - m);
+                    (0..dk).for_each(|i| state[i * dv + c] += k[i] * delta);
+                    let read: f64 = (0..dk).map(|i| state[i * dv + c] * q[i]).sum();
+                    o.push(read / (dk as f64).sqrt());
+                }
+                let mean = o.iter().map(|x| x * x).sum::<f64>() / dv as f64;
+                let v = 1.0 / (mean + self.config.rms_eps).sqrt();
+                let weights = &self.weights[&part("norm.weight")];
+                let gates = &z[head * dv..];
+                core.extend((0..dv).map(|c| o[c] * v * weights[c] * silu(gates[c])));
+            }
+            outputs.push(self.linear(&core, &part("out_proj"), self.config.hidden));
+        }
+        outputs
     }
 
     fn mlp(&self, x: &[f64], name: &str, width: usize) -> Vec<f64> {

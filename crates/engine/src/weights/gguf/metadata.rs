@@ -15,7 +15,7 @@ pub(super) fn config(header: &Header, file: &[u8]) -> Result<ModelConfig, Error>
         Some(Value::Text(name)) => name.as_str(),
         _ => return Err(Error::invalid("general.architecture", "it is missing")),
     };
-    let architecture = Architecture::find(|family| family.gguf == name)
+    let architecture = Architecture::find(|family| family.gguf == name && !name.is_empty())
         .ok_or_else(|| Error::unsupported("general.architecture", name, architecture::SUPPORTED))?;
     let source = Metadata {
         header,
@@ -221,7 +221,7 @@ impl Metadata<'_> {
             ("expert_count", family.has_experts, "dense models"),
             (
                 "attention.sliding_window",
-                family.windows != Windows::None,
+                family.windows.slide(),
                 "full attention in every layer",
             ),
             ("expert_shared_count", false, "experts that are routed to"),
@@ -341,6 +341,8 @@ impl Metadata<'_> {
             attention_softcap: softcap("attn_logit_softcapping")?,
             final_softcap: softcap("final_logit_softcapping")?,
             sinks: family.is_gpt_oss,
+            output_gate: false,
+            delta: None,
             experts: match family.has_experts {
                 false => None,
                 true => Some(Experts {

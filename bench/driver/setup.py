@@ -77,8 +77,6 @@ def skyrl():
         return None
 
 
-
-
 def llama():
     """Returns llama.cpp's server, building it from the source package of llama-cpp-python unless it is there."""
     if given := os.environ.get("TINKRS_LLAMA_SERVER"):

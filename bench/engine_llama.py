@@ -8,6 +8,7 @@ CPU seconds, the tokens, and the most memory that the server ever had.
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -53,6 +54,8 @@ def peak_mib(process):
 
 
 def main():
+    # Ended from outside, it ends the server, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     server, file, kind, batch, length = sys.argv[1:]
     batch, length = int(batch), int(length)
     threads = os.environ.get("TINKRS_THREADS") or str(os.cpu_count())
@@ -60,16 +63,21 @@ def main():
     context = batch * (prompt + tokens + 32)
     url = f"http://127.0.0.1:{(port := free_port())}"
     command = [server, "-m", file, "-t", threads, "-tb", threads, "-np", str(batch), "-c", str(context), "--host", "127.0.0.1",
-               "--port", str(port), "--no-webui", "--log-disable"]
+               "--port", str(port), "--no-webui", "--log-disable", "--cache-ram", "0"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
+    turn = 0
+
     def one(index):
-        body = {"prompt": [(i * 31 + index * 17) % 30_000 for i in range(prompt)], "n_predict": tokens, "ignore_eos": True,
+        # Other tokens in each round: the server remembers prompts in ways that a request cannot turn off.
+        body = {"prompt": [(i * 31 + index * 17 + turn * 7_919) % 30_000 for i in range(prompt)], "n_predict": tokens, "ignore_eos": True,
                 "temperature": 1.0, "seed": index, "cache_prompt": False, "top_k": 0, "top_p": 1.0, "min_p": 0.0,
                 "samplers": ["temperature"]}
         return call(f"{url}/completion", body)["tokens_predicted"]
 
     def work():
+        nonlocal turn
+        turn += 1
         start, cpu = time.monotonic(), cpu_seconds(process)
         with ThreadPoolExecutor(batch) as pool:
             drawn = sum(pool.map(one, range(batch)))

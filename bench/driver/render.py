@@ -6,8 +6,9 @@ SECTIONS = {
     "wire": ("Wire", "Without any I/O. Each program reports its fastest turn."),
     "engine": ("Engine", "Both sides in f32, on all cores, with the same shapes. Sampling includes reading a prompt of 16 "
                "tokens, and draws at temperature 1 with log-probabilities."),
-    "llama": ("Engine and llama.cpp", "Both sides read the same GGUF file, without adapters, on all cores; llama.cpp is `llama-server`, which "
-              "always computes with activations of the weights' kind (bf16, or eight bits). A prompt is read for one token. The last rows compare ways of the engine."),
+    "llama": ("Engine and llama.cpp", "Both sides read the same GGUF file, without adapters, on all cores unless a row says one thread (on a busy machine, "
+              "threads of llama.cpp spend their time waiting for each other); llama.cpp is `llama-server`, which "
+              "always computes with activations of the weights' kind (bf16, or eight bits). A prompt is read for one token."),
     "server": ("Server", "An RL step samples a group, computes importance-sampling gradients, updates, saves the weights and "
                "opens them for sampling. With two clients, the server computes the same on both sides, and most of the time. SkyRL "
                "is measured on the CPU, where it runs on JAX; it is made for GPUs. Memory is that of all processes of a server."),

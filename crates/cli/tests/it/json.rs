@@ -114,6 +114,8 @@ fn every_command_prints_json_if_it_is_asked_to() {
         small("dpo", "examples/configs/dpo.toml", &["--max-steps", "1"]),
         small("rl", "examples/configs/rl.toml", &rl),
         small("distill", "examples/configs/distill_on_policy.toml", &rl),
+        words("train reward --data examples/configs/dpo.jsonl --run-dir runs/reward --max-steps 1"),
+        words("studio runs/sft --no-open"),
         words("version"),
         words("checkpoint delete --run-id a --yes"),
     ];

@@ -96,7 +96,7 @@ impl ExpertTensor {
     }
 
     /// Takes it out of blocks of MXFP4, as Q5_0.
-    pub(super) fn from_mxfp4(
+    pub(super) fn take_mxfp4(
         &self,
         name: &str,
         blocks: (&SafetensorsFile, &str),

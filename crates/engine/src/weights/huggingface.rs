@@ -128,7 +128,7 @@ impl HuggingFaceFolder {
     }
 
     /// Reads a tensor of an expert that is in MXFP4.
-    fn from_mxfp4(&self, name: &str, tensor: &ExpertTensor) -> Result<StoredTensor<'_>, Error> {
+    fn take_mxfp4(&self, name: &str, tensor: &ExpertTensor) -> Result<StoredTensor<'_>, Error> {
         let [_, mxfp4] = tensor.sources(&self.config);
         let [(blocks, _), (scales, _)] = &mxfp4[..] else {
             return Err(Error::MissingTensor {
@@ -136,7 +136,7 @@ impl HuggingFaceFolder {
                 origin: self.folder.display().to_string(),
             });
         };
-        tensor.from_mxfp4(name, self.place(blocks)?, self.place(scales)?)
+        tensor.take_mxfp4(name, self.place(blocks)?, self.place(scales)?)
     }
 
     /// Finds the file that has a tensor, and its name there.
@@ -160,7 +160,7 @@ impl WeightSource for HuggingFaceFolder {
         if let Some(tensor) = self.shared_experts(name) {
             return match self.plain_experts(&tensor) {
                 Some(all) => tensor.plain(name, &all?),
-                None => experts::widened(&self.from_mxfp4(name, &tensor)?),
+                None => experts::widened(&self.take_mxfp4(name, &tensor)?),
             };
         }
         let (shard, stored) = self.place(name)?;
@@ -173,7 +173,7 @@ impl WeightSource for HuggingFaceFolder {
 
     fn stored(&self, name: &str) -> Result<StoredTensor<'_>, Error> {
         match self.shared_experts(name) {
-            Some(tensor) if self.plain_experts(&tensor).is_none() => self.from_mxfp4(name, &tensor),
+            Some(tensor) if self.plain_experts(&tensor).is_none() => self.take_mxfp4(name, &tensor),
             _ => Ok(self.tensor(name)?.into()),
         }
     }

@@ -166,7 +166,7 @@ impl Reading<'_> {
         })
     }
 
-    /// Returns the checkpoint that a run was made from, if its creation says so and is still in the journal.
+    /// Finds the session of a run.
     pub(crate) fn session_of(
         &self,
         session: &str,

@@ -238,8 +238,8 @@ mod tests {
 
     fn step() -> Measured {
         let params = OptimizerParams::Adam(AdamParams::new(0.5));
-        let mut output = OptimStepOutput::default();
-        output.metrics = Some(Metrics::from([("grad_norm".to_owned(), 2.0)]));
+        let metrics = Metrics::from([("grad_norm".to_owned(), 2.0)]);
+        let output = OptimStepOutput::new(Some(metrics));
         let mut facts = StepFacts::new(&params, &output);
         facts.add_times(Duration::from_millis(100), 7);
         Measured::Step(facts)

@@ -37,12 +37,12 @@ pub(crate) fn admit_cookies(
         return Ok(None);
     };
     let is_read = [Method::GET, Method::HEAD].contains(method);
-    if let Some(run) = &pass.run {
-        if !is_read || !is_shared(run, method, uri.path()) {
-            return Err(ApiError::forbidden(format!(
-                "this link reads the run {run} and nothing else"
-            )));
-        }
+    if let Some(run) = &pass.run
+        && (!is_read || !is_shared(run, method, uri.path()))
+    {
+        return Err(ApiError::forbidden(format!(
+            "this link reads the run {run} and nothing else"
+        )));
     }
     let public = server.shared().settings.public_url.as_deref();
     let sender = sender(headers, public);

@@ -322,7 +322,10 @@ impl DeltaAttention {
             .iter_mut()
             .map(|state| state.chunks_exact_mut(size).map(Mutex::new).collect())
             .collect();
-        let columns = |head: usize| vec![head * shape.value_dim..(head + 1) * shape.value_dim];
+        let columns = |head: usize| {
+            let first = head * shape.value_dim;
+            std::iter::once(first..first + shape.value_dim).collect::<Vec<_>>()
+        };
         let groups: Vec<_> = (0..shape.value_heads).map(columns).collect();
         let ranges: Vec<_> = rows.spans().iter().map(|span| span.rows.clone()).collect();
         let core = MatMut::new(kept.core.resize(rows.len()), rows.len(), shape.values());

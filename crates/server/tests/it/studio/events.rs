@@ -121,12 +121,8 @@ async fn a_page_hears_of_every_step_and_goes_on_where_it_was() {
         .map(|event| event.data["step"].as_i64().unwrap())
         .collect();
     assert_eq!(steps, [2, 3], "each once, and nothing of before");
-    let losses = seen.iter().filter(|event| event.name == "metrics");
-    assert!(
-        losses
-            .into_iter()
-            .all(|event| event.data["metrics"]["loss"].is_f64())
-    );
+    let mut losses = seen.iter().filter(|event| event.name == "metrics");
+    assert!(losses.all(|event| event.data["metrics"]["loss"].is_f64()));
     let operations = seen.iter().filter(|event| event.name == "operation");
     assert_eq!(operations.count(), 4);
     let id = seen

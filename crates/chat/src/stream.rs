@@ -200,7 +200,11 @@ impl AnswerStream {
         delta.thinking = self.thinking.show(&thinking[..certain_thinking]);
         delta.content = self.content.show(&content[..certain_content]);
 
-        self.open = if in_block {
+        // In a format without calls, what looks like one is words.
+        let has_calls = format.marks().contains(&open_call);
+        self.open = if in_block && !has_calls {
+            Open::Unknown
+        } else if in_block {
             let start = block.map_or(0, |start| start + open_call.len());
             self.open_call(start, Some(close_call), delta)
         } else if format.may_be_call(&content) {

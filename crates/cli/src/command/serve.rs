@@ -296,7 +296,7 @@ async fn answer(
     if std::io::stderr().is_terminal() && ready.is_none() {
         // For whoever looks at it; stderr is otherwise lines of JSON.
         let urls = base_urls(&reachable(address));
-        let _ = write!(std::io::stderr(), "{urls}  Studio     {studio}\n");
+        let _ = writeln!(std::io::stderr(), "{urls}  Studio     {studio}");
     }
 
     let (stop, stopped) = tokio::sync::oneshot::channel();

@@ -76,6 +76,10 @@ pub(crate) struct Manifest {
 /// What saved files are.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, while files are written or read"
+)]
 pub(crate) enum About {
     /// A checkpoint; several, if some are copies.
     Checkpoints(Vec<SavedCheckpoint>),

@@ -114,6 +114,8 @@ impl OpenError {
             | rusqlite::Error::IntegralValueOutOfRange(..)
             | rusqlite::Error::QueryReturnedNoRows
             | rusqlite::Error::Utf8Error(..) => true,
+            // Tables that are not what was made, though their pages are whole.
+            rusqlite::Error::SqlInputError { msg, .. } => msg.starts_with("no such "),
             _ => false,
         };
         let path = path.to_owned();

@@ -73,8 +73,8 @@ impl Server {
             step: progress.steps,
             tokens_per_second: last.get("tokens_per_second").copied(),
             last,
-            created_at: record.created_at.into(),
-            last_request_at: run.last_request.into(),
+            created_at: record.created_at,
+            last_request_at: run.last_request,
             rank: record.lora.rank,
             cost: RunCost {
                 tokens: progress.tokens,

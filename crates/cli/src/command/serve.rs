@@ -22,6 +22,9 @@ use crate::output::{self, Hint};
 use crate::server_args::{DATA_DIR, LOCAL_KEY};
 use crate::settings::{self, Layered};
 
+/// What is told the address of the studio.
+type Ready<'a> = &'a dyn Fn(&str) -> anyhow::Result<()>;
+
 /// How long responses under way may take once the server is asked to stop.
 const GRACE: Duration = Duration::from_secs(9);
 const SERVED: &str = "Models and address";
@@ -212,7 +215,7 @@ pub(crate) fn run(ctx: &context::Context, args: &Layered<Args>) -> anyhow::Resul
 pub(crate) fn start(
     ctx: &context::Context,
     args: &Args,
-    ready: Option<&dyn Fn(&str) -> anyhow::Result<()>>,
+    ready: Option<Ready<'_>>,
 ) -> anyhow::Result<()> {
     tracing_subscriber::fmt()
         .json()
@@ -252,7 +255,7 @@ async fn answer(
     settings: Settings,
     models: &[NamedModel],
     loaded: Vec<BaseModel>,
-    ready: Option<&dyn Fn(&str) -> anyhow::Result<()>>,
+    ready: Option<Ready<'_>>,
 ) -> anyhow::Result<()> {
     let (addr, stop_with_stdin) = (args.address(), args.stop_with_stdin);
     let folder = settings.data.clone();

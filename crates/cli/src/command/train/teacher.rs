@@ -28,9 +28,11 @@ pub(super) struct Other {
 impl Other {
     /// Reads what an option says: a model, a checkpoint, or the folder of a run, which means its last checkpoint.
     pub(super) fn new(option: &'static str, text: &str) -> anyhow::Result<Self> {
-        let is_run = Path::new(text).join("journal.jsonl").is_file();
+        let has = |name| Path::new(text).join(name).is_file();
+        // An adapter is refused there, with what to do about it.
+        let is_folder = has("journal.jsonl") || has("adapter_config.json");
         let is_checkpoint = text.starts_with("tinker://") || text.contains('@');
-        let text = if is_run || is_checkpoint {
+        let text = if is_folder || is_checkpoint {
             checkpoint(text, option)?.to_string()
         } else {
             text.to_owned()

@@ -2,9 +2,12 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use serde_json::Value;
-use tinkrs_server::{LocalServer, Settings};
+use tinkrs_chat::format::ChatTemplate;
+use tinkrs_chat::{Renderer, Tokenizer};
+use tinkrs_server::{BaseModel, LocalServer, Settings};
 
 use crate::local::local;
 use crate::user::nano;
@@ -223,7 +226,16 @@ async fn without_tinker_api(url: String) -> std::net::SocketAddr {
 async fn any_server_of_the_openai_api_can_be_asked() {
     let data = tempfile::tempdir().unwrap();
     let settings = Settings::new(data.path().join("data"));
-    let server = LocalServer::start(vec![nano()], settings).await.unwrap();
+    let files = data.path().join("nano");
+    tinkrs_nano::write_to(&files).unwrap();
+    let tokenizer = Arc::new(Tokenizer::from_path(&files).unwrap());
+    let template = ChatTemplate::from_path(&files).unwrap();
+    let talking = BaseModel {
+        renderer: Some(Renderer::new(Arc::clone(&tokenizer), template).unwrap()),
+        tokenizer: Some(tokenizer),
+        ..nano()
+    };
+    let server = LocalServer::start(vec![talking], settings).await.unwrap();
     let proxy = without_tinker_api(server.url().to_owned()).await;
     let run = |arguments: &[&str], key: Option<&str>, input: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tinkrs"));

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     judge: JudgeArgs,
 
     #[command(flatten)]
-    reward: RewardModelArgs,
+    reward_model: RewardModelArgs,
 
     #[command(flatten)]
     env: EnvArgs,
@@ -64,7 +64,7 @@ pub(crate) struct Args {
 struct RewardModelArgs {
     /// Reward model that grades instead: a run of `tinkrs train reward`, its folder, or a checkpoint. An answer earns
     /// log p(Yes) − log p(No)
-    #[arg(long, value_name = "MODEL", conflicts_with_all = ["grader", "reward_command", "env_command"], help_heading = GRADING)]
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["grader", "reward", "rewards", "reward_command", "env_command"], help_heading = GRADING)]
     reward_model: Option<String>,
 
     /// What the reward model was trained to be asked
@@ -88,7 +88,7 @@ impl Default for Args {
         Self {
             run: RunArgs::default(),
             judge: JudgeArgs::default(),
-            reward: RewardModelArgs::default(),
+            reward_model: RewardModelArgs::default(),
             env: EnvArgs::default(),
             answer: AnswerArgs::default(),
             recipe: rl::Config::new(tinkrs_nano::NAME),
@@ -101,7 +101,7 @@ impl Default for Args {
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     args.recipe.check().map_err(super::in_our_words)?;
     let answer_tokens = args.answer.max_tokens()?;
-    let reward_model = args.reward.reward_model.as_deref();
+    let reward_model = args.reward_model.reward_model.as_deref();
     let reward_model = reward_model.map(|text| Other::new("reward-model", text));
     let reward_model = reward_model.transpose()?;
     let grading = match (args.env.open()?, &reward_model) {
@@ -122,7 +122,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let learn = async |training: &Training<'_>| {
         let grading = match (grading, &reward_model) {
             (None, Some(model)) => {
-                Grading::Judge(judge(training, model, &args.reward.reward_question).await?)
+                Grading::Judge(judge(training, model, &args.reward_model.reward_question).await?)
             }
             (Some(grading), _) => grading,
             (None, None) => bail!(NO_GRADER),

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     judge: JudgeArgs,
 
     #[command(flatten)]
-    reward_model: RewardModelArgs,
+    scoring: RewardModelArgs,
 
     #[command(flatten)]
     env: EnvArgs,
@@ -88,7 +88,7 @@ impl Default for Args {
         Self {
             run: RunArgs::default(),
             judge: JudgeArgs::default(),
-            reward_model: RewardModelArgs::default(),
+            scoring: RewardModelArgs::default(),
             env: EnvArgs::default(),
             answer: AnswerArgs::default(),
             recipe: rl::Config::new(tinkrs_nano::NAME),
@@ -101,7 +101,7 @@ impl Default for Args {
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     args.recipe.check().map_err(super::in_our_words)?;
     let answer_tokens = args.answer.max_tokens()?;
-    let reward_model = args.reward_model.reward_model.as_deref();
+    let reward_model = args.scoring.reward_model.as_deref();
     let reward_model = reward_model.map(|text| Other::new("reward-model", text));
     let reward_model = reward_model.transpose()?;
     let grading = match (args.env.open()?, &reward_model) {
@@ -122,7 +122,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let learn = async |training: &Training<'_>| {
         let grading = match (grading, &reward_model) {
             (None, Some(model)) => {
-                Grading::Judge(judge(training, model, &args.reward_model.reward_question).await?)
+                Grading::Judge(judge(training, model, &args.scoring.reward_question).await?)
             }
             (Some(grading), _) => grading,
             (None, None) => bail!(NO_GRADER),

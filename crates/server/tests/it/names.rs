@@ -209,7 +209,7 @@ async fn the_newest_attempt_of_a_training_has_its_name_and_what_the_earlier_ones
     let body = json!({"tinker_path": "mine@10"});
     let nothing = other.call(Method::POST, "/weights_info", &body).await;
     assert!(
-        nothing.detail().contains("nothing was saved"),
+        nothing.detail().contains("saved nothing yet"),
         "{nothing:?}"
     );
     let newer = server.save("/save_weights", &third, 2, "step-000010").await;

@@ -37,8 +37,10 @@ const COMING_AND_GOING: [&str; 7] = [
     "samplers",
 ];
 /// The tables that grow on purpose: with the number of sessions and runs, of hours, of things that a person did; to a
-/// limit of their own (`spans`); or not at all (`starts`).
-const HISTORY: [&str; 6] = ["audit", "runs", "sessions", "spans", "starts", "usage"];
+/// limit of their own (`spans`, and `points` for each run); or not at all (`starts`).
+const HISTORY: [&str; 9] = [
+    "audit", "points", "progress", "runs", "series", "sessions", "spans", "starts", "usage",
+];
 
 /// What is measured at one moment.
 #[derive(Clone, Copy, Debug)]

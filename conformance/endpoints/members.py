@@ -65,7 +65,7 @@ TABLE = {
     "messages, beta": MESSAGES | {
         # `betas` is sent as a header, which changes nothing here.
         "betas": (TAKEN, None), "compaction": (REFUSED, {}), "context_management": (REFUSED, {"edits": []}),
-        "fallback_credit_token": (REFUSED, "t"), "fallbacks": (REFUSED, []), "mcp_servers": (REFUSED, []), "thread": (REFUSED, {}),
+        "fallback_credit_token": (REFUSED, "t"), "fallbacks": (REFUSED, ["m"]), "mcp_servers": (REFUSED, [{"name": "s"}]), "thread": (REFUSED, {}),
     },
     "messages/count_tokens": {name: decision for name, decision in MESSAGES.items() if name in (
         "cache_control", "messages", "model", "output_config", "speed", "system", "thinking", "tool_choice", "tools", "user_profile_id",

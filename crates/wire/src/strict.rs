@@ -1,7 +1,8 @@
 //! JSON in which every member is read by something.
 //!
 //! A parameter that nothing reads would be ignored without a word. It is refused by its name, unless
-//! its value says "nothing": null, false, zero or empty.
+//! its value says "nothing": null, false, zero, or an empty text or list. An empty object asks for
+//! something, with all defaults: `"web_search_options": {}` switches the search on.
 //!
 //! Serde tells of each member that it skips, while it reads the body. Types that read into a buffer
 //! first (internally tagged enums, flattened members) would hide theirs, so the types of requests are
@@ -102,7 +103,7 @@ fn says_nothing(value: &Value) -> bool {
         Value::Number(number) => number.as_f64() == Some(0.0),
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
-        Value::Object(members) => members.is_empty(),
+        Value::Object(_) => false,
     }
 }
 
@@ -146,11 +147,13 @@ mod tests {
             json!(0),
             json!(""),
             json!([]),
-            json!({}),
         ] {
             let refused = refused(CreateModelRequest::decode_strict, &body, ("/dora", nothing));
             assert_eq!(refused, None);
         }
+        let defaults = ("/dora", json!({}));
+        let refused_defaults = refused(CreateModelRequest::decode_strict, &body, defaults);
+        assert_eq!(refused_defaults.as_deref(), Some("dora"));
         let cases = [
             ("/type", None),
             ("/alpha", Some("alpha")),

@@ -57,7 +57,7 @@ pub(crate) struct Tile {
 /// the last not aliased by anyone else.
 pub(crate) unsafe fn run(storage: Dtype, rows: usize, panels: usize, tile: &Tile) {
     #[cfg(target_arch = "x86_64")]
-    if isa::avx2() {
+    if isa::has_avx2() {
         // SAFETY: the features were detected; the caller vouches for the pointers.
         return unsafe { super::micro_avx2::run(storage, rows, panels, tile) };
     }
@@ -117,8 +117,9 @@ pub(crate) fn widen_f16(bits: u16) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::isa::testing::{at, levels};
 
-    /// Every tile shape and storage of the detected CPU against the portable one, bit for bit.
+    /// Every tile shape and storage of every level against the portable one, bit for bit.
     #[test]
     fn vector_tiles_equal_the_portable_tile_bit_for_bit() {
         let k = 37;
@@ -153,8 +154,8 @@ mod tests {
                         Dtype::F16 => hf.as_ptr().cast(),
                     };
                     let start: Vec<f32> = (0..TILE_ROWS * 64).map(|i| value(i + 3)).collect();
-                    let (mut fast, mut slow) = (start.clone(), start);
-                    let mut tile = Tile {
+                    let mut slow = start.clone();
+                    let tile = Tile {
                         k,
                         a: a.as_ptr(),
                         a_row: k,
@@ -162,17 +163,21 @@ mod tests {
                         b,
                         b_step: LANES,
                         b_panel: k * LANES,
-                        c: fast.as_mut_ptr(),
+                        c: slow.as_mut_ptr(),
                         c_row: 64,
                         held,
                     };
                     // SAFETY: the buffers above have exactly the extents the tile reaches.
-                    unsafe {
-                        run(storage, rows, panels, &tile);
-                        tile.c = slow.as_mut_ptr();
-                        portable(storage, rows, panels, &tile);
+                    unsafe { portable(storage, rows, panels, &tile) };
+                    for level in levels() {
+                        let mut fast = start.clone();
+                        let c = fast.as_mut_ptr();
+                        // SAFETY: as above.
+                        at(level, || unsafe {
+                            run(storage, rows, panels, &Tile { c, ..tile })
+                        });
+                        assert_eq!(fast, slow, "{storage:?} {rows}x{panels} {held:?} {level:?}");
                     }
-                    assert_eq!(fast, slow, "{storage:?} {rows}x{panels} {held:?}");
                 }
             }
         }

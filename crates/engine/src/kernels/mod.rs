@@ -19,6 +19,8 @@ pub(crate) mod exp;
 pub(crate) mod gated;
 pub(crate) mod gemm;
 pub(crate) mod isa;
+#[cfg(test)]
+mod levels;
 pub(crate) mod matrix;
 mod micro;
 #[cfg(target_arch = "x86_64")]
@@ -33,8 +35,14 @@ pub(crate) mod softmax;
 
 pub(crate) use micro::LANES;
 
-/// Returns whether this processor has the instructions (AVX2, FMA and F16C) that the fast kernels use. Without them
-/// the results are the same, and come slower.
+/// Returns whether kernels for this processor's vector instructions run. Without them the results are the same, and
+/// come slower.
 pub fn has_fast_kernels() -> bool {
-    isa::avx2()
+    isa::level() > isa::Level::Portable
+}
+
+/// Returns which instructions the kernels use, such as `AVX2, FMA and F16C`: the best that this processor has, or
+/// fewer if the environment variable `TINKRS_KERNELS` says so (`portable`, `avx2`, `avx512` or `auto`).
+pub fn kernel_instructions() -> &'static str {
+    isa::level().instructions()
 }

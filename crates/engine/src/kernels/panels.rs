@@ -213,7 +213,7 @@ impl Panels {
         let to = &mut to[..BLOCK];
         let mut block = [0.0; BLOCK];
         #[cfg(target_arch = "x86_64")]
-        if isa::avx2() {
+        if isa::has_avx2() {
             let (dtype, from) = match self.kind() {
                 Kind::Plain(dtype) => (dtype, self.address(panel, q * LANES, BLOCK)),
                 Kind::Widened(panels) | Kind::Int8(panels) => {

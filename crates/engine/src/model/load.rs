@@ -14,6 +14,7 @@ use super::numerics::{Numerics, Plan};
 use super::tensor_table::{EMBEDDING, FINAL_NORM, FullNames, HEAD, Names, TensorKey, TensorTable};
 use super::workspace::Pool;
 use crate::config::Features;
+use crate::kernels::isa;
 use crate::kernels::panels::Panels;
 use crate::kernels::rope;
 use crate::weights::WeightSource;
@@ -25,12 +26,14 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// When a tensor is missing, has the wrong shape (the error names both), or cannot be read.
+    /// When a tensor is missing, has the wrong shape (the error names both), or cannot be read, and when
+    /// `TINKRS_KERNELS` names instructions that there are not.
     pub fn load(
         source: &dyn WeightSource,
         numerics: impl Into<Numerics>,
         threads: &Threads,
     ) -> Result<Self, Error> {
+        isa::check()?;
         source.config().validate()?;
         let table = Arc::new(TensorTable::new(source.config()));
         let plan = Plan::new(source, &table, numerics.into())?;

@@ -45,11 +45,13 @@ fn processor() -> Check {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = counted(threads as u64, "thread");
     let kind = std::env::consts::ARCH;
+    let detail = format!(
+        "{kind} with {}, {threads}",
+        tinkrs_engine::kernel_instructions()
+    );
     if tinkrs_engine::has_fast_kernels() {
-        let detail = format!("{kind} with AVX2, FMA and F16C, {threads}");
         return Check::new("processor", Status::Ok, detail);
     }
-    let detail = format!("{kind} without AVX2, FMA or F16C, {threads}");
     Check::new("processor", Status::Warning, detail)
         .hint("everything works with the same results, but several times slower")
 }

@@ -25,7 +25,7 @@
 macro_rules! vector_or_portable {
     ($kernel:ident($($argument:expr),*)) => {{
         #[cfg(target_arch = "x86_64")]
-        let has_vectors = $crate::kernels::isa::avx2();
+        let has_vectors = $crate::kernels::isa::has_avx2();
         #[cfg(not(target_arch = "x86_64"))]
         let has_vectors = false;
         if has_vectors {

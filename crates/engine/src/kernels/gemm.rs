@@ -13,7 +13,7 @@
 //! adds them up in parts: one long sum would lose digits.
 //!
 //! Many rows follow the classic blocking: 256 steps of `k` at a time, a block of `A` packed into
-//! strips of six rows (it stays in L2) and one widened panel of `B` (it stays in L1). Few rows, as in
+//! strips of six rows (it stays in L2) and one widened panel of `B`, or two with AVX-512 (they stay in L1). Few rows, as in
 //! decoding, read the stored panels directly, each once. Quantised panels are widened for two rows and more,
 //! or multiplied in [eight bits](super::quantised::int8) if the model was loaded so.
 

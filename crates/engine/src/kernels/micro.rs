@@ -10,13 +10,43 @@
     reason = "tiles read and write through raw pointers with strides"
 )]
 
-use super::isa;
+use super::isa::{self, Level};
 use crate::weights::Dtype;
 
-/// Columns of a panel: two AVX2 registers.
+/// Columns of a panel: two registers of AVX2, one of AVX-512.
 pub(crate) const LANES: usize = 16;
-/// Rows of the largest tile: with two registers a row, twelve accumulators fill the register file.
+/// Rows of a strip of packed rows, for which every level has a tile: with two registers of AVX2 a row, twelve
+/// accumulators fill the register file.
 pub(crate) const TILE_ROWS: usize = 6;
+
+/// Rows of the largest tile of any level.
+pub(crate) const MOST_ROWS: usize = 8;
+
+/// Returns the rows of the largest tile.
+pub(crate) fn most_rows() -> usize {
+    match isa::level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => MOST_ROWS,
+        _ => TILE_ROWS,
+    }
+}
+
+/// Returns the numbers of panels that tiles of so many rows may have, most first; one panel is always possible.
+pub(crate) fn widths(rows: usize) -> &'static [usize] {
+    match isa::level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => super::micro_avx512::widths(rows),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => super::micro_avx2::widths(rows),
+        Level::Portable => &[1],
+    }
+}
+
+/// Returns the most panels, of so many, that a tile of so many rows may have.
+pub(crate) fn widest(rows: usize, panels: usize) -> usize {
+    let mut fitting = widths(rows).iter().filter(|&&width| width <= panels);
+    fitting.next().copied().unwrap_or(1)
+}
 
 /// What becomes of what `C` holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,20 +79,23 @@ pub(crate) struct Tile {
     pub(crate) held: Held,
 }
 
-/// Runs a tile of `rows` rows (1 to 6) and `panels` panels (4 at one row, 2 at two or three, else 1).
+/// Runs a tile of `rows` rows, from 1 to [`most_rows`], and `panels` panels, one of their [`widths`].
 ///
 /// # Safety
 /// `a`, `b` and `c` must be valid for every element the strides reach: `rows × k` of `A`, `k` rows of
 /// `16 · panels` columns of `B` in the given storage, and `rows` rows of `16 · panels` columns of `C`,
 /// the last not aliased by anyone else.
 pub(crate) unsafe fn run(storage: Dtype, rows: usize, panels: usize, tile: &Tile) {
-    #[cfg(target_arch = "x86_64")]
-    if isa::has_avx2() {
-        // SAFETY: the features were detected; the caller vouches for the pointers.
-        return unsafe { super::micro_avx2::run(storage, rows, panels, tile) };
+    // SAFETY: the features of the level were detected; the caller vouches for the pointers.
+    unsafe {
+        match isa::level() {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => super::micro_avx512::run(storage, rows, panels, tile),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => super::micro_avx2::run(storage, rows, panels, tile),
+            Level::Portable => portable(storage, rows, panels, tile),
+        }
     }
-    // SAFETY: as the caller vouches.
-    unsafe { portable(storage, rows, panels, tile) }
 }
 
 /// The same tile in portable Rust: the reference of the tests and the fallback of other CPUs.
@@ -122,10 +155,11 @@ mod tests {
     /// Every tile shape and storage of every level against the portable one, bit for bit.
     #[test]
     fn vector_tiles_equal_the_portable_tile_bit_for_bit() {
+        const WIDTH: usize = 8 * LANES;
         let k = 37;
         let value = |i: usize| ((i * 2_654_435_761) % 1000) as f32 / 500.0 - 1.0;
-        let a: Vec<f32> = (0..TILE_ROWS * k).map(value).collect();
-        let b32: Vec<f32> = (0..4 * k * LANES).map(|i| value(i + 7)).collect();
+        let a: Vec<f32> = (0..8 * k).map(value).collect();
+        let b32: Vec<f32> = (0..8 * k * LANES).map(|i| value(i + 7)).collect();
         let bf: Vec<u16> = b32
             .iter()
             .map(|&x| half::bf16::from_f32(x).to_bits())
@@ -134,49 +168,41 @@ mod tests {
             .iter()
             .map(|&x| half::f16::from_f32(x).to_bits())
             .collect();
-        let shapes = [
-            (1, 4),
-            (1, 1),
-            (2, 2),
-            (2, 1),
-            (3, 2),
-            (3, 1),
-            (4, 1),
-            (5, 1),
-            (6, 1),
-        ];
-        for storage in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-            for (rows, panels) in shapes {
-                for held in [Held::Dropped, Held::Continued, Held::Added] {
-                    let b = match storage {
-                        Dtype::F32 => b32.as_ptr().cast(),
-                        Dtype::Bf16 => bf.as_ptr().cast(),
-                        Dtype::F16 => hf.as_ptr().cast(),
-                    };
-                    let start: Vec<f32> = (0..TILE_ROWS * 64).map(|i| value(i + 3)).collect();
-                    let mut slow = start.clone();
-                    let tile = Tile {
-                        k,
-                        a: a.as_ptr(),
-                        a_row: k,
-                        a_step: 1,
-                        b,
-                        b_step: LANES,
-                        b_panel: k * LANES,
-                        c: slow.as_mut_ptr(),
-                        c_row: 64,
-                        held,
-                    };
-                    // SAFETY: the buffers above have exactly the extents the tile reaches.
-                    unsafe { portable(storage, rows, panels, &tile) };
-                    for level in levels() {
-                        let mut fast = start.clone();
-                        let c = fast.as_mut_ptr();
-                        // SAFETY: as above.
-                        at(level, || unsafe {
-                            run(storage, rows, panels, &Tile { c, ..tile })
-                        });
-                        assert_eq!(fast, slow, "{storage:?} {rows}x{panels} {held:?} {level:?}");
+        let start: Vec<f32> = (0..8 * WIDTH).map(|i| value(i + 3)).collect();
+        for level in levels() {
+            let shapes = at(level, || {
+                let rows = 1..=most_rows();
+                rows.flat_map(|rows| widths(rows).iter().map(move |&panels| (rows, panels)))
+                    .collect::<Vec<_>>()
+            });
+            for storage in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+                let b = match storage {
+                    Dtype::F32 => b32.as_ptr().cast(),
+                    Dtype::Bf16 => bf.as_ptr().cast(),
+                    Dtype::F16 => hf.as_ptr().cast(),
+                };
+                for &(rows, panels) in &shapes {
+                    for held in [Held::Dropped, Held::Continued, Held::Added] {
+                        let (mut fast, mut slow) = (start.clone(), start.clone());
+                        let mut tile = Tile {
+                            k,
+                            a: a.as_ptr(),
+                            a_row: k,
+                            a_step: 1,
+                            b,
+                            b_step: LANES,
+                            b_panel: k * LANES,
+                            c: fast.as_mut_ptr(),
+                            c_row: WIDTH,
+                            held,
+                        };
+                        // SAFETY: the buffers above have exactly the extents the tile reaches.
+                        unsafe {
+                            at(level, || run(storage, rows, panels, &tile));
+                            tile.c = slow.as_mut_ptr();
+                            portable(storage, rows, panels, &tile);
+                        }
+                        assert_eq!(fast, slow, "{level:?} {storage:?} {rows}x{panels} {held:?}");
                     }
                 }
             }

@@ -18,6 +18,15 @@ const F32: u8 = 0;
 const BF16: u8 = 1;
 const F16: u8 = 2;
 
+/// The numbers of panels that tiles of so many rows may have, most first.
+pub(super) fn widths(rows: usize) -> &'static [usize] {
+    match rows {
+        1 => &[4, 1],
+        2 | 3 => &[2, 1],
+        _ => &[1],
+    }
+}
+
 /// Runs a tile; see [`micro::run`](super::micro::run).
 ///
 /// # Safety

@@ -25,6 +25,8 @@ pub(crate) mod matrix;
 mod micro;
 #[cfg(target_arch = "x86_64")]
 mod micro_avx2;
+#[cfg(target_arch = "x86_64")]
+mod micro_avx512;
 pub(crate) mod norm;
 pub(crate) mod panels;
 pub(crate) mod quantised;

@@ -214,6 +214,7 @@ impl Panels {
         let mut block = [0.0; BLOCK];
         #[cfg(target_arch = "x86_64")]
         if isa::has_avx2() {
+            use super::{micro_avx2, micro_avx512};
             let (dtype, from) = match self.kind() {
                 Kind::Plain(dtype) => (dtype, self.address(panel, q * LANES, BLOCK)),
                 Kind::Widened(panels) | Kind::Int8(panels) => {
@@ -222,7 +223,13 @@ impl Panels {
                 }
             };
             // SAFETY: both sides hold a whole block, and the features were detected.
-            return unsafe { super::micro_avx2::transpose16(dtype, from, to.as_mut_ptr()) };
+            return unsafe {
+                if isa::level() >= isa::Level::Avx512 {
+                    micro_avx512::transpose16(dtype, from, to.as_mut_ptr());
+                } else {
+                    micro_avx2::transpose16(dtype, from, to.as_mut_ptr());
+                }
+            };
         }
         self.widen(panel, q * LANES, &mut block);
         for j in 0..LANES {

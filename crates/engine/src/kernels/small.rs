@@ -61,11 +61,7 @@ pub(crate) fn product(
         let height = TILE_ROWS.min(rows - i0);
         let mut panel = 0;
         while panel < panels {
-            let wide = match height {
-                1 if panel + 4 <= panels => 4,
-                2 | 3 if panel + 2 <= panels => 2,
-                _ => 1,
-            };
+            let wide = micro::widest(height, panels - panel);
             let tile = Tile {
                 k: depth,
                 a: a.data[(i0 * a.row).min(a.data.len())..].as_ptr(),

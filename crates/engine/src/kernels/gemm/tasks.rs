@@ -8,13 +8,17 @@ use rayon::prelude::*;
 
 use super::{Column, Rows, Start};
 use crate::kernels::matrix::Mat;
-use crate::kernels::micro::{self, Held, LANES, TILE_ROWS, Tile};
+use crate::kernels::micro::{self, Held, LANES, MOST_ROWS, TILE_ROWS, Tile};
 use crate::kernels::panels::Kind;
 use crate::kernels::shared::Shared;
 use crate::weights::Dtype;
 
 /// Steps of `k` between two visits of the output: 16 KiB of a widened panel.
 const K_BLOCK: usize = 256;
+/// Elements of a widened panel.
+const PANEL_LEN: usize = K_BLOCK * LANES;
+/// Panels that a tile of packed rows takes at once, where the CPU has registers for them: two fit L1.
+const PANELS_AT_ONCE: usize = 2;
 /// Rows of a packed block of `A`: 192 KiB with `K_BLOCK` steps.
 const ROW_BLOCK: usize = 192;
 /// Up to here rows are multiplied straight from the stored panels.
@@ -55,9 +59,10 @@ impl Cut {
             .min(ROW_BLOCK.max(rows.div_ceil(row_blocks)));
         let row_blocks = rows.div_ceil(row_block);
         let groups = wanted.div_ceil(row_blocks).max(1);
+        // A few panels are shared out as evenly as they can be: wide tiles gain less than an idle thread loses.
         let panel_group = panels
             .div_ceil(groups)
-            .next_multiple_of(if panels >= 4 * groups { 4 } else { 1 });
+            .next_multiple_of(if panels >= 32 * groups { 8 } else { 1 });
         Self {
             rows,
             row_block,
@@ -149,31 +154,44 @@ pub(super) fn many_rows(
     pack: &impl Fn(&Rows, usize, usize, &mut [f32]),
     fill: impl Fn(usize, usize, usize, &mut [f32]) -> (usize, usize),
 ) {
+    let at_once = micro::widest(TILE_ROWS, PANELS_AT_ONCE);
     SCRATCH.with_borrow_mut(|scratch| {
         let packed_len = rows.len() * K_BLOCK;
-        scratch.resize(scratch.len().max(packed_len + K_BLOCK * LANES), 0.0);
-        let (packed, panel_buffer) = scratch.split_at_mut(packed_len);
+        scratch.resize(scratch.len().max(packed_len + at_once * PANEL_LEN), 0.0);
+        let (packed, buffers) = scratch.split_at_mut(packed_len);
         for k0 in (0..depth).step_by(K_BLOCK) {
             let steps = K_BLOCK.min(depth - k0);
             pack(&rows, k0, steps, packed);
-            for panel in panels.clone() {
-                let (column, len) = fill(panel, k0, steps, panel_buffer);
-                for (i0, height, strip) in strips(rows.clone(), steps, packed) {
-                    let tile = Tile {
-                        k: steps,
-                        a: strip.as_ptr(),
-                        a_row: 1,
-                        a_step: height,
-                        b: panel_buffer.as_ptr().cast(),
-                        b_step: LANES,
-                        b_panel: 0,
-                        // SAFETY: this task owns the rectangle of its rows and panels.
-                        c: unsafe { y.at(i0, column) },
-                        c_row: y.stride(),
-                        held: if k0 == 0 { first } else { later },
-                    };
-                    // SAFETY: the strip and the panel hold `steps` steps; the output has `len` columns here.
-                    unsafe { clipped(Dtype::F32, height, 1, len, tile) };
+            for panel in panels.clone().step_by(at_once) {
+                let count = at_once.min(panels.end - panel);
+                let mut places = [(0, 0); PANELS_AT_ONCE];
+                let filled = places[..count].iter_mut().zip(panel..);
+                for ((place, panel), buffer) in filled.zip(buffers.chunks_exact_mut(PANEL_LEN)) {
+                    *place = fill(panel, k0, steps, buffer);
+                }
+                let is_one_piece = places[..count].iter().all(|&(_, len)| len == LANES)
+                    && (places[..count].windows(2)).all(|pair| pair[1].0 == pair[0].0 + LANES);
+                let wide = if is_one_piece { count } else { 1 };
+                for first_panel in (0..count).step_by(wide) {
+                    let (column, len) = places[first_panel];
+                    for (i0, height, strip) in strips(rows.clone(), steps, packed) {
+                        let tile = Tile {
+                            k: steps,
+                            a: strip.as_ptr(),
+                            a_row: 1,
+                            a_step: height,
+                            b: buffers[first_panel * PANEL_LEN..].as_ptr().cast(),
+                            b_step: LANES,
+                            b_panel: PANEL_LEN,
+                            // SAFETY: this task owns the rectangle of its rows and panels.
+                            c: unsafe { y.at(i0, column) },
+                            c_row: y.stride(),
+                            held: if k0 == 0 { first } else { later },
+                        };
+                        // SAFETY: the strip and the panels hold `steps` steps; the output has `len` columns here,
+                        // or all of the panels that are one piece.
+                        unsafe { clipped(Dtype::F32, height, wide, len, tile) };
+                    }
                 }
             }
         }
@@ -189,7 +207,7 @@ pub(super) fn few_rows<'w>(
     y: Shared,
     start: Start,
 ) {
-    let strip_count = rows.len().div_ceil(TILE_ROWS);
+    let strip_count = rows.len().div_ceil(micro::most_rows());
     let height = rows.len().div_ceil(strip_count);
     let inputs = x.cols();
     let mut panel = panels.start;
@@ -199,15 +217,9 @@ pub(super) fn few_rows<'w>(
         let Kind::Plain(dtype) = weight.kind() else {
             unreachable!("the panels of this task are plain numbers")
         };
-        let wide = match height {
-            1 => 4,
-            2 | 3 => 2,
-            _ => 1,
-        };
-        let fits = column.panel + wide <= weight.count()
-            && panel + wide <= panels.end
-            && (column.panel + wide) * LANES <= weight.outputs();
-        let wide = if fits { wide } else { 1 };
+        let whole = weight.outputs() / LANES;
+        let left = whole.saturating_sub(column.panel).min(panels.end - panel);
+        let wide = micro::widest(height, left);
         for i0 in rows.clone().step_by(height) {
             let height = height.min(rows.end - i0);
             let tile = Tile {
@@ -240,26 +252,24 @@ pub(super) fn few_rows<'w>(
 /// As for [`micro::run`], with only `len` columns of `C` when there is a single panel.
 unsafe fn clipped(dtype: Dtype, rows: usize, panels: usize, len: usize, tile: Tile) {
     if len == LANES || panels > 1 {
-        let single = panels > 1 && !matches!((rows, panels), (1, 4) | (2 | 3, 2));
-        if !single {
-            // SAFETY: passed on to the caller.
-            return unsafe { micro::run(dtype, rows, panels, &tile) };
-        }
-        for panel in 0..panels {
+        let mut panel = 0;
+        while panel < panels {
+            let wide = micro::widest(rows, panels - panel);
             let step = panel * tile.b_panel * dtype.size_bytes();
-            // SAFETY: one of the panels the caller vouched for.
+            // SAFETY: some of the panels the caller vouched for.
             unsafe {
                 let tile = Tile {
                     b: tile.b.add(step),
                     c: tile.c.add(panel * LANES),
                     ..tile
                 };
-                micro::run(dtype, rows, 1, &tile);
+                micro::run(dtype, rows, wide, &tile);
             }
+            panel += wide;
         }
         return;
     }
-    let mut edge = [0.0f32; TILE_ROWS * LANES];
+    let mut edge = [0.0f32; MOST_ROWS * LANES];
     // SAFETY: the edge buffer holds whole rows; only `len` columns of each are copied in and out.
     unsafe {
         for i in 0..rows {

@@ -119,6 +119,17 @@ pub(crate) fn has_avx2() -> bool {
     level() >= Level::Avx2
 }
 
+/// Returns the level for products of eight-bit codes: with AVX-512 these need VNNI, too.
+#[inline]
+pub(crate) fn int8_level() -> Level {
+    let level = level();
+    #[cfg(target_arch = "x86_64")]
+    if level == Level::Avx512 && !is_x86_feature_detected!("avx512vnni") {
+        return Level::Avx2;
+    }
+    level
+}
+
 /// Refuses a level that there is not, or that this CPU does not have.
 pub(crate) fn check() -> Result<(), Error> {
     match chosen() {

@@ -85,10 +85,13 @@ fn widen_of<const BITS: usize, const SCALES: u8>(block: &Block<'_>, first: usize
     });
 }
 
-/// Adds the products of one row with a panel to its sums.
+/// Adds the products of one row with some panels to their sums.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn dot(layout: Layout, panel: &[u8], x: &[f32], sums: &mut [f32; LANES]) {
-    of_layout!(layout, dot_of(panel, x, sums));
+pub(super) fn dot(layout: Layout, panels: &[u8], x: &[f32], sums: &mut [[f32; LANES]]) {
+    let len = layout.panel_bytes(x.len() / BLOCK_INPUTS);
+    for (panel, sums) in panels.chunks_exact(len).zip(sums) {
+        of_layout!(layout, dot_of(panel, x, sums));
+    }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]

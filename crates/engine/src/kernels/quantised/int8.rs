@@ -163,6 +163,6 @@ impl Tiles<'_> {
         for row in rows {
             assert_eq!(row.len(), self.blocks.scales.len(), "blocks of inputs");
         }
-        vector_or_portable!(tile(self.layout, self.blocks, rows, sums));
+        at_level!(isa::int8_level() => tile(self.layout, self.blocks, rows, sums));
     }
 }

@@ -21,34 +21,35 @@
 //! [eight bits](int8) the products of a block are exact integers, and blocks are added up in their order:
 //! no tile or thread changes a bit there either.
 
-/// Calls a kernel of the vector unit if the CPU has it, or else the portable one, which gives the same bits.
-macro_rules! vector_or_portable {
-    ($kernel:ident($($argument:expr),*)) => {{
-        #[cfg(target_arch = "x86_64")]
-        let has_vectors = $crate::kernels::isa::has_avx2();
-        #[cfg(not(target_arch = "x86_64"))]
-        let has_vectors = false;
-        if has_vectors {
+/// Calls the kernel of a level of instructions. All give the same bits.
+macro_rules! at_level {
+    ($level:expr => $kernel:ident($($argument:expr),*)) => {{
+        use $crate::kernels::isa::Level;
+        use $crate::kernels::quantised as kernels;
+        #[allow(unsafe_code, reason = "calling a safe function compiled for detected CPU features")]
+        match $level {
             #[cfg(target_arch = "x86_64")]
-            #[allow(unsafe_code, reason = "calling a safe function compiled for a detected CPU feature")]
-            // SAFETY: the features were detected.
-            unsafe {
-                $crate::kernels::quantised::avx2::$kernel($($argument),*);
-            }
-        } else {
-            $crate::kernels::quantised::portable::$kernel($($argument),*);
+            // SAFETY: the features of the level were detected.
+            Level::Avx512 => unsafe { kernels::avx512::$kernel($($argument),*) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Level::Avx2 => unsafe { kernels::avx2::$kernel($($argument),*) },
+            Level::Portable => kernels::portable::$kernel($($argument),*),
         }
     }};
 }
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 pub(crate) mod int8;
 mod layout;
 mod portable;
 #[cfg(test)]
 mod tests;
 
+use super::isa;
 use super::micro::LANES;
 use int8::{Blocks, Int8Row, Tiles, Unpacked};
 pub(crate) use layout::Layout;
@@ -151,24 +152,25 @@ impl QuantisedPanels {
             let count = (BLOCK_INPUTS - first).min(rest.len() / LANES);
             let (part, later) = rest.split_at_mut(count * LANES);
             let block = self.layout.block(panel, at / BLOCK_INPUTS);
-            vector_or_portable!(widen(&block, first, part));
+            at_level!(isa::level() => widen(&block, first, part));
             at += count;
             rest = later;
         }
     }
 
-    /// Adds the products of one row of `f32` with a panel to its sums.
-    pub(crate) fn dot(&self, panel: usize, x: &[f32], sums: &mut [f32; LANES]) {
+    /// Adds the products of one row of `f32` with some panels, from the first on, to their sums.
+    pub(crate) fn dot(&self, first: usize, x: &[f32], sums: &mut [[f32; LANES]]) {
         assert_eq!(x.len(), self.blocks * BLOCK_INPUTS, "inputs");
-        let panel = self.panel(panel);
-        vector_or_portable!(dot(self.layout, panel, x, sums));
+        let length = self.panel_bytes();
+        let panels = &self.bytes[self.start + first * length..][..sums.len() * length];
+        at_level!(isa::level() => dot(self.layout, panels, x, sums));
     }
 
     /// Adds the products of one row in eight bits with a panel to its sums.
     pub(crate) fn dot_int8(&self, panel: usize, x: Int8Row<'_>, sums: &mut [f32; LANES]) {
         assert_eq!(x.len(), self.blocks, "blocks of inputs");
         let panel = self.panel(panel);
-        vector_or_portable!(dot_int8(self.layout, panel, x, sums));
+        at_level!(isa::int8_level() => dot_int8(self.layout, panel, x, sums));
     }
 
     /// Unpacks some blocks of a panel, for several rows.
@@ -193,7 +195,7 @@ impl QuantisedPanels {
             } else {
                 &mut to.codes[index * CODES..][..CODES]
             };
-            vector_or_portable!(unpack(&block, codes, scales));
+            at_level!(isa::level() => unpack(&block, codes, scales));
         }
         let (codes, stride) = if has_bytes {
             layout.codes_from(panel, first)

@@ -4,6 +4,7 @@ use super::int8::Int8Rows;
 use super::*;
 use crate::kernels::check::{in_pool, values};
 use crate::kernels::gemm::{Start, project, project_back};
+use crate::kernels::isa::testing::{at, levels};
 use crate::kernels::matrix::{Mat, MatMut};
 use crate::kernels::panels::Panels;
 use crate::rng::SplitMix64;
@@ -152,7 +153,14 @@ fn int8_activations_differ_by_their_rounding() {
 
 #[test]
 fn vector_kernels_equal_portable_ones_bit_for_bit() {
-    let (inputs, outputs) = (512, 16);
+    for level in levels() {
+        at(level, equal_portable_kernels);
+    }
+}
+
+fn equal_portable_kernels() {
+    // Five panels: four that one row may be multiplied by together, and another.
+    let (inputs, outputs) = (512, 80);
     let x = values(4 * inputs, 7);
     let rows = Int8Rows::round(Mat::new(&x, 4, inputs));
     let blocks = inputs / BLOCK_INPUTS;
@@ -162,13 +170,16 @@ fn vector_kernels_equal_portable_ones_bit_for_bit() {
         let layout = Layout::of(format).unwrap();
         let mut matrix = QuantisedPanels::zeros(layout, outputs, inputs, Activations::Int8);
         for output in 0..outputs {
-            layout.write_row(format, tensor.row(output), output, matrix.panels_mut());
+            let panel = output / LANES * matrix.panel_bytes();
+            let to = &mut matrix.panels_mut()[panel..];
+            layout.write_row(format, tensor.row(output), output % LANES, to);
         }
         let panel = matrix.panel(0).to_vec();
 
-        let (mut fast, mut slow) = ([0.5; LANES], [0.5; LANES]);
+        let (mut fast, mut slow) = ([[0.5; LANES]; 5], [[0.5; LANES]; 5]);
         matrix.dot(0, &x[..inputs], &mut fast);
-        portable::dot(layout, &panel, &x[..inputs], &mut slow);
+        let panels = matrix.panels_mut().to_vec();
+        portable::dot(layout, &panels, &x[..inputs], &mut slow);
         assert_eq!(fast, slow, "{format:?}: dot");
 
         let row = rows.row(2, 0, blocks);

@@ -5,6 +5,8 @@
 #
 # `dist/test` assembles the same root filesystem without a container engine and runs the server in it.
 FROM rust:1.95-slim-bookworm AS build
+# Debian keeps no old versions that could be pinned.
+# hadolint ignore=DL3008
 RUN apt-get update && apt-get install -y --no-install-recommends g++ make binutils git python3 \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src

@@ -23,6 +23,9 @@ pub(crate) enum Level {
     /// The same and AVX-512 F, BW, DQ and VL.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// NEON, which is part of every 64-bit ARM CPU.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
 }
 
 impl Level {
@@ -33,6 +36,8 @@ impl Level {
         Self::Avx2,
         #[cfg(target_arch = "x86_64")]
         Self::Avx512,
+        #[cfg(target_arch = "aarch64")]
+        Self::Neon,
     ];
 
     fn name(self) -> &'static str {
@@ -42,6 +47,8 @@ impl Level {
             Self::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => "avx512",
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => "neon",
         }
     }
 
@@ -53,6 +60,8 @@ impl Level {
             Self::Avx2 => "AVX2, FMA and F16C",
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => "AVX-512 (F, BW, DQ and VL)",
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => "NEON",
         }
     }
 
@@ -73,8 +82,12 @@ impl Level {
             if has_avx2 {
                 return Self::Avx2;
             }
+            Self::Portable
         }
-        Self::Portable
+        #[cfg(target_arch = "aarch64")]
+        return Self::Neon;
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        return Self::Portable;
     }
 
     /// Finds the level that was asked for among those up to `best`, or says why there is none.
@@ -146,7 +159,8 @@ fn chosen() -> &'static Result<Level, String> {
 /// Compiles a safe function body twice, once for AVX2 and FMA and once for any CPU, and picks at run time.
 ///
 /// The body is ordinary Rust written so that the compiler can vectorise it (fixed-size chunks,
-/// `mul_add`, independent lanes). Both versions perform the same IEEE operations in the same order.
+/// `mul_add`, independent lanes). Both versions perform the same IEEE operations in the same order. NEON is part of
+/// what the compiler may use for any 64-bit ARM CPU: there is one version there.
 macro_rules! vectorised {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*

@@ -13,7 +13,7 @@
 use super::isa::{self, Level};
 use crate::weights::Dtype;
 
-/// Columns of a panel: two registers of AVX2, one of AVX-512.
+/// Columns of a panel: one register of AVX-512, two of AVX2 or four of NEON.
 pub(crate) const LANES: usize = 16;
 /// Rows of a strip of packed rows, for which every level has a tile: with two registers of AVX2 a row, twelve
 /// accumulators fill the register file.
@@ -38,6 +38,8 @@ pub(crate) fn widths(rows: usize) -> &'static [usize] {
         Level::Avx512 => super::micro_avx512::widths(rows),
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => super::micro_avx2::widths(rows),
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => super::micro_neon::widths(rows),
         Level::Portable => &[1],
     }
 }
@@ -93,6 +95,8 @@ pub(crate) unsafe fn run(storage: Dtype, rows: usize, panels: usize, tile: &Tile
             Level::Avx512 => super::micro_avx512::run(storage, rows, panels, tile),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => super::micro_avx2::run(storage, rows, panels, tile),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => super::micro_neon::run(storage, rows, panels, tile),
             Level::Portable => portable(storage, rows, panels, tile),
         }
     }
@@ -116,12 +120,7 @@ pub(crate) unsafe fn portable(storage: Dtype, rows: usize, panels: usize, tile: 
                     let a = *tile.a.add(i * tile.a_row + k * tile.a_step);
                     let at = panel * tile.b_panel + k * tile.b_step;
                     for (lane, sum) in sum.iter_mut().enumerate() {
-                        let b = match storage {
-                            Dtype::F32 => *tile.b.cast::<f32>().add(at + lane),
-                            Dtype::Bf16 => widen_bf16(*tile.b.cast::<u16>().add(at + lane)),
-                            Dtype::F16 => widen_f16(*tile.b.cast::<u16>().add(at + lane)),
-                        };
-                        *sum = a.mul_add(b, *sum);
+                        *sum = a.mul_add(widened(storage, tile.b, at + lane), *sum);
                     }
                 }
                 if tile.held == Held::Added {
@@ -131,6 +130,47 @@ pub(crate) unsafe fn portable(storage: Dtype, rows: usize, panels: usize, tile: 
                 }
                 std::ptr::copy_nonoverlapping(sum.as_ptr(), c, LANES);
             }
+        }
+    }
+}
+
+/// Writes sixteen rows of sixteen columns as sixteen columns of sixteen rows, widened.
+///
+/// # Safety
+/// `from` must hold 256 elements of the storage, and `to` have room for 256.
+pub(crate) unsafe fn transpose16(storage: Dtype, from: *const u8, to: *mut f32) {
+    // SAFETY: the features of the level were detected; the caller vouches for the pointers.
+    unsafe {
+        match isa::level() {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => super::micro_avx512::transpose16(storage, from, to),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => super::micro_avx2::transpose16(storage, from, to),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => super::micro_neon::transpose16(storage, from, to),
+            Level::Portable => {
+                for i in 0..LANES {
+                    for j in 0..LANES {
+                        *to.add(j * LANES + i) = widened(storage, from, i * LANES + j);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Reads and widens an element.
+///
+/// # Safety
+/// There must be that many elements of the storage at `from`, and one more.
+#[inline(always)]
+unsafe fn widened(storage: Dtype, from: *const u8, at: usize) -> f32 {
+    // SAFETY: as the caller vouches.
+    unsafe {
+        match storage {
+            Dtype::F32 => *from.cast::<f32>().add(at),
+            Dtype::Bf16 => widen_bf16(*from.cast::<u16>().add(at)),
+            Dtype::F16 => widen_f16(*from.cast::<u16>().add(at)),
         }
     }
 }

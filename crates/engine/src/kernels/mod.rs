@@ -27,6 +27,8 @@ mod micro;
 mod micro_avx2;
 #[cfg(target_arch = "x86_64")]
 mod micro_avx512;
+#[cfg(target_arch = "aarch64")]
+mod micro_neon;
 pub(crate) mod norm;
 pub(crate) mod panels;
 pub(crate) mod quantised;
@@ -44,7 +46,8 @@ pub fn has_fast_kernels() -> bool {
 }
 
 /// Returns which instructions the kernels use, such as `AVX2, FMA and F16C`: the best that this processor has, or
-/// fewer if the environment variable `TINKRS_KERNELS` says so (`portable`, `avx2`, `avx512` or `auto`).
+/// fewer if the environment variable `TINKRS_KERNELS` says so (`portable`, `avx2`, `avx512`, `neon`
+/// or `auto`).
 pub fn kernel_instructions() -> &'static str {
     isa::level().instructions()
 }

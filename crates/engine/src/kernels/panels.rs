@@ -15,7 +15,7 @@
 use rayon::prelude::*;
 
 use super::isa;
-use super::micro::{LANES, widen_bf16, widen_f16};
+use super::micro::{self, LANES, widen_bf16, widen_f16};
 use super::quantised::{Activations, BLOCK_INPUTS, Layout, QuantisedPanels};
 use crate::weights::{Dtype, Format, StoredTensor, quantise};
 
@@ -212,31 +212,15 @@ impl Panels {
     pub(crate) fn transposed_block(&self, panel: usize, q: usize, to: &mut [f32]) {
         let to = &mut to[..BLOCK];
         let mut block = [0.0; BLOCK];
-        #[cfg(target_arch = "x86_64")]
-        if isa::has_avx2() {
-            use super::{micro_avx2, micro_avx512};
-            let (dtype, from) = match self.kind() {
-                Kind::Plain(dtype) => (dtype, self.address(panel, q * LANES, BLOCK)),
-                Kind::Widened(panels) | Kind::Int8(panels) => {
-                    panels.widen(panel, q * LANES, &mut block);
-                    (Dtype::F32, block.as_ptr().cast())
-                }
-            };
-            // SAFETY: both sides hold a whole block, and the features were detected.
-            return unsafe {
-                if isa::level() >= isa::Level::Avx512 {
-                    micro_avx512::transpose16(dtype, from, to.as_mut_ptr());
-                } else {
-                    micro_avx2::transpose16(dtype, from, to.as_mut_ptr());
-                }
-            };
-        }
-        self.widen(panel, q * LANES, &mut block);
-        for j in 0..LANES {
-            for i in 0..LANES {
-                to[j * LANES + i] = block[i * LANES + j];
+        let (dtype, from) = match self.kind() {
+            Kind::Plain(dtype) => (dtype, self.address(panel, q * LANES, BLOCK)),
+            Kind::Widened(panels) | Kind::Int8(panels) => {
+                panels.widen(panel, q * LANES, &mut block);
+                (Dtype::F32, block.as_ptr().cast())
             }
-        }
+        };
+        // SAFETY: both sides hold a whole block.
+        unsafe { micro::transpose16(dtype, from, to.as_mut_ptr()) };
     }
 }
 

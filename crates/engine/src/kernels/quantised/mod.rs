@@ -34,7 +34,7 @@ macro_rules! at_level {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Level::Avx2 => unsafe { kernels::avx2::$kernel($($argument),*) },
-            Level::Portable => kernels::portable::$kernel($($argument),*),
+            _ => kernels::portable::$kernel($($argument),*),
         }
     }};
 }

@@ -371,20 +371,20 @@ impl Backend {
         Self::open_with(ctx, args, Vec::new()).await
     }
 
-    /// Opens the server as [`open`](Self::open) does. A checkpoint says which model it is of.
+    /// Opens the server as [`open_with`](Self::open_with) does. A checkpoint says which model it is of.
     pub(crate) async fn open_for(
         ctx: &context::Context,
         args: &BackendArgs,
         checkpoint: Option<&CheckpointRef>,
+        besides: Vec<Wanted>,
     ) -> anyhow::Result<Self> {
         let (None, Some(checkpoint)) = (&args.model, checkpoint) else {
-            return Self::open(ctx, args).await;
+            return Self::open_with(ctx, args, besides).await;
         };
         let choice = args.server.choose(false, &Environment::read());
         let base = base_of(ctx, &args.server, &choice, checkpoint, &TO_SAMPLE).await?;
         let wanted = base_here(&args.server, &choice, &base)?;
-        let backend =
-            Self::open_chosen(ctx, &args.server, choice, base, wanted, Vec::new()).await?;
+        let backend = Self::open_chosen(ctx, &args.server, choice, base, wanted, besides).await?;
         Ok(backend.writing_as(args))
     }
 
@@ -603,6 +603,21 @@ impl Backend {
             self.tokenizer.as_deref(),
             self.template.as_deref(),
         )
+    }
+
+    /// Returns the way the conversations of one of the server's models are written.
+    pub(crate) async fn renderer_of(&self, model: &str) -> anyhow::Result<Renderer> {
+        if model == self.model {
+            return self.renderer();
+        }
+        // The renderer has read all of it when the folder goes.
+        let files = tempfile::tempdir().context("could not make a folder")?;
+        let folder = match local_model::find(model)? {
+            Some(wanted) => Some(wanted.place(files.path())?.path),
+            None if self.is_hosted => None,
+            None => remote_tokenizer::fetch(&self.service, model, files.path()).await?,
+        };
+        renderer(model, folder.as_deref(), None)
     }
 
     /// Does something with the server until it is done or the user presses Ctrl-C, and ends the session as

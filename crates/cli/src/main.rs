@@ -22,6 +22,7 @@ mod local_model;
 mod loggers;
 mod model_store;
 mod notices;
+mod other_model;
 mod output;
 mod private;
 mod prompt;

@@ -28,7 +28,7 @@ pub(crate) struct EnvArgs {
     #[arg(
         long,
         value_name = "COMMAND",
-        conflicts_with_all = ["grader", "reward_command"],
+        conflicts_with_all = ["grader", "reward", "rewards", "reward_model", "reward_command"],
         help_heading = GRADING
     )]
     env_command: Option<String>,

@@ -20,7 +20,6 @@ use tinkrs_chat::{Message, Renderer, Response};
 use tinkrs_recipes::data::Task;
 use tinkrs_recipes::evaluate::Check;
 use tinkrs_recipes::graders::RewardSpec;
-use tinkrs_recipes::reward::RewardModel;
 use tinkrs_recipes::rl::{Env, EnvFuture, Problem, Turn};
 use tinkrs_recipes::run::Numbers;
 use tinkrs_server::units::duration;
@@ -32,6 +31,7 @@ pub(crate) use group::end_all;
 use rewards::Rewards;
 
 use crate::backend::Backend;
+use crate::other_model::Other;
 
 const GRADING: &str = "Grading answers";
 
@@ -45,7 +45,7 @@ pub(crate) struct JudgeArgs {
     /// A reward as a TOML table: a type such as `math`, or 'type = "number", tolerance = 0.1, weight = 0.5'
     ///
     /// May be repeated: weighted scores add up. The types are exact, words, contains, number, regex, math,
-    /// json_schema, unit_tests, judge and command; docs/rl.md has their keys. In a `--config` file each is a table
+    /// json_schema, unit_tests, judge, reward_model and command; docs/rl.md has their keys. In a `--config` file each is a table
     /// `[[reward]]`.
     #[arg(
         long,
@@ -63,6 +63,20 @@ pub(crate) struct JudgeArgs {
         help_heading = GRADING
     )]
     rewards: Option<PathBuf>,
+
+    /// Reward model that grades instead: a run of `tinkrs train reward`, its folder, or a checkpoint. An answer earns
+    /// log p(Yes) − log p(No)
+    #[arg(
+        long,
+        value_name = "MODEL",
+        conflicts_with_all = ["grader", "reward_command", "reward", "rewards"],
+        help_heading = GRADING
+    )]
+    reward_model: Option<String>,
+
+    /// What the reward model was trained to be asked, if its run does not say that
+    #[arg(long, value_name = "TEXT", help_heading = GRADING)]
+    reward_question: Option<String>,
 
     /// Program that grades instead, such as 'python reward.py'
     ///
@@ -92,6 +106,8 @@ impl Default for JudgeArgs {
             grader: None,
             reward: Vec::new(),
             rewards: None,
+            reward_model: None,
+            reward_question: None,
             reward_command: None,
             reward_timeout: duration::parse(REWARD_TIMEOUT).expect("a duration"),
         }
@@ -103,7 +119,6 @@ impl Default for JudgeArgs {
 pub(crate) enum Judge {
     Check(Check),
     Command(Arc<JudgeCommand>),
-    Model(Arc<RewardModel>),
     /// Rewards, of which some can be had when the server is there.
     Planned(Arc<[RewardSpec]>),
     Rewards(Arc<[RewardSpec]>, Rewards),
@@ -115,7 +130,13 @@ impl JudgeArgs {
         self.grader.is_some()
             || self.reward_command.is_some()
             || self.rewards.is_some()
+            || self.reward_model.is_some()
             || !self.reward.is_empty()
+    }
+
+    /// Returns the models besides the one that answers that the server must have.
+    pub(crate) fn others(&self) -> anyhow::Result<Vec<Other>> {
+        rewards::others(&self.specs()?)
     }
 
     /// Starts the program that grades, if there is one.
@@ -124,15 +145,13 @@ impl JudgeArgs {
             !self.reward_timeout.is_zero(),
             "--reward-timeout: 0s, expected more"
         );
-        if let Some(path) = &self.rewards {
-            let text = std::fs::read_to_string(path);
-            let text = text.with_context(|| format!("could not read {}", path.display()))?;
-            let rewards = RewardSpec::read_toml(&text);
-            let rewards = rewards.map_err(|problem| anyhow!("{}: {problem}", path.display()))?;
-            return Ok(Judge::Planned(rewards.into()));
-        }
-        if !self.reward.is_empty() {
-            return Ok(Judge::Planned(self.reward.clone().into()));
+        ensure!(
+            self.reward_question.is_none() || self.reward_model.is_some(),
+            "--reward-question: it needs a `--reward-model`"
+        );
+        let specs = self.specs()?;
+        if !specs.is_empty() {
+            return Ok(Judge::Planned(specs.into()));
         }
         match (self.grader, &self.reward_command) {
             (Some(check), _) => Ok(Judge::Check(check)),
@@ -143,21 +162,33 @@ impl JudgeArgs {
             (None, None) => Err(anyhow::anyhow!(NO_GRADER)),
         }
     }
+
+    /// Returns the rewards that were given as tables, wherever they stand.
+    fn specs(&self) -> anyhow::Result<Vec<RewardSpec>> {
+        if let Some(path) = &self.rewards {
+            let text = std::fs::read_to_string(path);
+            let text = text.with_context(|| format!("could not read {}", path.display()))?;
+            let rewards = RewardSpec::read_toml(&text);
+            return rewards.map_err(|problem| anyhow!("{}: {problem}", path.display()));
+        }
+        if let Some(model) = &self.reward_model {
+            let question = self.reward_question.as_deref();
+            let spec = RewardSpec::reward_model(model, question);
+            return Ok(vec![spec.map_err(anyhow::Error::msg)?]);
+        }
+        Ok(self.reward.clone())
+    }
 }
 
 /// What is missing where answers cannot be graded.
 pub(crate) const NO_GRADER: &str =
-    "no grader: choose --grader, --reward, --rewards or --reward-command";
+    "no grader: choose --grader, --reward, --rewards, --reward-model or --reward-command";
 
 impl Judge {
     /// Opens what grades with the help of a server.
-    pub(crate) async fn connect(
-        &mut self,
-        backend: &Backend,
-        renderer: &Renderer,
-    ) -> anyhow::Result<()> {
+    pub(crate) async fn connect(&mut self, backend: &Backend) -> anyhow::Result<()> {
         if let Self::Planned(specs) = self {
-            let rewards = Rewards::open(specs, backend, renderer).await?;
+            let rewards = Rewards::open(specs, backend).await?;
             *self = Self::Rewards(Arc::clone(specs), rewards);
         }
         Ok(())
@@ -166,7 +197,7 @@ impl Judge {
     /// Refuses a task that cannot be graded.
     pub(crate) fn check(&self, task: &Task) -> anyhow::Result<()> {
         match (self, &task.answer) {
-            (Self::Command(_) | Self::Model(_), _) => Ok(()),
+            (Self::Command(_), _) => Ok(()),
             (Self::Planned(specs) | Self::Rewards(specs, _), _) => rewards::check(specs, task),
             (Self::Check(_), None) => bail!("no `answer` to compare with"),
             (Self::Check(check), Some(answer)) if !check.accepts(answer) => {
@@ -186,10 +217,6 @@ impl Judge {
             Self::Check(check) => {
                 let answer = task.answer.as_deref().unwrap_or_default();
                 check.grade(response, answer)
-            }
-            Self::Model(model) => {
-                let answer = &response.message.content;
-                model.score(&task.question.messages, answer).await?
             }
             Self::Command(command) => command.ask(&question(task, response)).await?,
             Self::Rewards(_, rewards) => return rewards.score(task, response).await,

@@ -66,7 +66,7 @@ fn files_and_judges_that_do_not_fit_are_refused() {
         ),
         (
             &["--data", QUESTIONS],
-            "line 1 has an `answer`\n  caused by: no grader: choose --grader, --reward, --rewards or --reward-command",
+            "line 1 has an `answer`\n  caused by: no grader: choose --grader, --reward, --rewards, --reward-model or --reward-command",
         ),
         (
             &["--data", QUESTIONS, "--grader", "number"],

@@ -88,6 +88,127 @@ fn weighted_rewards_of_a_config_train_and_each_has_its_metric() {
     );
 }
 
+/// A run of preferences, with a reward model that was asked another question than the usual one.
+#[test]
+fn a_reward_model_adds_to_other_rewards_and_is_asked_what_it_was_trained_with() {
+    let here = Here::new();
+    here.write("questions.jsonl", QUESTIONS);
+    here.write(
+        "pairs.jsonl",
+        "{\"prompt\": \"What color is the sky?\", \"chosen\": \"blue\", \"rejected\": \"It is a fine day.\"}\n",
+    );
+    let train = [
+        "train",
+        "reward",
+        "--data",
+        "pairs.jsonl",
+        "--run-dir",
+        "liked",
+    ];
+    let asked = "Do you like it? Yes or No?";
+    let settings = [
+        "--question",
+        asked,
+        "--rank",
+        "4",
+        "--name",
+        "liked",
+        "--eval-every",
+        "0",
+    ];
+    here.ok(&[&train[..], &settings].concat());
+    let chats = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}"#;
+    here.write("chats.jsonl", chats);
+    here.ok(&[
+        "train",
+        "sft",
+        "--data",
+        "chats.jsonl",
+        "--run-dir",
+        "sft",
+        "--eval",
+        "0",
+    ]);
+
+    let tables = |model: &str, more: &str| {
+        format!(
+            "[[reward]]\ntype = \"contains\"\n\n\
+             [[reward]]\ntype = \"reward_model\"\nmodel = \"{model}\"\nweight = 0.25\nname = \"liked\"\n{more}"
+        )
+    };
+    here.write("rewards.toml", &tables("liked", ""));
+    let rl = [
+        "train",
+        "rl",
+        "--data",
+        "questions.jsonl",
+        "--steps",
+        "1",
+        "--group-size",
+        "2",
+    ];
+    let rl = [&rl[..], &["--problems-per-step", "2", "--max-tokens", "4"]].concat();
+    let with = |file: &'static str, run: &'static str| {
+        [&rl[..], &["--rewards", file, "--run-dir", run]].concat()
+    };
+    here.ok(&with("rewards.toml", "run"));
+    let metrics = std::fs::read_to_string(here.path("run/metrics.jsonl")).unwrap();
+    let mut steps = metrics
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let step = steps.rfind(|step| step["reward"].is_number()).unwrap();
+    let number = |name: &str| step[name].as_f64().unwrap();
+    let (liked, right) = (number("env/reward/liked"), number("env/reward/contains"));
+    assert!(liked != 0.0, "{step}");
+    assert!(
+        (number("reward") - (right + 0.25 * liked)).abs() < 1e-9,
+        "{step}"
+    );
+
+    // The option is the same as a table of its own, in an evaluation as well.
+    let eval = ["eval", "questions.jsonl", "--max-tokens", "4"];
+    let option = here.json(&[&eval[..], &["--reward-model", "liked"]].concat());
+    let table = "type = \"reward_model\", model = \"liked\"";
+    let table = here.json(&[&eval[..], &["--reward", table]].concat());
+    assert_eq!(option["mean"], table["mean"]);
+
+    // What cannot grade is refused before anything is asked, and no run has begun.
+    let cases = [
+        (
+            "sft",
+            "",
+            "`sft` is not a reward model: it was not trained by `tinkrs train reward`",
+        ),
+        (
+            "nobody",
+            "",
+            "`model`: `nobody`: it is neither a model of this machine nor a run",
+        ),
+        (
+            "tinkrs/nano",
+            "",
+            "`tinkrs/nano` is not a reward model: it is not a run of this server",
+        ),
+        ("liked@99", "", "liked@99"),
+        (
+            "liked",
+            "question = \"Is it good?\"\n",
+            "but liked was trained to be asked `Do you like it? Yes or No?`",
+        ),
+        ("liked", "questoin = \"a\"\n", "unknown field `questoin`"),
+    ];
+    for (model, more, problem) in cases {
+        here.write("wrong.toml", &tables(model, more));
+        let error = here.refused(&with("wrong.toml", "wrong"));
+        assert!(error.contains(problem), "{model} {more}: {error}");
+        assert!(!here.path("wrong").exists(), "{model} {more}");
+    }
+    // What was trained elsewhere can grade if it is said what it was trained to be asked.
+    let question = "question = \"Is it good? Yes or No?\"\n";
+    here.write("elsewhere.toml", &tables("sft", question));
+    here.ok(&with("elsewhere.toml", "elsewhere"));
+}
+
 #[test]
 fn a_judge_that_gives_no_score_is_asked_again_and_then_counted() {
     let here = Here::new();

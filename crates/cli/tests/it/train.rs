@@ -192,7 +192,7 @@ fn mistakes_are_named_with_file_and_line_and_what_is_allowed() {
         ),
         (
             rl(&["--data", "tasks.jsonl"]),
-            "no grader: choose --grader, --reward, --rewards or --reward-command",
+            "no grader: choose --grader, --reward, --rewards, --reward-model or --reward-command",
         ),
         (
             rl(&["--data", "tasks.jsonl", "--grader", "number"]),

@@ -1,7 +1,7 @@
 //! Grading answers, as tables of a TOML file say: [`RewardSpec`].
 //!
-//! What can be computed from the answer and the row alone is [`grade`]; a model that judges is [`LlmJudge`]. Programs are
-//! run by the command line.
+//! What can be computed from the answer and the row alone is [`grade`]; a model that judges is [`LlmJudge`], one that was
+//! trained to is [`RewardModel`](crate::reward::RewardModel). Programs are run by the command line.
 
 mod llm;
 mod math;
@@ -13,7 +13,9 @@ mod spec;
 pub use llm::LlmJudge;
 pub use math::{final_answer, grade as same_value};
 pub use schema::Schema;
-pub use spec::{CommandSpec, JudgeSpec, Kind, NumberSpec, RegexSpec, RewardSpec, UnitTestsSpec};
+pub use spec::{
+    CommandSpec, JudgeSpec, Kind, NumberSpec, RegexSpec, RewardModelSpec, RewardSpec, UnitTestsSpec,
+};
 
 use crate::data::Task;
 use crate::evaluate::last_number;
@@ -48,7 +50,11 @@ pub fn check(kind: &Kind, task: &Task) -> Result<(), String> {
                 .map_err(|error| format!("the `answer` is no regular expression: {error}"))
         }
         Kind::UnitTests(spec) => tests(spec, task).map(drop),
-        Kind::Regex(_) | Kind::JsonSchema(_) | Kind::Judge(_) | Kind::Command(_) => Ok(()),
+        Kind::Regex(_)
+        | Kind::JsonSchema(_)
+        | Kind::Judge(_)
+        | Kind::RewardModel(_)
+        | Kind::Command(_) => Ok(()),
     }
 }
 
@@ -75,7 +81,7 @@ pub fn grade(kind: &Kind, task: &Task, response: &Response) -> Option<f64> {
             let value = serde_json::from_str(code(said).trim());
             value.is_ok_and(|value| schema.accepts(&value))
         }
-        Kind::UnitTests(_) | Kind::Judge(_) | Kind::Command(_) => {
+        Kind::UnitTests(_) | Kind::Judge(_) | Kind::RewardModel(_) | Kind::Command(_) => {
             return None;
         }
     };

@@ -39,6 +39,8 @@ pub enum Kind {
     UnitTests(UnitTestsSpec),
     /// `judge`: a language model grades by a rubric.
     Judge(JudgeSpec),
+    /// `reward_model`: a model that was trained on preferences grades.
+    RewardModel(RewardModelSpec),
     /// `command`: a program grades.
     Command(CommandSpec),
 }
@@ -142,6 +144,16 @@ impl Default for JudgeSpec {
     }
 }
 
+/// A model that was trained to say what answers are worth: `log p("Yes") − log p("No")`, the higher the better.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RewardModelSpec {
+    /// It: a run, the folder of one, or a checkpoint, on the same service.
+    pub model: String,
+    /// What it was trained to be asked. A run of the reward recipe says that itself.
+    pub question: Option<String>,
+}
+
 /// A program that grades.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -157,7 +169,7 @@ fn a_minute() -> u64 {
     60
 }
 
-const TYPES: [&str; 10] = [
+const TYPES: [&str; 11] = [
     "exact",
     "words",
     "contains",
@@ -167,8 +179,11 @@ const TYPES: [&str; 10] = [
     "json_schema",
     "unit_tests",
     "judge",
+    REWARD_MODEL,
     "command",
 ];
+
+const REWARD_MODEL: &str = "reward_model";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -220,6 +235,22 @@ impl RewardSpec {
             kind,
             table,
         })
+    }
+
+    /// Makes the table of a reward model alone.
+    ///
+    /// # Errors
+    /// If the name of the model or the question is empty.
+    pub fn reward_model(model: &str, question: Option<&str>) -> Result<Self, String> {
+        let keys = [
+            ("type", Some(REWARD_MODEL)),
+            ("model", Some(model)),
+            ("question", question),
+        ];
+        let keys = keys
+            .into_iter()
+            .filter_map(|(key, value)| Some((key.to_owned(), Value::from(value?))));
+        Self::new(keys.collect())
     }
 
     /// Reads the tables `[[reward]]` of a TOML file.
@@ -291,6 +322,16 @@ fn kind(name: &str, rest: Map<String, Value>) -> Result<Kind, String> {
             let spec: JudgeSpec = settings(rest)?;
             check_judge(&spec)?;
             Kind::Judge(spec)
+        }
+        REWARD_MODEL => {
+            let spec: RewardModelSpec = settings(rest)?;
+            let question = spec.question.as_deref().unwrap_or("a question");
+            for (key, text) in [("model", spec.model.as_str()), ("question", question)] {
+                if text.trim().is_empty() {
+                    return Err(format!("`{key}` is empty"));
+                }
+            }
+            Kind::RewardModel(spec)
         }
         "command" => {
             let spec: CommandSpec = settings(rest)?;
@@ -435,6 +476,16 @@ mod tests {
             (
                 "type = \"judge\", rubric = \"r\", url = \"http://a\"",
                 "no `model`",
+            ),
+            ("type = \"reward_model\"", "missing field `model`"),
+            ("type = \"reward_model\", model = \" \"", "`model` is empty"),
+            (
+                "type = \"reward_model\", model = \"a\", question = \"\"",
+                "`question` is empty",
+            ),
+            (
+                "type = \"reward_model\", model = \"a\", rubric = \"b\"",
+                "unknown field `rubric`",
             ),
             ("type = ", ""),
         ];

@@ -13,11 +13,28 @@ use crate::Error;
 use crate::data::{Source, TooLong, parse_rows};
 use crate::dpo::Preference;
 use std::path::Path;
-use tinkrs::{Datum, SamplingClient, TensorData};
+use tinkrs::{Datum, SamplingClient, ServiceClient, TensorData, TinkerPath};
 use tinkrs_chat::{Conversation, Message, Renderer};
 
 /// What is asked after an answer, unless told otherwise.
 pub const QUESTION: &str = "Is this a good answer? Reply with Yes or No.";
+
+/// The label of a run that trained a reward model: what it was trained to be asked.
+pub const QUESTION_LABEL: &str = "reward_question";
+
+/// Returns what the run of a checkpoint was trained to be asked, if it trained a reward model.
+///
+/// # Errors
+/// If the server cannot be asked.
+pub async fn trained_question(
+    service: &ServiceClient,
+    path: &TinkerPath,
+) -> Result<Option<String>, Error> {
+    let rest = service.create_rest_client();
+    let run = rest.get_training_run(path.run()).await?;
+    let mut labels = run.user_metadata.unwrap_or_default();
+    Ok(labels.remove(QUESTION_LABEL))
+}
 
 /// The tokens that a model says what an answer is worth with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

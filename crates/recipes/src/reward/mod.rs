@@ -11,7 +11,7 @@
 
 mod judgement;
 
-pub use judgement::{Asking, JudgedPair, QUESTION, RewardModel};
+pub use judgement::{Asking, JudgedPair, QUESTION, QUESTION_LABEL, RewardModel, trained_question};
 
 use crate::data::{Batches, Split};
 use crate::run::{
@@ -36,6 +36,10 @@ pub struct Config {
     #[serde(default = "default_learning_rate")]
     #[cfg_attr(feature = "clap", command(flatten))]
     pub learning_rate: Schedule,
+    /// What is asked after an answer, to be answered with Yes or No.
+    #[serde(default = "default_question")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "TEXT"))]
+    pub question: String,
     /// How it goes through the pairs.
     #[serde(flatten)]
     #[cfg_attr(feature = "clap", command(flatten))]
@@ -68,6 +72,7 @@ impl Config {
         Self {
             adapter: Adapter::new(base_model),
             learning_rate: default_learning_rate(),
+            question: default_question(),
             passes: Passes::default(),
             seed: 0,
             checkpoint_every: sft::default_checkpoint_every(),
@@ -93,6 +98,10 @@ impl Config {
 
 fn default_learning_rate() -> Schedule {
     Schedule::new(1e-4)
+}
+
+fn default_question() -> String {
+    QUESTION.to_owned()
 }
 
 fn words(pairs: &[JudgedPair]) -> impl Iterator<Item = u32> {
@@ -145,7 +154,11 @@ pub async fn train<'d>(
     let steps = config.passes.steps(pairs.len())?;
     config.evaluation.check_data(split.eval.len())?;
     let plan = plan(config, split);
-    let mut run = Run::open(service, &config.adapter, plan, config, folder)
+    // Whoever grades with it must ask the same.
+    let mut adapter = config.adapter.clone();
+    let label = (QUESTION_LABEL.to_owned(), config.question.clone());
+    adapter.labels.extend([label]);
+    let mut run = Run::open(service, &adapter, plan, config, folder)
         .await?
         .keeping(config.checkpoints)
         .evaluating(config.evaluation, Goal::LOSS);

@@ -9,7 +9,7 @@ use super::start::Start;
 use crate::Error;
 use crate::data::Batches;
 use serde::{Deserialize, Serialize};
-use tinkrs::AdamParams;
+use tinkrs::{AdamParams, UserMetadata};
 
 /// Which adapter of which model a run trains.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +51,10 @@ pub struct Adapter {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "clap", arg(skip))]
     pub from: Option<Start>,
+    /// What else the server is to remember of the run, as its labels.
+    #[serde(default, skip_serializing_if = "UserMetadata::is_empty")]
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub labels: UserMetadata,
 }
 
 impl Adapter {
@@ -62,6 +66,7 @@ impl Adapter {
             rank: None,
             seed: 0,
             from: None,
+            labels: UserMetadata::new(),
         }
     }
 

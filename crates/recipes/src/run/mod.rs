@@ -142,10 +142,10 @@ impl Run {
             (NAME_LABEL, adapter.name.clone()),
             (RESUME_LABEL, resume_id),
         ];
-        let labels: UserMetadata = labels
+        let labels = labels
             .into_iter()
-            .filter_map(|(label, value)| Some((label.to_owned(), value?)))
-            .collect();
+            .filter_map(|(label, value)| Some((label.to_owned(), value?)));
+        let labels: UserMetadata = adapter.labels.clone().into_iter().chain(labels).collect();
         let (steps_done, training) = match (checkpoint, &adapter.from) {
             (Some((steps, path)), _) => {
                 let resume = service.create_training_client_from_state_with_optimizer(path);

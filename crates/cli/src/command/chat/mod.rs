@@ -71,7 +71,8 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         let interrupts = Interrupts::listen()?;
         return talk(ctx, args, Voice::OpenAi(&api), &interrupts).await;
     }
-    let backend = Backend::open_for(ctx, &args.backend, args.sampling.checkpoint.as_ref()).await?;
+    let checkpoint = args.sampling.checkpoint.as_ref();
+    let backend = Backend::open_for(ctx, &args.backend, checkpoint, Vec::new()).await?;
     let result = talk_to(ctx, args, &backend).await;
     backend.end(result).await
 }

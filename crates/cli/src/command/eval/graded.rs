@@ -185,7 +185,7 @@ pub(super) async fn run(
     }
     note(format_args!("asking {}", counted(left as u64, "question")));
     if let Asked::Tasks(_, judge) = &mut asked {
-        judge.connect(backend, renderer).await?;
+        judge.connect(backend).await?;
     }
     let params = SamplingParams {
         temperature: args.temperature,

@@ -49,7 +49,7 @@ pub(crate) struct Args {
         long,
         value_name = "NAME",
         value_enum,
-        conflicts_with_all = ["grader", "reward", "rewards", "reward_command"]
+        conflicts_with_all = ["grader", "reward", "rewards", "reward_model", "reward_command"]
     )]
     suite: Option<Suite>,
 
@@ -144,7 +144,12 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
             "--out: there are answers only where they are graded"
         );
     }
-    let backend = Backend::open_for(ctx, &args.backend, args.checkpoint.first()).await?;
+    let mut besides = Vec::new();
+    for other in args.judge.others()? {
+        besides.extend(other.model(ctx, &args.backend).await?);
+    }
+    let checkpoint = args.checkpoint.first();
+    let backend = Backend::open_for(ctx, &args.backend, checkpoint, besides).await?;
     let measure = async |backend: &Backend| {
         let renderer = backend.renderer()?;
         if is_graded {

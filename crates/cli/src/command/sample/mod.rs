@@ -275,7 +275,8 @@ pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     if let Some(api) = ChatApi::find(&args.backend, &args.sampling).await? {
         return answer(ctx, &Oracle::OpenAi(&api, args), &source).await;
     }
-    let backend = Backend::open_for(ctx, &args.backend, args.sampling.checkpoint.as_ref()).await?;
+    let checkpoint = args.sampling.checkpoint.as_ref();
+    let backend = Backend::open_for(ctx, &args.backend, checkpoint, Vec::new()).await?;
     let on_backend = async |backend: &Backend| {
         let renderer = backend.renderer()?;
         let params = renderer.sampling_params(args.sampling.max_tokens);

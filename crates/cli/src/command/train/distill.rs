@@ -15,9 +15,9 @@ use tinkrs_recipes::{Error, Tokens};
 
 use super::Training;
 use super::options::{self, AnswerArgs, RunArgs, announce, read_rows};
-use super::teacher::Other;
 use crate::context::Context;
 use crate::human::counted;
+use crate::other_model::Other;
 use crate::output::{Hint, note};
 use crate::settings;
 
@@ -287,7 +287,9 @@ impl InstructionsArgs {
 impl TeacherArgs {
     fn teacher(&self) -> anyhow::Result<Option<Other>> {
         let teacher = self.teacher.as_deref();
-        teacher.map(|text| Other::new("teacher", text)).transpose()
+        teacher
+            .map(|text| Other::new("--teacher", text))
+            .transpose()
     }
 
     fn required(&self) -> anyhow::Result<Other> {
@@ -318,7 +320,7 @@ async fn on_policy(ctx: &Context, args: &OnPolicyArgs) -> anyhow::Result<()> {
         };
         options::readable(Path::new(file))?;
         files.push(args.run.as_said([Source::new(file)]));
-        teachers.push(Other::new("teacher-of", teacher)?);
+        teachers.push(Other::new("--teacher-of", teacher)?);
     }
     let answer_tokens = args.answer.max_tokens()?;
     let learn = async |training: &Training<'_>| {

@@ -8,9 +8,9 @@ use tinkrs_recipes::run::Hooks;
 
 use super::Training;
 use super::options::{EvalArgs, LengthArgs, RunArgs, announce};
-use super::teacher::Other;
 use crate::context::Context;
 use crate::human::counted;
+use crate::other_model::Other;
 use crate::output::note;
 
 /// Learn which of two answers is better (DPO or IPO), from a JSONL file
@@ -54,7 +54,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     args.recipe.check().map_err(super::in_our_words)?;
     let eval_file = args.eval.file(&args.run)?;
     let reference = args.reference.as_deref();
-    let reference = reference.map(|text| Other::new("reference", text));
+    let reference = reference.map(|text| Other::new("--reference", text));
     let reference = reference.transpose()?;
     let learn =
         async |training: &Training<'_>| learn(training, args, eval_file, reference.as_ref()).await;

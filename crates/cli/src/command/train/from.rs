@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use ring::digest::{SHA256, digest};
 use serde_json::Value;
 use tinkrs::{CheckpointKind, CheckpointRef, TinkerPath};
-use tinkrs_recipes::run::{Journal, Start};
+use tinkrs_recipes::run::Start;
 use tinkrs_wire::text::hex;
 
 use super::options::RunArgs;
@@ -17,6 +17,7 @@ use crate::command::checkpoint::import;
 use crate::context::Context;
 use crate::hint;
 use crate::local_model::{self, Wanted};
+use crate::other_model::{checkpoint, not_a_start};
 use crate::output::{Hint, note};
 
 /// What a run starts from, if it is not a model that is named.
@@ -43,7 +44,7 @@ impl RunArgs {
         let (path, what) = (Path::new(from), from.clone());
         let has = |name| path.join(name).is_file();
         let found = if has("journal.jsonl") {
-            From::Checkpoint(checkpoint(from, "from")?)
+            From::Checkpoint(checkpoint(from, "--from")?)
         } else if has("adapter_config.json") {
             From::Adapter(what)
         } else if has("config.json") || (local_model::is_gguf(path) && path.is_file()) {
@@ -51,7 +52,7 @@ impl RunArgs {
         } else if path.is_dir() && from.parse::<CheckpointRef>().is_err() {
             bail!("--from: {}", not_a_start(from));
         } else {
-            From::Checkpoint(checkpoint(from, "from")?)
+            From::Checkpoint(checkpoint(from, "--from")?)
         };
         match &found {
             From::Checkpoint(checkpoint) => {
@@ -71,40 +72,6 @@ impl RunArgs {
         }
         Ok(Some(found))
     }
-}
-
-/// Reads what `option` says about a checkpoint: its path, the name of its run, or the folder of a run, which
-/// means its last one.
-pub(super) fn checkpoint(text: &str, option: &str) -> anyhow::Result<CheckpointRef> {
-    let folder = Path::new(text);
-    let journal = folder.join("journal.jsonl");
-    if journal.is_file() {
-        let journal = Journal::open(journal)?;
-        let last = journal.last_checkpoint();
-        let last = last.map(|(_, path)| CheckpointRef::from(path.clone()));
-        return last
-            .ok_or_else(|| anyhow!("--{option}: the run in {text} has saved no checkpoint"));
-    }
-    let has = |name| folder.join(name).is_file();
-    if has("adapter_config.json") {
-        bail!(
-            "--{option}: `{text}` is an adapter: `tinkrs checkpoint import {text} --base-model NAME` makes a \
-             checkpoint of it"
-        );
-    }
-    ensure!(
-        !has("config.json"),
-        "--{option}: `{text}` is a whole model, expected a checkpoint or the folder of a run"
-    );
-    text.parse()
-        .with_context(|| format!("--{option}: {}", not_a_start(text)))
-}
-
-fn not_a_start(text: &str) -> String {
-    format!(
-        "`{text}` is neither a checkpoint nor a folder with a run (journal.jsonl), an adapter (adapter_config.json) \
-         or a model (config.json)"
-    )
 }
 
 /// Opens the server for a run, with what it starts from. `besides` are models that the server must have, too.

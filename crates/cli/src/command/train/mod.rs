@@ -10,7 +10,6 @@ mod options;
 mod reward;
 mod rl;
 mod sft;
-mod teacher;
 
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -43,13 +42,13 @@ use crate::hint;
 use crate::human::{counted, size};
 use crate::local::PassSize;
 use crate::loggers::Loggers;
+use crate::other_model::Other;
 use crate::output::{Hint, Stopped, note};
 use crate::settings::Layered;
 use crate::training_progress::TrainingProgress;
 use crate::{cost, judge};
 use from::From;
 use options::RunArgs;
-use teacher::Other;
 
 /// Completes the sentence "could not …".
 const ASK: &str = "ask the model";

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tinkrs_recipes::Tokens;
 use tinkrs_recipes::data::{Source, Split};
-use tinkrs_recipes::reward::{self, Asking, JudgedPair, QUESTION};
+use tinkrs_recipes::reward::{self, Asking, JudgedPair};
 use tinkrs_recipes::run::Hooks;
 
 use super::Training;
@@ -26,10 +26,6 @@ pub(crate) struct Args {
     #[command(flatten)]
     recipe: reward::Config,
 
-    /// What is asked after an answer, to be answered with Yes or No
-    #[arg(long, value_name = "TEXT")]
-    question: String,
-
     #[command(flatten)]
     length: LengthArgs,
 
@@ -42,7 +38,6 @@ impl Default for Args {
         Self {
             run: RunArgs::default(),
             recipe: reward::Config::new(tinkrs_nano::NAME),
-            question: QUESTION.to_owned(),
             length: LengthArgs::default(),
             eval: EvalArgs::default(),
         }
@@ -69,7 +64,7 @@ async fn learn(
         max_tokens,
         too_long,
     } = args.length;
-    let asking = Asking::new(&training.renderer, &args.question).map_err(super::in_our_words)?;
+    let asking = Asking::new(&training.renderer, &config.question).map_err(super::in_our_words)?;
     let sources = args.run.data_without_weights()?;
     announce(&sources)?;
     let read = |sources: &[Source]| {

@@ -2,21 +2,20 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tinkrs_chat::Renderer;
+use tinkrs_recipes::Tokens;
 use tinkrs_recipes::data::{Place, Source, Split, Task};
-use tinkrs_recipes::reward::{Asking, QUESTION, RewardModel};
 use tinkrs_recipes::rl::{self, Problem};
 use tinkrs_recipes::run::{Hooks, ReferenceModel};
-use tinkrs_recipes::{Error, Tokens};
 
 use super::Training;
 use super::options::{AnswerArgs, EvalArgs, RunArgs, announce, read_rows};
-use super::teacher::Other;
 use crate::context::Context;
-use crate::judge::{EnvArgs, EnvProgram, EnvTask, Judge, JudgeArgs, JudgedTask, NO_GRADER};
+use crate::judge::{EnvArgs, EnvProgram, EnvTask, Judge, JudgeArgs, JudgedTask};
+use crate::other_model::Other;
 use crate::output::note;
 
 /// Most turns of an episode in a program, unless said otherwise.
@@ -39,9 +38,6 @@ pub(crate) struct Args {
     judge: JudgeArgs,
 
     #[command(flatten)]
-    scoring: RewardModelArgs,
-
-    #[command(flatten)]
     env: EnvArgs,
 
     #[command(flatten)]
@@ -59,36 +55,11 @@ pub(crate) struct Args {
     eval: EvalArgs,
 }
 
-/// A model that grades answers
-#[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
-struct RewardModelArgs {
-    /// Reward model that grades instead: a run of `tinkrs train reward`, its folder, or a checkpoint. An answer earns
-    /// log p(Yes) − log p(No)
-    #[arg(long, value_name = "MODEL", conflicts_with_all = ["grader", "reward", "rewards", "reward_command", "env_command"], help_heading = GRADING)]
-    reward_model: Option<String>,
-
-    /// What the reward model was trained to be asked
-    #[arg(long, value_name = "TEXT", help_heading = GRADING)]
-    reward_question: String,
-}
-
-const GRADING: &str = "Grading answers";
-
-impl Default for RewardModelArgs {
-    fn default() -> Self {
-        Self {
-            reward_model: None,
-            reward_question: QUESTION.to_owned(),
-        }
-    }
-}
-
 impl Default for Args {
     fn default() -> Self {
         Self {
             run: RunArgs::default(),
             judge: JudgeArgs::default(),
-            scoring: RewardModelArgs::default(),
             env: EnvArgs::default(),
             answer: AnswerArgs::default(),
             recipe: rl::Config::new(tinkrs_nano::NAME),
@@ -101,32 +72,21 @@ impl Default for Args {
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     args.recipe.check().map_err(super::in_our_words)?;
     let answer_tokens = args.answer.max_tokens()?;
-    let reward_model = args.scoring.reward_model.as_deref();
-    let reward_model = reward_model.map(|text| Other::new("reward-model", text));
-    let reward_model = reward_model.transpose()?;
-    let grading = match (args.env.open()?, &reward_model) {
-        (Some(program), _) => Some(Grading::Env(program)),
-        // It is on the server, which is not open yet.
-        (None, Some(_)) => None,
-        (None, None) => Some(Grading::Judge(args.judge.open()?)),
+    let grading = match args.env.open()? {
+        Some(program) => Grading::Env(program),
+        None => Grading::Judge(args.judge.open()?),
     };
     let eval_file = args.eval.file(&args.run)?;
     let reference = args.kl_reference.as_deref();
-    let reference = reference.map(|text| Other::new("kl-reference", text));
+    let reference = reference.map(|text| Other::new("--kl-reference", text));
     let reference = reference.transpose()?;
     ensure!(
         reference.is_none() || args.recipe.kl_penalty > 0.0,
         "kl_reference: it needs a `--kl-penalty`"
     );
-    let others: Vec<Other> = reward_model.iter().chain(&reference).cloned().collect();
+    let mut others = args.judge.others()?;
+    others.extend(reference.clone());
     let learn = async |training: &Training<'_>| {
-        let grading = match (grading, &reward_model) {
-            (None, Some(model)) => {
-                Grading::Judge(judge(training, model, &args.scoring.reward_question).await?)
-            }
-            (Some(grading), _) => grading,
-            (None, None) => bail!(NO_GRADER),
-        };
         let reference = match &reference {
             Some(other) => Some(other.source(training.backend).await?),
             None => None,
@@ -134,17 +94,6 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         learn(training, args, eval_file, answer_tokens, grading, reference).await
     };
     Training::with(ctx, &args.run, &others, learn).await
-}
-
-/// Opens a reward model as a judge.
-async fn judge(training: &Training<'_>, model: &Other, question: &str) -> anyhow::Result<Judge> {
-    let asking = Asking::new(&training.renderer, question).map_err(|error| match error {
-        Error::Setting { problem, .. } => anyhow!("reward_question: {problem}"),
-        error => error.into(),
-    })?;
-    let source = model.source(training.backend).await?;
-    let sampler = training.other(source, "open the reward model").await?;
-    Ok(Judge::Model(Arc::new(RewardModel::new(sampler, asking))))
 }
 
 /// What says how good an answer is.
@@ -200,7 +149,7 @@ async fn learn(
     kl_reference: Option<ReferenceModel>,
 ) -> anyhow::Result<()> {
     if let Grading::Judge(judge) = &mut grading {
-        judge.connect(training.backend, &training.renderer).await?;
+        judge.connect(training.backend).await?;
     }
     let mut config = rl::Config {
         adapter: training.adapter(&args.recipe.adapter),

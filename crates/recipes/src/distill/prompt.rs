@@ -145,9 +145,8 @@ pub async fn ask_teacher(
     };
     let ask = |(index, question): (usize, &Conversation)| {
         let prompt = renderer.prompt(&instructed(question, &config.instructions));
-        let seed = config.seed.wrapping_add(index as u64) >> 1;
         let params = SamplingParams {
-            seed: Some(seed as i64),
+            seed: Some(question_seed(config.seed, index)),
             ..params.clone()
         };
         async move {
@@ -168,6 +167,12 @@ pub async fn ask_teacher(
         }
     }
     Ok(records)
+}
+
+/// Returns the seed of the answers to a question, each with another one. It is not negative, which not every server
+/// takes.
+fn question_seed(seed: u64, index: usize) -> i64 {
+    (seed.wrapping_add(index as u64) & i64::MAX as u64) as i64
 }
 
 /// Returns how the run in a folder ended, if it did: [`prompt`] then has nothing left to do.
@@ -301,6 +306,16 @@ pub(super) fn write_all(path: &Path, records: &[impl Serialize]) -> Result<(), E
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_question_has_a_seed_of_its_own() {
+        for seed in [0, 1, i64::MAX as u64, u64::MAX] {
+            let seeds: Vec<i64> = (0..8).map(|index| question_seed(seed, index)).collect();
+            assert!(seeds.iter().all(|seed| *seed >= 0), "{seeds:?}");
+            let different: std::collections::BTreeSet<_> = seeds.iter().collect();
+            assert_eq!(different.len(), seeds.len(), "{seeds:?}");
+        }
+    }
 
     #[test]
     fn instructions_join_a_system_message() {

@@ -32,11 +32,14 @@ pub struct Config {
     pub learning_rate: Schedule,
     /// Which loss.
     #[serde(default)]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "NAME", value_enum))]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "NAME", value_enum, help_heading = "Loss")
+    )]
     pub loss: PreferenceLoss,
     /// How strongly the model is kept close to the reference; higher keeps it closer.
     #[serde(default = "default_beta")]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "X"))]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "X", help_heading = "Loss"))]
     pub beta: f64,
     /// What the model is compared with and kept close to: what it starts from, unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]

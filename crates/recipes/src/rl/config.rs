@@ -29,11 +29,14 @@ pub struct Config {
     pub episodes: Episodes,
     /// How rewards become advantages.
     #[serde(default)]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "NAME", value_enum))]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "NAME", value_enum, help_heading = "Loss")
+    )]
     pub baseline: Baseline,
     /// How much distance from the weights that it starts from costs, per token and nat.
     #[serde(default)]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "X"))]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "X", help_heading = "Loss"))]
     pub kl_penalty: f64,
     /// What the distance is measured from, if not the weights that it starts from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,7 +45,7 @@ pub struct Config {
     /// How much a token also counts for the distance of those after it, less by this factor a token: 0 for its own
     /// alone.
     #[serde(default)]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "X"))]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "X", help_heading = "Loss"))]
     pub kl_discount: f64,
     /// Seed for the order of the problems, and for sampling.
     #[serde(default)]

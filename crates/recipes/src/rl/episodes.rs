@@ -9,26 +9,43 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
-#[cfg_attr(feature = "clap", command(next_help_heading = "Episodes"))]
 pub struct Episodes {
     /// Most turns of an episode, which then ends with what it has earned; 0 for no limit.
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "N", help_heading = "Episodes")
+    )]
     pub max_turns: usize,
     /// Most tokens of an episode, seen and written, after which it ends as well; 0 for no limit.
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "N", help_heading = "Episodes")
+    )]
     pub max_episode_tokens: usize,
     /// Seconds that an episode may take, sampling included, before it has failed; 0 for no limit.
-    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS"))]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "SECONDS", help_heading = "Episodes")
+    )]
     pub episode_timeout: f64,
     /// How often an episode that fails is played again.
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "N", help_heading = "Episodes")
+    )]
     pub episode_retries: usize,
     /// Episodes that a group needs when others of it have failed. A smaller group is left out, and the run goes on
     /// as long as a step has one group. With 0, an episode that fails ends the run.
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "N", help_heading = "Episodes")
+    )]
     pub min_group_size: usize,
     /// Of each step, so many of the best and of the worst episodes are written to `transcripts.jsonl`.
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "N", help_heading = "Episodes")
+    )]
     pub transcripts: usize,
 }
 

@@ -68,25 +68,46 @@ pub struct PolicyLoss {
     /// Which policy gradient.
     #[cfg_attr(
         feature = "clap",
-        arg(id = "loss.kind", long = "loss", value_name = "NAME", value_enum)
+        arg(
+            id = "loss.kind",
+            long = "loss",
+            value_name = "NAME",
+            value_enum,
+            help_heading = "Loss"
+        )
     )]
     pub kind: PolicyGradient,
     /// Lowest ratio that counts, for the losses `ppo`, `cispo` and `gspo`.
     #[cfg_attr(
         feature = "clap",
-        arg(id = "loss.low", long = "clip-low", value_name = "X")
+        arg(
+            id = "loss.low",
+            long = "clip-low",
+            value_name = "X",
+            help_heading = "Loss"
+        )
     )]
     pub low: f64,
     /// Highest ratio that counts, for the losses `ppo`, `cispo` and `gspo`.
     #[cfg_attr(
         feature = "clap",
-        arg(id = "loss.high", long = "clip-high", value_name = "X")
+        arg(
+            id = "loss.high",
+            long = "clip-high",
+            value_name = "X",
+            help_heading = "Loss"
+        )
     )]
     pub high: f64,
     /// How much distance from the sampler costs, for the loss `dro`, which needs it.
     #[cfg_attr(
         feature = "clap",
-        arg(id = "loss.beta", long = "dro-beta", value_name = "X")
+        arg(
+            id = "loss.beta",
+            long = "dro-beta",
+            value_name = "X",
+            help_heading = "Loss"
+        )
     )]
     pub beta: Option<f64>,
 }

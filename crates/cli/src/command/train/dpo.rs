@@ -28,7 +28,7 @@ pub(crate) struct Args {
 
     /// What the model is compared with and kept close to: a checkpoint or the folder of a run, as for `--from`, or a
     /// base model's name. Default: what the run starts from
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", help_heading = "Loss")]
     reference: Option<String>,
 
     #[command(flatten)]

@@ -48,7 +48,7 @@ pub(crate) struct Args {
 
     /// What `--kl-penalty` measures the distance from: a checkpoint or the folder of a run, as for `--from`, or a base
     /// model's name. Default: what the run starts from
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", help_heading = "Loss")]
     kl_reference: Option<String>,
 
     #[command(flatten)]

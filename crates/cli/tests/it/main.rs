@@ -24,6 +24,7 @@ mod here;
 mod hub;
 mod interrupt;
 mod json;
+mod learning_rate;
 mod local;
 mod loggers;
 mod minute_after;

@@ -13,8 +13,9 @@ use tinkrs_recipes::distill::{self, OffPolicyConfig, OnPolicyConfig, PromptConfi
 use tinkrs_recipes::run::{Hooks, ReferenceModel};
 use tinkrs_recipes::{Error, Tokens};
 
-use super::Training;
 use super::options::{self, AnswerArgs, RunArgs, announce, read_rows};
+use super::rate::LearnsFrom;
+use super::{RATE, Training};
 use crate::context::Context;
 use crate::human::counted;
 use crate::other_model::Other;
@@ -244,6 +245,17 @@ fn with_all_defaults(option: Arg, having: &[(Mode, Arg)]) -> Arg {
 }
 
 impl Args {
+    /// Returns the ids of the options that were typed or stand in the file.
+    fn given(&self) -> anyhow::Result<Vec<String>> {
+        let all = <Self as clap::Args>::augment_args(clap::Command::new("distill"));
+        settings::given(&all, &self.0)
+    }
+
+    /// Whether an option was typed or stands in the file.
+    fn has(&self, id: &str) -> anyhow::Result<bool> {
+        Ok(self.given()?.iter().any(|given| given == id))
+    }
+
     /// Returns the mode, and refuses options that it does not have: they would do nothing.
     fn mode(&self) -> anyhow::Result<Mode> {
         let typed = self.0.get_one::<Mode>("mode").copied();
@@ -254,8 +266,7 @@ impl Args {
                 "choose `--mode on-policy`, `--mode off-policy` or `--mode prompt`",
             ))
         })?;
-        let all = <Self as clap::Args>::augment_args(clap::Command::new("distill"));
-        for id in settings::given(&all, &self.0)? {
+        for id in self.given()? {
             let having = Mode::having(&id);
             let Some((_, option)) = having.first() else {
                 continue;
@@ -301,14 +312,15 @@ impl TeacherArgs {
 }
 
 pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
-    match args.mode()? {
-        Mode::OnPolicy => on_policy(ctx, &settings::load(&args.0)?).await,
-        Mode::Prompt => prompt(ctx, &settings::load(&args.0)?).await,
-        Mode::OffPolicy => off_policy(ctx, &settings::load(&args.0)?).await,
+    let (mode, rate_is_given) = (args.mode()?, args.has(RATE)?);
+    match mode {
+        Mode::OnPolicy => on_policy(ctx, &settings::load(&args.0)?, rate_is_given).await,
+        Mode::Prompt => prompt(ctx, &settings::load(&args.0)?, rate_is_given).await,
+        Mode::OffPolicy => off_policy(ctx, &settings::load(&args.0)?, rate_is_given).await,
     }
 }
 
-async fn on_policy(ctx: &Context, args: &OnPolicyArgs) -> anyhow::Result<()> {
+async fn on_policy(ctx: &Context, args: &OnPolicyArgs, rate_is_given: bool) -> anyhow::Result<()> {
     let mut teachers = vec![args.shared.required()?];
     args.recipe.check().map_err(super::in_our_words)?;
     let mut files = vec![args.run.data_without_weights()?];
@@ -326,7 +338,7 @@ async fn on_policy(ctx: &Context, args: &OnPolicyArgs) -> anyhow::Result<()> {
     let learn = async |training: &Training<'_>| {
         learn_on_policy(training, args, &teachers, &files, answer_tokens).await
     };
-    Training::with(ctx, &args.run, &teachers, learn).await
+    Training::with(ctx, &args.run, rate_is_given, &teachers, learn).await
 }
 
 async fn learn_on_policy(
@@ -338,6 +350,7 @@ async fn learn_on_policy(
 ) -> anyhow::Result<()> {
     let config = OnPolicyConfig {
         adapter: training.adapter(&args.recipe.adapter),
+        learning_rate: training.learning_rate(args.recipe.learning_rate, LearnsFrom::Samples),
         ..args.recipe.clone()
     };
     let (mut prompts, mut of_prompt) = (Vec::new(), Vec::new());
@@ -383,20 +396,25 @@ async fn learn_on_policy(
         .await
 }
 
-async fn off_policy(ctx: &Context, args: &OffPolicyArgs) -> anyhow::Result<()> {
+async fn off_policy(
+    ctx: &Context,
+    args: &OffPolicyArgs,
+    rate_is_given: bool,
+) -> anyhow::Result<()> {
     let teacher = args.shared.required()?;
     let instructions = args.file.instructions(&args.recipe.instructions)?;
     args.recipe.check().map_err(super::in_our_words)?;
     let learn = async |training: &Training<'_>| {
         let config = OffPolicyConfig {
             adapter: training.adapter(&args.recipe.adapter),
+            learning_rate: training.learning_rate(args.recipe.learning_rate, LearnsFrom::Samples),
             instructions: instructions.unwrap_or_default(),
             ..args.recipe.clone()
         };
         learn_off_policy(training, args, config, &teacher).await
     };
     let others = std::slice::from_ref(&teacher);
-    Training::with(ctx, &args.run, others, learn).await
+    Training::with(ctx, &args.run, rate_is_given, others, learn).await
 }
 
 async fn learn_off_policy(
@@ -438,7 +456,7 @@ async fn learn_off_policy(
         .await
 }
 
-async fn prompt(ctx: &Context, args: &PromptArgs) -> anyhow::Result<()> {
+async fn prompt(ctx: &Context, args: &PromptArgs, rate_is_given: bool) -> anyhow::Result<()> {
     let instructions = args.file.instructions(&args.recipe.instructions)?;
     let instructions = instructions.ok_or_else(|| {
         anyhow!("the teacher has no instructions").context(Hint(
@@ -450,7 +468,7 @@ async fn prompt(ctx: &Context, args: &PromptArgs) -> anyhow::Result<()> {
     let learn = async |training: &Training<'_>| {
         learn_prompt(training, args, instructions, teacher.as_ref()).await
     };
-    Training::with(ctx, &args.run, teacher.as_slice(), learn).await
+    Training::with(ctx, &args.run, rate_is_given, teacher.as_slice(), learn).await
 }
 
 async fn learn_prompt(
@@ -461,6 +479,7 @@ async fn learn_prompt(
 ) -> anyhow::Result<()> {
     let config = PromptConfig {
         adapter: training.adapter(&args.recipe.adapter),
+        learning_rate: training.learning_rate(args.recipe.learning_rate, LearnsFrom::Samples),
         instructions,
         ..args.recipe.clone()
     };

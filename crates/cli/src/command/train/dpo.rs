@@ -8,6 +8,7 @@ use tinkrs_recipes::run::Hooks;
 
 use super::Training;
 use super::options::{EvalArgs, LengthArgs, RunArgs, announce};
+use super::rate::LearnsFrom;
 use crate::context::Context;
 use crate::human::counted;
 use crate::other_model::Other;
@@ -50,7 +51,7 @@ impl Default for Args {
     }
 }
 
-pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
+pub(super) async fn run(ctx: &Context, args: &Args, rate_is_given: bool) -> anyhow::Result<()> {
     args.recipe.check().map_err(super::in_our_words)?;
     let eval_file = args.eval.file(&args.run)?;
     let reference = args.reference.as_deref();
@@ -58,7 +59,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
     let reference = reference.transpose()?;
     let learn =
         async |training: &Training<'_>| learn(training, args, eval_file, reference.as_ref()).await;
-    Training::with(ctx, &args.run, reference.as_slice(), learn).await
+    Training::with(ctx, &args.run, rate_is_given, reference.as_slice(), learn).await
 }
 
 async fn learn(
@@ -73,6 +74,7 @@ async fn learn(
     };
     let config = dpo::Config {
         adapter: training.adapter(&args.recipe.adapter),
+        learning_rate: training.learning_rate(args.recipe.learning_rate, LearnsFrom::Preferences),
         reference,
         ..args.recipe.clone()
     };

@@ -7,6 +7,7 @@ mod distill;
 mod dpo;
 mod from;
 mod options;
+mod rate;
 mod reward;
 mod rl;
 mod sft;
@@ -56,6 +57,9 @@ const ASK: &str = "ask the model";
 /// How long a run that is stopped at once may take to tell the server.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
+/// The id of the option whose default depends on the model.
+const RATE: &str = "learning_rate.peak";
+
 /// Train a model
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -76,13 +80,10 @@ pub(crate) enum Command {
 
 pub(crate) async fn run(ctx: &Context, command: &Command) -> anyhow::Result<()> {
     match command {
-        Command::Sft(args) => {
-            let rate_is_given = args.has("learning_rate.peak")?;
-            sft::run(ctx, &args.load()?, rate_is_given).await
-        }
-        Command::Rl(args) => rl::run(ctx, &args.load()?).await,
-        Command::Dpo(args) => dpo::run(ctx, &args.load()?).await,
-        Command::Reward(args) => reward::run(ctx, &args.load()?).await,
+        Command::Sft(args) => sft::run(ctx, &args.load()?, args.has(RATE)?).await,
+        Command::Rl(args) => rl::run(ctx, &args.load()?, args.has(RATE)?).await,
+        Command::Dpo(args) => dpo::run(ctx, &args.load()?, args.has(RATE)?).await,
+        Command::Reward(args) => reward::run(ctx, &args.load()?, args.has(RATE)?).await,
         Command::Distill(args) => distill::run(ctx, args).await,
     }
 }
@@ -98,6 +99,8 @@ struct Training<'a> {
     name: Option<String>,
     /// The checkpoint that it starts from, if it is not the model itself.
     start: Option<Start>,
+    /// Whether a learning rate was chosen.
+    rate_is_given: bool,
 }
 
 impl Training<'_> {
@@ -106,6 +109,7 @@ impl Training<'_> {
     async fn with(
         ctx: &Context,
         args: &RunArgs,
+        rate_is_given: bool,
         others: &[Other],
         learn: impl AsyncFnOnce(&Training<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
@@ -143,6 +147,7 @@ impl Training<'_> {
                     folder,
                     name,
                     start,
+                    rate_is_given,
                 };
                 learn(&training).await
             }

@@ -8,6 +8,7 @@ use tinkrs_recipes::run::Hooks;
 
 use super::Training;
 use super::options::{EvalArgs, LengthArgs, RunArgs, announce};
+use super::rate::LearnsFrom;
 use crate::context::Context;
 use crate::human::counted;
 use crate::output::note;
@@ -44,11 +45,11 @@ impl Default for Args {
     }
 }
 
-pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
+pub(super) async fn run(ctx: &Context, args: &Args, rate_is_given: bool) -> anyhow::Result<()> {
     args.recipe.check().map_err(super::in_our_words)?;
     let eval_file = args.eval.file(&args.run)?;
     let learn = async |training: &Training<'_>| learn(training, args, eval_file).await;
-    Training::with(ctx, &args.run, &[], learn).await
+    Training::with(ctx, &args.run, rate_is_given, &[], learn).await
 }
 
 async fn learn(
@@ -58,6 +59,7 @@ async fn learn(
 ) -> anyhow::Result<()> {
     let config = reward::Config {
         adapter: training.adapter(&args.recipe.adapter),
+        learning_rate: training.learning_rate(args.recipe.learning_rate, LearnsFrom::Samples),
         ..args.recipe.clone()
     };
     let LengthArgs {

@@ -13,6 +13,7 @@ use tinkrs_recipes::run::{Hooks, ReferenceModel};
 
 use super::Training;
 use super::options::{AnswerArgs, EvalArgs, RunArgs, announce, read_rows};
+use super::rate::LearnsFrom;
 use crate::context::Context;
 use crate::judge::{EnvArgs, EnvProgram, EnvTask, Judge, JudgeArgs, JudgedTask};
 use crate::other_model::Other;
@@ -69,7 +70,7 @@ impl Default for Args {
     }
 }
 
-pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
+pub(super) async fn run(ctx: &Context, args: &Args, rate_is_given: bool) -> anyhow::Result<()> {
     args.recipe.check().map_err(super::in_our_words)?;
     let answer_tokens = args.answer.max_tokens()?;
     let grading = match args.env.open()? {
@@ -93,7 +94,7 @@ pub(super) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {
         };
         learn(training, args, eval_file, answer_tokens, grading, reference).await
     };
-    Training::with(ctx, &args.run, &others, learn).await
+    Training::with(ctx, &args.run, rate_is_given, &others, learn).await
 }
 
 /// What says how good an answer is.
@@ -153,6 +154,7 @@ async fn learn(
     }
     let mut config = rl::Config {
         adapter: training.adapter(&args.recipe.adapter),
+        learning_rate: training.learning_rate(args.recipe.learning_rate, LearnsFrom::Samples),
         kl_reference,
         ..args.recipe.clone()
     };

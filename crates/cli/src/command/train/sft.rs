@@ -4,10 +4,11 @@ use serde::{Deserialize, Serialize};
 use tinkrs_chat::TrainOn;
 use tinkrs_recipes::data::{Examples, Source};
 use tinkrs_recipes::run::Hooks;
-use tinkrs_recipes::{Error, Tokens, lora_learning_rate, sft};
+use tinkrs_recipes::{Error, Tokens, sft};
 
 use super::Training;
 use super::options::{EvalArgs, LengthArgs, RunArgs, announce};
+use super::rate::LearnsFrom;
 use crate::context::Context;
 use crate::human::counted;
 use crate::output::note;
@@ -69,35 +70,20 @@ impl Default for Args {
 pub(super) async fn run(ctx: &Context, args: &Args, rate_is_given: bool) -> anyhow::Result<()> {
     args.recipe.check().map_err(super::in_our_words)?;
     let eval_file = args.eval_file.file(&args.run)?;
-    let learn =
-        async |training: &Training<'_>| learn(training, args, eval_file, rate_is_given).await;
-    Training::with(ctx, &args.run, &[], learn).await
+    let learn = async |training: &Training<'_>| learn(training, args, eval_file).await;
+    Training::with(ctx, &args.run, rate_is_given, &[], learn).await
 }
 
 async fn learn(
     training: &Training<'_>,
     args: &Args,
     eval_file: Option<Vec<Source>>,
-    rate_is_given: bool,
 ) -> anyhow::Result<()> {
-    let mut config = sft::Config {
+    let config = sft::Config {
         adapter: training.adapter(&args.recipe.adapter),
+        learning_rate: training.learning_rate(args.recipe.learning_rate, LearnsFrom::Samples),
         ..args.recipe.clone()
     };
-    if !rate_is_given {
-        let model = &training.backend.model;
-        let rate = training.backend.hidden_size();
-        let rate = rate.and_then(|hidden| lora_learning_rate(model, hidden));
-        config.learning_rate.peak = rate.unwrap_or(config.learning_rate.peak);
-        let why = match rate {
-            Some(_) => "recommended for this model",
-            None => "the default; none is recommended for this model",
-        };
-        note(format_args!(
-            "learning rate {:.3e}, {why}",
-            config.learning_rate.peak
-        ));
-    }
     let sources = args.run.data()?;
     announce(&sources)?;
     let LengthArgs {

@@ -14,7 +14,8 @@
 use anyhow::{Context, Result};
 use tinkrs::{ServiceClient, TokenizerSource};
 use tinkrs_chat::Renderer;
-use tinkrs_recipes::dpo::{self, Preference};
+use tinkrs_recipes::data::{DataSet, TooLong};
+use tinkrs_recipes::dpo::{self, Pair};
 use tinkrs_recipes::run::{Hooks, Passes};
 use tinkrs_recipes::{Schedule, report};
 
@@ -40,11 +41,7 @@ async fn main() -> Result<()> {
 
     let tokenizer = TokenizerSource::new(&model).load()?;
     let renderer = Renderer::of_model(&model, tokenizer)?;
-    let preferences = Preference::read(&file)?;
-    let pairs = preferences
-        .iter()
-        .map(|preference| preference.pair(&renderer));
-    let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
+    let pairs = DataSet::<Pair>::read(&file, &renderer, 4096, TooLong::Refuse)?;
 
     let hooks = Hooks::default().on_step(|report| {
         let (step, steps, numbers) = (report.step + 1, report.steps, &report.numbers);

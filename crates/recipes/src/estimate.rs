@@ -4,11 +4,11 @@
 //! from above: every answer is taken to be as long as it may be, and no prompt to be cached.
 
 use crate::Prices;
-use crate::data::{Batches, Examples, Split};
+use crate::data::{DataSet, Examples, Stored};
 use crate::distill::{OffPolicyConfig, OnPolicyConfig, PromptConfig};
 use crate::dpo::{self, Pair};
 use crate::reward::{self, JudgedPair};
-use crate::run::Evaluation;
+use crate::run::{Evaluation, Passes};
 use crate::{Error, rl, sft};
 use std::fmt;
 use tinkrs_chat::{Conversation, Example, Renderer};
@@ -19,6 +19,21 @@ fn evaluations(evaluation: &Evaluation, steps: usize) -> u64 {
         0 => 0,
         every => steps.div_ceil(every) as u64 + 1,
     }
+}
+
+/// Counts the tokens that a run trains on, rounded up to whole passes, and those of an evaluation.
+fn whole_passes<T: Stored>(
+    pairs: &DataSet<T>,
+    passes: Passes,
+    seed: u64,
+) -> Result<(u64, u64), Error> {
+    let batches = pairs.batches(passes.batch_size, seed)?;
+    let order = batches.epoch(0);
+    let pass: u64 = order.iter().map(|i| pairs.train.tokens(*i) as u64).sum();
+    let steps = passes.steps(pairs.train.len())?;
+    let count = steps.div_ceil(batches.steps_per_epoch()) as u64;
+    let evaluated = pairs.eval.iter().map(|pair| pair.tokens() as u64).sum();
+    Ok((pass.saturating_mul(count), evaluated))
 }
 
 /// Tokens of a run, by what is done with them.
@@ -102,22 +117,10 @@ impl Tokens {
     ///
     /// # Errors
     /// If there is nothing to train on.
-    pub fn of_dpo<'d>(
-        config: &dpo::Config,
-        pairs: impl Into<Split<'d, Pair>>,
-    ) -> Result<Self, Error> {
-        let Split { train: pairs, eval } = pairs.into();
-        let batches = Batches::new(pairs.len(), config.passes.batch_size, config.seed)?;
-        let length = |pair: &Pair| (pair.chosen.tokens.len() + pair.rejected.tokens.len()) as u64;
-        let pass = pairs.iter().map(length).sum::<u64>();
-        // Rounded up to whole passes.
-        let passes = config
-            .passes
-            .steps(pairs.len())?
-            .div_ceil(batches.steps_per_epoch());
-        let read = pass.saturating_mul(passes as u64);
-        let evaluated = eval.iter().map(length).sum::<u64>();
-        let evaluations = evaluations(&config.evaluation, config.passes.steps(pairs.len())?);
+    pub fn of_dpo(config: &dpo::Config, pairs: &DataSet<Pair>) -> Result<Self, Error> {
+        let (read, evaluated) = whole_passes(pairs, config.passes, config.seed)?;
+        let steps = config.passes.steps(pairs.train.len())?;
+        let evaluations = evaluations(&config.evaluation, steps);
         Ok(Self {
             prefill: read.saturating_add(evaluated),
             train: read
@@ -131,21 +134,12 @@ impl Tokens {
     ///
     /// # Errors
     /// If there is nothing to train on.
-    pub fn of_reward<'d>(
-        config: &reward::Config,
-        pairs: impl Into<Split<'d, JudgedPair>>,
-    ) -> Result<Self, Error> {
-        let Split { train: pairs, eval } = pairs.into();
-        let batches = Batches::new(pairs.len(), config.passes.batch_size, config.seed)?;
-        let length =
-            |pairs: &[JudgedPair]| -> u64 { pairs.iter().map(|pair| pair.tokens() as u64).sum() };
-        let steps = config.passes.steps(pairs.len())?;
-        // Rounded up to whole passes.
-        let passes = steps.div_ceil(batches.steps_per_epoch()) as u64;
-        let read = length(pairs).saturating_mul(passes).saturating_mul(2);
-        let evaluated = length(eval).saturating_mul(evaluations(&config.evaluation, steps));
+    pub fn of_reward(config: &reward::Config, pairs: &DataSet<JudgedPair>) -> Result<Self, Error> {
+        let (read, evaluated) = whole_passes(pairs, config.passes, config.seed)?;
+        let steps = config.passes.steps(pairs.train.len())?;
+        let evaluated = evaluated.saturating_mul(evaluations(&config.evaluation, steps));
         Ok(Self {
-            train: read.saturating_add(evaluated),
+            train: read.saturating_mul(2).saturating_add(evaluated),
             ..Self::default()
         })
     }
@@ -237,6 +231,7 @@ impl fmt::Display for Tokens {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::Batches;
 
     fn example(tokens: usize) -> Example {
         Example {

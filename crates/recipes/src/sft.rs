@@ -101,21 +101,12 @@ pub(crate) fn default_checkpoint_every() -> usize {
 }
 
 fn plan(config: &Config, examples: &Examples) -> Result<Plan, Error> {
-    let plan = Plan::new(examples.train.len(), config.passes.batch_size, config.seed);
-    let mut hash = examples.train.hash()?;
-    if let Some(mix) = &examples.mix {
-        hash = run::hash_more(hash, mix.words());
-    }
-    Ok(plan
-        .of_hash(hash)
-        .evaluated_with(run::words(&examples.eval))
-        .starting_from(config.adapter.from.clone()))
+    examples.plan(config.passes.batch_size, config.seed, &config.adapter)
 }
 
 /// Returns the batches of a run.
 pub(crate) fn batches(config: &Config, examples: &Examples) -> Result<Batches, Error> {
-    let batches = Batches::new(examples.train.len(), config.passes.batch_size, config.seed)?;
-    batches.mixed(examples.mix.clone())
+    examples.batches(config.passes.batch_size, config.seed)
 }
 
 /// Returns how the run in a folder ended, if it did: [`train`] then has nothing left to do.
@@ -218,8 +209,7 @@ impl Step {
         examples: &Examples,
         adam: AdamParams,
     ) -> Result<Self, Error> {
-        let chosen = batch.iter().map(|index| examples.train.get(*index));
-        let chosen = chosen.collect::<Result<Vec<_>, _>>()?;
+        let chosen = examples.train.batch(&batch)?;
         let datums = chosen
             .iter()
             .map(|example| example.to_datum())

@@ -120,6 +120,47 @@ fn files_with_weights_are_mixed_and_a_run_goes_on_with_the_same_batches() {
 }
 
 #[test]
+fn preferences_of_several_files_go_by_their_weights() {
+    let here = Here::new();
+    let pairs = |count: usize, word: &str| {
+        let pair = |n| {
+            format!("{{\"prompt\": \"{word} {n}?\", \"chosen\": \"a\", \"rejected\": \"b\"}}\n")
+        };
+        (0..count).map(pair).collect::<String>()
+    };
+    here.write("small.jsonl", &pairs(2, "one"));
+    here.write("large.jsonl", &pairs(6, "two"));
+    for recipe in ["dpo", "reward"] {
+        let files = ["--data", "small.jsonl:0.5", "--data", "large.jsonl"];
+        let run = [
+            "train",
+            recipe,
+            "--run-dir",
+            recipe,
+            "--batch-size",
+            "4",
+            "--epochs",
+            "2",
+        ];
+        here.ok(&[&run[..], &files, &["--rank", "2"]].concat());
+        let journal = std::fs::read_to_string(here.path(recipe).join("journal.jsonl")).unwrap();
+        let mut trained = [0; 8];
+        for line in journal.lines() {
+            let entry: Value = serde_json::from_str(line).unwrap();
+            for index in entry["examples"].as_array().into_iter().flatten() {
+                trained[index.as_u64().unwrap() as usize] += 1;
+            }
+        }
+        assert_eq!(
+            trained[..2],
+            [4, 4],
+            "{recipe}: half of two passes are of the small file"
+        );
+        assert_eq!(trained[2..].iter().sum::<i32>(), 8, "{recipe}: {trained:?}");
+    }
+}
+
+#[test]
 fn weights_that_cannot_be_are_refused_before_anything_is_loaded() {
     let here = Here::new();
     here.write("a.jsonl", &pairs(4, "one"));
@@ -133,7 +174,10 @@ fn weights_that_cannot_be_are_refused_before_anything_is_loaded() {
         "{error}"
     );
     let error = refused(&["train", "rl", "--grader", "exact", "--data", "a.jsonl:2"]);
-    assert!(error.contains("only `train sft` goes by"), "{error}");
+    assert!(
+        error.contains("only `train sft`, `dpo` and `reward` go by"),
+        "{error}"
+    );
     let typed = ["train", "sft", "--data", "a.jsonl", "--data-format", "xml"];
     let output = here.command(&typed).output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();

@@ -1,11 +1,9 @@
 //! Records to examples: rendering, length limits and the part kept for evaluation.
 
-use super::jsonl::parse_row;
 use super::mix::Mix;
 use super::record::Record;
-use super::shuffle::permutation;
-use super::source::{Source, shares};
-use super::store::ExampleStore;
+use super::set::DataSet;
+use super::source::Source;
 use crate::Error;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -48,17 +46,7 @@ impl TooLong {
 }
 
 /// Examples to train on and, apart from them, to evaluate with.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Examples {
-    /// To train on.
-    pub train: ExampleStore,
-    /// Never trained on.
-    pub eval: Vec<Example>,
-    /// How many records were left out for their length.
-    pub skipped: usize,
-    /// In which proportion examples of several files are trained on, if some of them have weights.
-    pub mix: Option<Mix>,
-}
+pub type Examples = DataSet<Example>;
 
 impl Examples {
     /// Reads and renders the records of a file.
@@ -89,21 +77,10 @@ impl Examples {
         max_tokens: usize,
         too_long: TooLong,
     ) -> Result<Self, Error> {
-        let shares = shares(sources)?;
-        let mut examples = Self::default();
-        let mut counts = Vec::with_capacity(sources.len());
-        for source in sources {
-            let before = examples.train.len();
-            for row in source.rows()? {
-                let (place, text) = row?;
-                let record: Record = parse_row(&text, &place)?;
-                let added = examples.add(&record, renderer, train_on, max_tokens, too_long);
-                added.map_err(|error| error.at(&place))?;
-            }
-            counts.push(examples.train.len() - before);
-        }
-        examples.mix = shares.map(|shares| Mix::new(counts, shares));
-        Ok(examples)
+        Self::gather(sources, |record: Record| {
+            let example = record.example(renderer, train_on)?;
+            too_long.apply(example, max_tokens)
+        })
     }
 
     /// Renders records.
@@ -120,44 +97,18 @@ impl Examples {
     ) -> Result<Self, Error> {
         let mut examples = Self::default();
         for (index, record) in records.iter().enumerate() {
-            let added = examples.add(record, renderer, train_on, max_tokens, too_long);
-            added.map_err(|error| Error::Conversation {
+            let example = record.example(renderer, train_on);
+            let kept = example.and_then(|example| too_long.apply(example, max_tokens));
+            let kept = kept.map_err(|error| Error::Conversation {
                 problem: format!(
                     "of record {} cannot be used: {}",
                     index + 1,
                     error.with_cause()
                 ),
             })?;
+            examples.add(kept)?;
         }
         Ok(examples)
-    }
-
-    fn add(
-        &mut self,
-        record: &Record,
-        renderer: &Renderer,
-        train_on: TrainOn,
-        max_tokens: usize,
-        too_long: TooLong,
-    ) -> Result<(), Error> {
-        let kept = too_long.apply(record.example(renderer, train_on)?, max_tokens)?;
-        self.skipped += usize::from(kept.is_none());
-        kept.map_or(Ok(()), |example| self.train.push(example))
-    }
-
-    /// Sets `count` examples aside for evaluation. Which ones depends on the seed alone.
-    ///
-    /// # Errors
-    /// If they cannot be read again from where they were put.
-    pub fn split_eval(mut self, count: usize, seed: u64) -> Result<Self, Error> {
-        let mut chosen = permutation(self.train.len(), seed ^ EVAL_SALT);
-        chosen.truncate(count);
-        chosen.sort_unstable();
-        self.eval.extend(self.train.take(&chosen)?);
-        if let Some(mix) = &mut self.mix {
-            mix.take(&chosen);
-        }
-        Ok(self)
     }
 
     /// Joins training examples into sequences of at most `max_tokens`.
@@ -197,12 +148,10 @@ impl Examples {
 /// How many examples are in memory together to be packed.
 const PACKED_AT_ONCE: usize = 16_384;
 
-/// Keeps the draw for evaluation apart from the shuffles of training.
-const EVAL_SALT: u64 = 0x65_76_61_6c;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::ExampleStore;
     use crate::testing;
 
     fn records() -> Vec<Record> {

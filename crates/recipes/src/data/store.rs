@@ -1,11 +1,11 @@
-//! Examples in memory or, when there are many, in a temporary file.
+//! Examples, or pairs of them, in memory or, when there are many, in a temporary file.
 //!
-//! A run trains on examples in a shuffled order, so each must be at hand at any time. What does not fit in a
-//! bounded part of the memory is written to a file without a name, which the system removes when the run ends; of each
-//! example, only its place stays in memory.
+//! A run trains on them in a shuffled order, so each must be at hand at any time. What does not fit in a
+//! bounded part of the memory is written to a file without a name, which the system removes when the run ends; of each,
+//! only its place stays in memory.
 
 use crate::Error;
-use crate::run::{hash_more, hash_start, words};
+use crate::run::{counted, hash_more, hash_start, words};
 use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
@@ -18,24 +18,45 @@ const IN_MEMORY: usize = 64 << 20;
 /// Bytes that are written at a time.
 const BUFFER: usize = 1 << 20;
 
+/// What a run learns from, one at a time: it can be kept in a file, as words.
+pub trait Stored: Clone + PartialEq {
+    /// Returns how many tokens it has, those of all its sequences together.
+    fn tokens(&self) -> usize;
+
+    /// Returns how many tokens its longest sequence has.
+    fn longest(&self) -> usize;
+
+    /// Adds the words to read it from again.
+    fn write(&self, words: &mut Vec<u32>);
+
+    /// Reads what [`write`](Self::write) wrote, if that is what the words are.
+    fn read(words: &mut impl Iterator<Item = u32>) -> Option<Self>;
+
+    /// Returns the words that tell it from others in a hash.
+    fn identity(&self) -> impl Iterator<Item = u32>;
+}
+
 /// Examples that can be had by their index.
-#[derive(Clone, Default)]
-pub struct ExampleStore {
-    memory: Vec<Example>,
+pub type ExampleStore = Store<Example>;
+
+/// What a run learns from, by its index.
+#[derive(Clone)]
+pub struct Store<T> {
+    memory: Vec<T>,
     spilled: Vec<Spilled>,
     file: Option<Arc<Mutex<Spill>>>,
     bytes: usize,
+    longest: usize,
     limit: Option<usize>,
     hash: OnceLock<u64>,
 }
 
-/// Where an example is in the file.
+/// Where one of them is in the file.
 #[derive(Clone, Copy)]
 struct Spilled {
     offset: u64,
+    words: u32,
     tokens: u32,
-    /// Runs of tokens with the same weight.
-    runs: u32,
 }
 
 /// A temporary file, and what is not written to it yet.
@@ -45,17 +66,22 @@ struct Spill {
     buffer: Vec<u8>,
 }
 
-impl ExampleStore {
-    /// Makes an empty store that keeps at most so many bytes of examples in memory.
-    #[must_use]
-    pub fn with_limit(bytes: usize) -> Self {
+impl<T> Default for Store<T> {
+    fn default() -> Self {
         Self {
-            limit: Some(bytes),
-            ..Self::default()
+            memory: Vec::new(),
+            spilled: Vec::new(),
+            file: None,
+            bytes: 0,
+            longest: 0,
+            limit: None,
+            hash: OnceLock::new(),
         }
     }
+}
 
-    /// Returns how many examples there are.
+impl<T> Store<T> {
+    /// Returns how many there are.
     pub fn len(&self) -> usize {
         self.memory.len() + self.spilled.len()
     }
@@ -65,69 +91,100 @@ impl ExampleStore {
         self.len() == 0
     }
 
-    /// Returns how many tokens an example has.
+    /// Returns how many tokens the longest sequence has of all that were ever added.
+    pub fn longest(&self) -> usize {
+        self.longest
+    }
+}
+
+impl<T: Stored> Store<T> {
+    /// Makes an empty store that keeps at most so many bytes in memory.
+    #[must_use]
+    pub fn with_limit(bytes: usize) -> Self {
+        Self {
+            limit: Some(bytes),
+            ..Self::default()
+        }
+    }
+
+    /// Returns how many tokens one of them has.
     ///
     /// # Panics
-    /// If there is no such example.
+    /// If there is none of this index.
     pub fn tokens(&self, index: usize) -> usize {
         match self.file {
-            None => self.memory[index].tokens.len(),
+            None => self.memory[index].tokens(),
             Some(_) => self.spilled[index].tokens as usize,
         }
     }
 
-    /// Returns an example.
+    /// Returns one of them.
     ///
     /// # Errors
     /// If the temporary file cannot be read.
     ///
     /// # Panics
-    /// If there is no such example.
-    pub fn get(&self, index: usize) -> Result<Cow<'_, Example>, Error> {
+    /// If there is none of this index.
+    pub fn get(&self, index: usize) -> Result<Cow<'_, T>, Error> {
         let Some(file) = &self.file else {
             return Ok(Cow::Borrowed(&self.memory[index]));
         };
         let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-        let example = file.read(self.spilled[index]).map_err(failed)?;
-        Ok(Cow::Owned(example))
+        let words = file.read(self.spilled[index]).map_err(failed)?;
+        let read = T::read(&mut words.into_iter());
+        let read = read.ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))?;
+        Ok(Cow::Owned(read))
     }
 
-    /// Returns all examples, in order.
-    pub fn iter(&self) -> impl Iterator<Item = Result<Cow<'_, Example>, Error>> {
+    /// Returns those of a batch.
+    pub(crate) fn batch(&self, batch: &[usize]) -> Result<Vec<Cow<'_, T>>, Error> {
+        batch.iter().map(|index| self.get(*index)).collect()
+    }
+
+    /// Returns all of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Result<Cow<'_, T>, Error>> {
         (0..self.len()).map(|index| self.get(index))
     }
 
-    /// Adds an example.
+    /// Adds one.
     ///
     /// # Errors
     /// If the temporary file cannot be written.
-    pub fn push(&mut self, example: Example) -> Result<(), Error> {
+    pub fn push(&mut self, item: T) -> Result<(), Error> {
         self.hash = OnceLock::new();
-        self.bytes += size(&example);
+        self.bytes += size(&item);
+        self.longest = self.longest.max(item.longest());
         if self.file.is_none() && self.bytes > self.limit.unwrap_or(IN_MEMORY) {
             let spill = Spill::new().map_err(failed)?;
             self.file = Some(Arc::new(Mutex::new(spill)));
-            for example in std::mem::take(&mut self.memory) {
-                self.spill(&example)?;
+            for item in std::mem::take(&mut self.memory) {
+                self.spill(&item)?;
             }
         }
         if self.file.is_some() {
-            return self.spill(&example);
+            return self.spill(&item);
         }
-        self.memory.push(example);
+        self.memory.push(item);
         Ok(())
     }
 
-    fn spill(&mut self, example: &Example) -> Result<(), Error> {
+    fn spill(&mut self, item: &T) -> Result<(), Error> {
         if let Some(file) = &self.file {
+            let mut words = Vec::new();
+            item.write(&mut words);
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-            self.spilled.push(file.write(example).map_err(failed)?);
+            let offset = file.write(&words).map_err(failed)?;
+            self.spilled.push(Spilled {
+                offset,
+                words: words.len() as u32,
+                tokens: item.tokens() as u32,
+            });
         }
         Ok(())
     }
 
-    /// Takes out the examples of some indices, which are sorted.
-    pub(super) fn take(&mut self, sorted: &[usize]) -> Result<Vec<Example>, Error> {
+    /// Takes out those of some indices, which are sorted.
+    pub(super) fn take(&mut self, sorted: &[usize]) -> Result<Vec<T>, Error> {
         self.hash = OnceLock::new();
         let taken = sorted
             .iter()
@@ -144,14 +201,14 @@ impl ExampleStore {
         Ok(taken)
     }
 
-    /// Drops all but the first examples.
+    /// Drops all but the first ones.
     pub fn truncate(&mut self, count: usize) {
         self.hash = OnceLock::new();
         self.memory.truncate(count);
         self.spilled.truncate(count);
     }
 
-    /// Returns a store as this one, without examples.
+    /// Returns a store as this one, with nothing in it.
     pub(super) fn like(&self) -> Self {
         Self {
             limit: self.limit,
@@ -159,21 +216,22 @@ impl ExampleStore {
         }
     }
 
-    /// Returns a hash of all examples.
+    /// Returns a hash of all of them.
     pub(crate) fn hash(&self) -> Result<u64, Error> {
         if let Some(hash) = self.hash.get() {
             return Ok(*hash);
         }
         let mut hash = hash_start();
-        for example in self.iter() {
-            hash = hash_more(hash, words([&*example?]));
+        for item in self.iter() {
+            hash = hash_more(hash, item?.identity());
         }
         Ok(*self.hash.get_or_init(|| hash))
     }
 }
 
-fn size(example: &Example) -> usize {
-    size_of::<Example>() + example.tokens.len() * 8
+fn size<T: Stored>(item: &T) -> usize {
+    // A token and its weight.
+    size_of::<T>() + item.tokens() * 8
 }
 
 fn failed(source: std::io::Error) -> Error {
@@ -193,26 +251,15 @@ impl Spill {
         })
     }
 
-    fn write(&mut self, example: &Example) -> std::io::Result<Spilled> {
+    /// Returns where the words begin.
+    fn write(&mut self, words: &[u32]) -> std::io::Result<u64> {
         let offset = self.written + self.buffer.len() as u64;
-        let runs = example
-            .weights
-            .chunk_by(|one, other| one.to_bits() == other.to_bits());
-        let runs: Vec<_> = runs.map(|run| (run.len() as u32, run[0])).collect();
-        let words = example.tokens.iter().copied();
-        let words = words.chain(
-            runs.iter()
-                .flat_map(|(length, weight)| [*length, weight.to_bits()]),
-        );
-        self.buffer.extend(words.flat_map(u32::to_le_bytes));
+        let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+        self.buffer.extend(bytes);
         if self.buffer.len() >= BUFFER {
             self.flush()?;
         }
-        Ok(Spilled {
-            offset,
-            tokens: example.tokens.len() as u32,
-            runs: runs.len() as u32,
-        })
+        Ok(offset)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -223,38 +270,66 @@ impl Spill {
         Ok(())
     }
 
-    fn read(&mut self, place: Spilled) -> std::io::Result<Example> {
+    fn read(&mut self, place: Spilled) -> std::io::Result<Vec<u32>> {
         if !self.buffer.is_empty() {
             self.flush()?;
         }
-        let tokens = place.tokens as usize;
-        let mut bytes = vec![0; (tokens + 2 * place.runs as usize) * 4];
+        let mut bytes = vec![0; place.words as usize * 4];
         self.file.seek(SeekFrom::Start(place.offset))?;
         self.file.read_exact(&mut bytes)?;
         let (words, _) = bytes.as_chunks::<4>();
-        let mut words = words.iter().map(|word| u32::from_le_bytes(*word));
-        let mut example = Example {
-            tokens: words.by_ref().take(tokens).collect(),
-            weights: Vec::with_capacity(tokens),
-        };
-        while let (Some(length), Some(weight)) = (words.next(), words.next()) {
-            let end = example.weights.len() + length as usize;
-            example.weights.resize(end, f32::from_bits(weight));
-        }
-        Ok(example)
+        Ok(words.iter().map(|word| u32::from_le_bytes(*word)).collect())
     }
 }
 
-impl fmt::Debug for ExampleStore {
+/// Its tokens behind their number, then runs of the same weight: how long, and which. In most examples the weights are
+/// few runs of 0 and 1.
+impl Stored for Example {
+    fn tokens(&self) -> usize {
+        self.tokens.len()
+    }
+
+    fn longest(&self) -> usize {
+        self.tokens.len()
+    }
+
+    fn write(&self, words: &mut Vec<u32>) {
+        words.extend(counted(&self.tokens));
+        let runs = self
+            .weights
+            .chunk_by(|one, other| one.to_bits() == other.to_bits());
+        words.extend(runs.flat_map(|run| [run.len() as u32, run[0].to_bits()]));
+    }
+
+    fn read(words: &mut impl Iterator<Item = u32>) -> Option<Self> {
+        let length = words.next()? as usize;
+        let tokens: Vec<u32> = words.by_ref().take(length).collect();
+        let mut weights = Vec::with_capacity(tokens.len());
+        while weights.len() < length {
+            let (run, weight) = (words.next()? as usize, words.next()?);
+            if run == 0 || run > length - weights.len() {
+                return None;
+            }
+            weights.resize(weights.len() + run, f32::from_bits(weight));
+        }
+        (tokens.len() == length).then_some(Self { tokens, weights })
+    }
+
+    fn identity(&self) -> impl Iterator<Item = u32> {
+        words([self])
+    }
+}
+
+impl<T> fmt::Debug for Store<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExampleStore")
+        f.debug_struct("Store")
             .field("len", &self.len())
             .field("in_memory", &self.file.is_none())
             .finish()
     }
 }
 
-impl PartialEq for ExampleStore {
+impl<T: Stored> PartialEq for Store<T> {
     fn eq(&self, other: &Self) -> bool {
         let pairs = || self.iter().zip(other.iter());
         self.len() == other.len()
@@ -262,10 +337,11 @@ impl PartialEq for ExampleStore {
     }
 }
 
-impl From<Vec<Example>> for ExampleStore {
-    fn from(memory: Vec<Example>) -> Self {
+impl<T: Stored> From<Vec<T>> for Store<T> {
+    fn from(memory: Vec<T>) -> Self {
         Self {
             bytes: memory.iter().map(size).sum(),
+            longest: memory.iter().map(T::longest).max().unwrap_or(0),
             memory,
             ..Self::default()
         }
@@ -304,5 +380,20 @@ mod tests {
         assert_eq!(taken, memory.take(&[3, 31]).unwrap());
         assert_eq!(memory, disk);
         assert_ne!(disk.hash().unwrap(), before);
+    }
+
+    #[test]
+    fn words_that_are_no_example_are_none() {
+        let mut words = Vec::new();
+        example(9).write(&mut words);
+        assert_eq!(Example::read(&mut words.iter().copied()), Some(example(9)));
+        for cut in 0..words.len() {
+            let read = Example::read(&mut words[..cut].iter().copied());
+            assert_eq!(read, None, "{cut} of {}", words.len());
+        }
+        // A run of weights that goes on behind the last token.
+        let last = words.len() - 2;
+        words[last] += 1;
+        assert_eq!(Example::read(&mut words.into_iter()), None);
     }
 }

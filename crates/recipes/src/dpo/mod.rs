@@ -6,7 +6,7 @@ mod pair;
 pub use loss::PreferenceLoss;
 pub use pair::{Pair, Preference};
 
-use crate::data::{Batches, Split};
+use crate::data::DataSet;
 use crate::run::{
     self, Adam, Adapter, Checkpoints, Evaluation, Goal, Hooks, Numbers, Outcome, Passes, Plan,
     ReferenceModel, Run,
@@ -14,6 +14,7 @@ use crate::run::{
 use crate::{Error, Schedule, sft};
 use loss::{Answer, Objective, preference_loss, weighted_sum};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::path::Path;
 use tinkrs::training::CustomLoss;
 use tinkrs::{BoxError, Datum, Pending, SamplingClient, ServiceClient};
@@ -119,30 +120,26 @@ fn default_beta() -> f64 {
     0.1
 }
 
-fn plan(config: &Config, pairs: Split<'_, Pair>) -> Plan {
-    let plan = Plan::new(pairs.train.len(), config.passes.batch_size, config.seed)
-        .of_examples(pairs.train.iter().flat_map(Pair::examples))
-        .evaluated_with(run::words(pairs.eval.iter().flat_map(Pair::examples)))
-        .starting_from(config.adapter.from.clone());
-    Plan {
+fn plan(config: &Config, pairs: &DataSet<Pair>) -> Result<Plan, Error> {
+    let plan = pairs.plan(config.passes.batch_size, config.seed, &config.adapter)?;
+    Ok(Plan {
         reference: config.reference.clone(),
         ..plan
-    }
+    })
 }
 
 /// Returns how the run in a folder ended, if it did: [`train`] then has nothing left to do.
 ///
 /// # Errors
 /// If a setting is out of range, or the folder belongs to another run.
-pub fn finished<'d>(
+pub fn finished(
     config: &Config,
-    pairs: impl Into<Split<'d, Pair>>,
+    pairs: &DataSet<Pair>,
     folder: impl AsRef<Path>,
 ) -> Result<Option<Outcome>, Error> {
     config.check()?;
-    let pairs = pairs.into();
     let steps = config.passes.steps(pairs.train.len())?;
-    let plan = plan(config, pairs);
+    let plan = plan(config, pairs)?;
     Run::already_finished(folder, &plan, steps, config.evaluation, Goal::LOSS)
 }
 
@@ -154,30 +151,32 @@ pub fn finished<'d>(
 ///
 /// # Errors
 /// If a setting is out of range, the folder belongs to another run, or the server fails.
-pub async fn train<'d>(
+pub async fn train(
     service: &ServiceClient,
     config: &Config,
-    pairs: impl Into<Split<'d, Pair>>,
+    pairs: &DataSet<Pair>,
     folder: impl AsRef<Path>,
     mut hooks: Hooks<'_>,
 ) -> Result<Outcome, Error> {
-    let split = pairs.into();
-    let pairs = split.train;
-    if let Some(outcome) = finished(config, split, &folder)? {
+    if let Some(outcome) = finished(config, pairs, &folder)? {
         return Ok(outcome);
     }
-    let batches = Batches::new(pairs.len(), config.passes.batch_size, config.seed)?;
-    let steps = config.passes.steps(pairs.len())?;
-    config.evaluation.check_data(split.eval.len())?;
-    let plan = plan(config, split);
+    let batches = pairs.batches(config.passes.batch_size, config.seed)?;
+    let steps = config.passes.steps(pairs.train.len())?;
+    config.evaluation.check_data(pairs.eval.len())?;
+    let plan = plan(config, pairs)?;
     let mut run = Run::open(service, &config.adapter, plan, config, folder)
         .await?
         .keeping(config.checkpoints)
         .evaluating(config.evaluation, Goal::LOSS);
     let (adapter, reference) = (&config.adapter, config.reference.as_ref());
     let before = run::reference_sampler(service, adapter, reference).await?;
-    let mut held_out = HeldOut::new(&before, split.eval, config.objective());
-    let mut references = References::ask(&before, pairs, &batches.batch(run.steps_done()));
+    let mut held_out = HeldOut::new(&before, &pairs.eval, config.objective());
+    let ask = |step| {
+        let batch = pairs.train.batch(&batches.batch(step))?;
+        Ok::<_, Error>(References::ask(&before, batch))
+    };
+    let mut references = ask(run.steps_done())?;
 
     while run.steps_done() < steps && !hooks.interrupt.is_set() {
         let step = run.steps_done();
@@ -187,11 +186,9 @@ pub async fn train<'d>(
         }
         let batch = batches.batch(step);
         // The next step's questions are on their way while this one trains.
-        let next = References::ask(&before, pairs, &batches.batch(step + 1));
-        let reference = std::mem::replace(&mut references, next)
-            .wait(pairs, &batch)
-            .await?;
-        let examples = || batch.iter().flat_map(|index| pairs[*index].examples());
+        let asked = std::mem::replace(&mut references, ask(step + 1)?);
+        let (chosen, reference) = asked.wait().await?;
+        let examples = || chosen.iter().flat_map(|pair| pair.examples());
         let datums = examples()
             .map(|example| example.to_datum())
             .collect::<Result<Vec<Datum>, _>>()?;
@@ -215,7 +212,7 @@ pub async fn train<'d>(
             ("learning_rate".to_owned(), adam.learning_rate),
         ]);
         numbers.extend(run.speed(tokens as f64));
-        numbers.extend(preferences("", &output.metrics));
+        numbers.extend(run::told_apart("", &output.metrics));
         numbers.extend(run::prefixed("optim/", update.metrics.unwrap_or_default()));
         let save = run.save_due(step + 1, config.checkpoint_every);
         run.finish_step(batch, numbers, steps, save, &mut hooks)
@@ -227,14 +224,6 @@ pub async fn train<'d>(
     }
     let finished = finished || run.stops_early();
     run.end(finished).await
-}
-
-/// Returns how many preferences are right, and by how much.
-fn preferences(prefix: &str, metrics: &Numbers) -> impl Iterator<Item = (String, f64)> {
-    ["accuracy", "margin"].into_iter().filter_map(move |name| {
-        let number = metrics.get(&format!("{name}:mean"))?;
-        Some((format!("{prefix}{name}"), *number))
-    })
 }
 
 /// Pairs that are never trained on.
@@ -269,9 +258,8 @@ impl<'d> HeldOut<'d> {
         let reference = match self.reference.take() {
             Some(reference) => reference,
             None => {
-                let all: Vec<usize> = (0..self.pairs.len()).collect();
-                let asked = References::ask(self.before, self.pairs, &all);
-                asked.wait(self.pairs, &all).await?
+                let all = self.pairs.iter().map(Cow::Borrowed).collect();
+                References::ask(self.before, all).wait().await?.1
             }
         };
         let datums = self.pairs.iter().flat_map(Pair::examples);
@@ -292,25 +280,29 @@ impl<'d> HeldOut<'d> {
         self.reference = Some(reference);
         let mean = loss.loss / self.pairs.len() as f64;
         let mut numbers = Numbers::from([(Goal::LOSS.number.to_owned(), mean)]);
-        numbers.extend(preferences("eval_", &loss.metrics));
+        numbers.extend(run::told_apart("eval_", &loss.metrics));
         run.evaluated(numbers, hooks).await
     }
 }
 
-/// Log-probabilities before training, on their way: chosen, rejected, chosen, …
-struct References(Vec<Pending<Vec<f32>>>);
+/// Pairs, and their log-probabilities before training, which are on their way: chosen, rejected, chosen, …
+struct References<'d> {
+    pairs: Vec<Cow<'d, Pair>>,
+    asked: Vec<Pending<Vec<f32>>>,
+}
 
-impl References {
-    fn ask(before: &SamplingClient, pairs: &[Pair], batch: &[usize]) -> Self {
-        let examples = batch.iter().flat_map(|index| pairs[*index].examples());
+impl<'d> References<'d> {
+    fn ask(before: &SamplingClient, pairs: Vec<Cow<'d, Pair>>) -> Self {
+        let examples = pairs.iter().flat_map(|pair| pair.examples());
         let ask = |tokens: &Vec<u32>| before.compute_logprobs(tokens.clone()).submit();
-        Self(examples.map(|example| ask(&example.tokens)).collect())
+        let asked = examples.map(|example| ask(&example.tokens)).collect();
+        Self { pairs, asked }
     }
 
-    async fn wait(self, pairs: &[Pair], batch: &[usize]) -> Result<Vec<f64>, Error> {
-        let examples = batch.iter().flat_map(|index| pairs[*index].examples());
+    async fn wait(self) -> Result<(Vec<Cow<'d, Pair>>, Vec<f64>), Error> {
+        let examples = self.pairs.iter().flat_map(|pair| pair.examples());
         let mut sums = Vec::new();
-        for (example, pending) in examples.zip(self.0) {
+        for (example, pending) in examples.zip(self.asked) {
             let logprobs = pending.await?;
             if logprobs.len() != example.tokens.len() {
                 return Err(Error::Missing {
@@ -320,7 +312,7 @@ impl References {
             // The first token has no prediction.
             sums.push(weighted_sum(&logprobs[1..], &example.weights[1..]));
         }
-        Ok(sums)
+        Ok((self.pairs, sums))
     }
 }
 

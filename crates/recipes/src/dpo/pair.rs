@@ -1,7 +1,7 @@
 //! Preferences: two answers to the same question, one better than the other.
 
 use crate::Error;
-use crate::data::{Record, Source, TooLong, parse_rows, read_jsonl};
+use crate::data::{DataSet, Record, Source, Stored, TooLong, read_jsonl};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tinkrs_chat::{Conversation, Example, Message, Renderer, Role, TrainOn};
@@ -141,9 +141,8 @@ impl Preference {
     }
 }
 
-impl Pair {
-    /// Reads and renders the preferences of a file. Returns the pairs, and how many were left out
-    /// for the length of an answer.
+impl DataSet<Pair> {
+    /// Reads and renders the preferences of a file.
     ///
     /// # Errors
     /// If the file cannot be read, or a line is no preference, cannot be rendered, or is too long
@@ -153,35 +152,57 @@ impl Pair {
         renderer: &Renderer,
         max_tokens: usize,
         too_long: TooLong,
-    ) -> Result<(Vec<Self>, usize), Error> {
+    ) -> Result<Self, Error> {
         let source = Source::new(path.as_ref());
         Self::read_all(&[source], renderer, max_tokens, too_long)
     }
 
-    /// Reads and renders the preferences of several files or folders, as [`read`](Self::read) does.
+    /// Reads and renders the preferences of several files or folders, row by row: what is in memory does not grow with
+    /// them, but for some bytes of each pair.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// As [`read`](Self::read), or if the weights leave nothing for a file, or one with a weight has no pairs.
     pub fn read_all(
         sources: &[Source],
         renderer: &Renderer,
         max_tokens: usize,
         too_long: TooLong,
-    ) -> Result<(Vec<Self>, usize), Error> {
-        let (mut pairs, mut left_out) = (Vec::new(), 0);
-        for source in sources {
-            for (place, preference) in parse_rows::<Preference>(source.rows()?)? {
-                let pair = preference
-                    .pair(renderer)
-                    .and_then(|pair| pair.within(max_tokens, too_long))
-                    .map_err(|error| error.at(&place))?;
-                left_out += usize::from(pair.is_none());
-                pairs.extend(pair);
-            }
-        }
-        Ok((pairs, left_out))
+    ) -> Result<Self, Error> {
+        Self::gather(sources, |preference: Preference| {
+            preference.pair(renderer)?.within(max_tokens, too_long)
+        })
+    }
+}
+
+/// Both answers, one behind the other.
+impl Stored for Pair {
+    fn tokens(&self) -> usize {
+        self.chosen.tokens.len() + self.rejected.tokens.len()
     }
 
+    fn longest(&self) -> usize {
+        self.chosen.tokens.len().max(self.rejected.tokens.len())
+    }
+
+    fn write(&self, words: &mut Vec<u32>) {
+        for example in self.examples() {
+            example.write(words);
+        }
+    }
+
+    fn read(words: &mut impl Iterator<Item = u32>) -> Option<Self> {
+        Some(Self {
+            chosen: Example::read(words)?,
+            rejected: Example::read(words)?,
+        })
+    }
+
+    fn identity(&self) -> impl Iterator<Item = u32> {
+        self.examples().into_iter().flat_map(Stored::identity)
+    }
+}
+
+impl Pair {
     /// Returns the better answer and the worse one.
     pub(super) fn examples(&self) -> [&Example; 2] {
         [&self.chosen, &self.rejected]

@@ -10,8 +10,9 @@
 //! any other, and every server can train it, keep it and sample from it.
 
 use crate::Error;
-use crate::data::{Source, TooLong, parse_rows};
+use crate::data::{DataSet, Source, Stored, TooLong};
 use crate::dpo::Preference;
+use crate::run::counted;
 use std::path::Path;
 use tinkrs::{Datum, SamplingClient, ServiceClient, TensorData, TinkerPath};
 use tinkrs_chat::{Conversation, Message, Renderer};
@@ -114,7 +115,7 @@ impl Asking {
         })
     }
 
-    /// Reads and renders the preferences of a file. Returns the pairs, and how many were left out for their length.
+    /// Reads and renders the preferences of a file.
     ///
     /// # Errors
     /// If the file cannot be read, or a line is no preference, cannot be rendered, or is too long and that is
@@ -124,7 +125,7 @@ impl Asking {
         path: impl AsRef<Path>,
         max_tokens: usize,
         too_long: TooLong,
-    ) -> Result<(Vec<JudgedPair>, usize), Error> {
+    ) -> Result<DataSet<JudgedPair>, Error> {
         self.read_all(&[Source::new(path.as_ref())], max_tokens, too_long)
     }
 
@@ -137,25 +138,18 @@ impl Asking {
         sources: &[Source],
         max_tokens: usize,
         too_long: TooLong,
-    ) -> Result<(Vec<JudgedPair>, usize), Error> {
-        let (mut pairs, mut left_out) = (Vec::new(), 0);
-        for source in sources {
-            for (place, preference) in parse_rows::<Preference>(source.rows()?)? {
-                let pair = self.pair(&preference);
-                let pair = pair.map_err(|error| error.at(&place))?;
-                let longest = pair.chosen.len().max(pair.rejected.len());
-                if longest <= max_tokens {
-                    pairs.push(pair);
-                } else if too_long == TooLong::Skip {
-                    left_out += 1;
-                } else {
-                    // The verdict comes last, so there is nothing to cut off.
-                    let problem = format!("{longest} tokens, which cannot be cut to {max_tokens}");
-                    return Err(Error::Conversation { problem }.at(&place));
-                }
+    ) -> Result<DataSet<JudgedPair>, Error> {
+        DataSet::gather(sources, |preference: Preference| {
+            let pair = self.pair(&preference)?;
+            match pair.longest() {
+                longest if longest <= max_tokens => Ok(Some(pair)),
+                _ if too_long == TooLong::Skip => Ok(None),
+                // The verdict comes last, so there is nothing to cut off.
+                longest => Err(Error::Conversation {
+                    problem: format!("{longest} tokens, which cannot be cut to {max_tokens}"),
+                }),
             }
-        }
-        Ok((pairs, left_out))
+        })
     }
 }
 
@@ -177,16 +171,43 @@ impl JudgedPair {
             datum(&self.rejected, self.verdicts)?,
         ])
     }
+}
 
-    /// Returns what tells the pair from others, for a hash.
-    pub(super) fn words(&self) -> impl Iterator<Item = u32> {
-        let tokens = crate::run::counted(&self.chosen).chain(crate::run::counted(&self.rejected));
-        tokens.chain([self.verdicts.yes, self.verdicts.no])
+/// Both answers, each behind its number of tokens, and the tokens of both verdicts.
+impl Stored for JudgedPair {
+    fn tokens(&self) -> usize {
+        self.chosen.len() + self.rejected.len()
     }
 
-    /// Returns how many tokens both answers have.
-    pub fn tokens(&self) -> usize {
-        self.chosen.len() + self.rejected.len()
+    fn longest(&self) -> usize {
+        self.chosen.len().max(self.rejected.len())
+    }
+
+    fn write(&self, words: &mut Vec<u32>) {
+        words.extend(self.identity());
+    }
+
+    fn read(words: &mut impl Iterator<Item = u32>) -> Option<Self> {
+        let mut counted = || {
+            let length = words.next()? as usize;
+            let tokens: Vec<u32> = words.by_ref().take(length).collect();
+            (tokens.len() == length).then_some(tokens)
+        };
+        let (chosen, rejected) = (counted()?, counted()?);
+        let verdicts = Verdicts {
+            yes: words.next()?,
+            no: words.next()?,
+        };
+        Some(Self {
+            chosen,
+            rejected,
+            verdicts,
+        })
+    }
+
+    fn identity(&self) -> impl Iterator<Item = u32> {
+        let tokens = counted(&self.chosen).chain(counted(&self.rejected));
+        tokens.chain([self.verdicts.yes, self.verdicts.no])
     }
 }
 

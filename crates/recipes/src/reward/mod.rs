@@ -13,7 +13,7 @@ mod judgement;
 
 pub use judgement::{Asking, JudgedPair, QUESTION, QUESTION_LABEL, RewardModel, trained_question};
 
-use crate::data::{Batches, Split};
+use crate::data::{DataSet, Stored as _};
 use crate::run::{
     self, Adam, Adapter, Checkpoints, Evaluation, Goal, Hooks, Numbers, Outcome, Passes, Plan, Run,
 };
@@ -104,30 +104,22 @@ fn default_question() -> String {
     QUESTION.to_owned()
 }
 
-fn words(pairs: &[JudgedPair]) -> impl Iterator<Item = u32> {
-    pairs.iter().flat_map(JudgedPair::words)
-}
-
-fn plan(config: &Config, pairs: Split<'_, JudgedPair>) -> Plan {
-    Plan::new(pairs.train.len(), config.passes.batch_size, config.seed)
-        .of_words(words(pairs.train))
-        .evaluated_with(words(pairs.eval))
-        .starting_from(config.adapter.from.clone())
+fn plan(config: &Config, pairs: &DataSet<JudgedPair>) -> Result<Plan, Error> {
+    pairs.plan(config.passes.batch_size, config.seed, &config.adapter)
 }
 
 /// Returns how the run in a folder ended, if it did: [`train`] then has nothing left to do.
 ///
 /// # Errors
 /// If a setting is out of range, or the folder belongs to another run.
-pub fn finished<'d>(
+pub fn finished(
     config: &Config,
-    pairs: impl Into<Split<'d, JudgedPair>>,
+    pairs: &DataSet<JudgedPair>,
     folder: impl AsRef<Path>,
 ) -> Result<Option<Outcome>, Error> {
     config.check()?;
-    let pairs = pairs.into();
     let steps = config.passes.steps(pairs.train.len())?;
-    let plan = plan(config, pairs);
+    let plan = plan(config, pairs)?;
     Run::already_finished(folder, &plan, steps, config.evaluation, Goal::LOSS)
 }
 
@@ -138,22 +130,20 @@ pub fn finished<'d>(
 ///
 /// # Errors
 /// If a setting is out of range, the folder belongs to another run, or the server fails.
-pub async fn train<'d>(
+pub async fn train(
     service: &ServiceClient,
     config: &Config,
-    pairs: impl Into<Split<'d, JudgedPair>>,
+    pairs: &DataSet<JudgedPair>,
     folder: impl AsRef<Path>,
     mut hooks: Hooks<'_>,
 ) -> Result<Outcome, Error> {
-    let split = pairs.into();
-    let pairs = split.train;
-    if let Some(outcome) = finished(config, split, &folder)? {
+    if let Some(outcome) = finished(config, pairs, &folder)? {
         return Ok(outcome);
     }
-    let batches = Batches::new(pairs.len(), config.passes.batch_size, config.seed)?;
-    let steps = config.passes.steps(pairs.len())?;
-    config.evaluation.check_data(split.eval.len())?;
-    let plan = plan(config, split);
+    let batches = pairs.batches(config.passes.batch_size, config.seed)?;
+    let steps = config.passes.steps(pairs.train.len())?;
+    config.evaluation.check_data(pairs.eval.len())?;
+    let plan = plan(config, pairs)?;
     // Whoever grades with it must ask the same.
     let mut adapter = config.adapter.clone();
     let label = (QUESTION_LABEL.to_owned(), config.question.clone());
@@ -165,29 +155,31 @@ pub async fn train<'d>(
 
     while run.steps_done() < steps && !hooks.interrupt.is_set() {
         let step = run.steps_done();
-        evaluate(&mut run, split.eval, false, &mut hooks).await?;
+        evaluate(&mut run, &pairs.eval, false, &mut hooks).await?;
         if run.stops_early() {
             break;
         }
         let batch = batches.batch(step);
-        let chosen = || batch.iter().map(|index| &pairs[*index]);
+        let chosen = pairs.train.batch(&batch)?;
         let rate = config.learning_rate.rate(step, steps);
         let adam = config.adam.with_rate(rate);
         let pass = run
             .training
-            .forward_backward_custom(datums(chosen())?, |_, logprobs| bradley_terry(logprobs))
+            .forward_backward_custom(datums(chosen.iter().map(AsRef::as_ref))?, |_, logprobs| {
+                bradley_terry(logprobs)
+            })
             .submit();
         let update = run.training.optim_step(adam).submit();
         let output = pass.await?;
         let update = update.await?;
         let loss = output.loss().ok_or(Error::Missing { what: "loss" })?;
-        let tokens: usize = chosen().map(JudgedPair::tokens).sum();
+        let tokens: usize = chosen.iter().map(|pair| pair.tokens()).sum();
         let mut numbers = Numbers::from([
             ("loss".to_owned(), loss / batch.len() as f64),
             ("learning_rate".to_owned(), adam.learning_rate),
         ]);
         numbers.extend(run.speed(tokens as f64));
-        numbers.extend(verdicts("", &output.metrics));
+        numbers.extend(run::told_apart("", &output.metrics));
         numbers.extend(run::prefixed("optim/", update.metrics.unwrap_or_default()));
         let save = run.save_due(step + 1, config.checkpoint_every);
         run.finish_step(batch, numbers, steps, save, &mut hooks)
@@ -195,7 +187,7 @@ pub async fn train<'d>(
     }
     let finished = run.steps_done() >= steps;
     if finished {
-        evaluate(&mut run, split.eval, true, &mut hooks).await?;
+        evaluate(&mut run, &pairs.eval, true, &mut hooks).await?;
     }
     let finished = finished || run.stops_early();
     run.end(finished).await
@@ -205,14 +197,6 @@ fn datums<'p>(pairs: impl Iterator<Item = &'p JudgedPair>) -> Result<Vec<Datum>,
     let datums = pairs.map(JudgedPair::datums);
     let datums = datums.collect::<Result<Vec<_>, Error>>()?;
     Ok(datums.into_iter().flatten().collect())
-}
-
-/// Returns how many pairs are told apart rightly, and by how much.
-fn verdicts(prefix: &str, metrics: &Numbers) -> impl Iterator<Item = (String, f64)> {
-    ["accuracy", "margin"].into_iter().filter_map(move |name| {
-        let number = metrics.get(&format!("{name}:mean"))?;
-        Some((format!("{prefix}{name}"), *number))
-    })
 }
 
 /// Evaluates the present weights, if it is time to.
@@ -238,7 +222,7 @@ async fn evaluate(
     })?;
     let mean = loss.loss / pairs.len() as f64;
     let mut numbers = Numbers::from([(Goal::LOSS.number.to_owned(), mean)]);
-    numbers.extend(verdicts("eval_", &loss.metrics));
+    numbers.extend(run::told_apart("eval_", &loss.metrics));
     run.evaluated(numbers, hooks).await
 }
 

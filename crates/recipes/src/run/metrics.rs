@@ -108,6 +108,14 @@ pub fn read_metrics(path: impl AsRef<Path>) -> Result<BTreeMap<usize, Numbers>, 
     Ok(steps)
 }
 
+/// Returns of how many pairs the better answer was told from the worse, and by how much.
+pub(crate) fn told_apart(prefix: &str, metrics: &Numbers) -> impl Iterator<Item = (String, f64)> {
+    ["accuracy", "margin"].into_iter().filter_map(move |name| {
+        let number = metrics.get(&format!("{name}:mean"))?;
+        Some((format!("{prefix}{name}"), *number))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -33,7 +33,7 @@ use journal::SavedCheckpoint;
 pub use journal::{Entry, Finish, Journal, Plan};
 pub(crate) use journal::{counted, hash, hash_more, hash_start, words};
 pub use metrics::{MetricsFile, Numbers, StepNumbers, read_metrics};
-pub(crate) use metrics::{TOKENS, prefixed};
+pub(crate) use metrics::{TOKENS, prefixed, told_apart};
 pub use samples::{SampleRecord, read_samples, write_samples};
 pub use save::Save;
 pub(crate) use save::due;

@@ -2,11 +2,11 @@ use crate::support::{MODEL, TestServer, renderer};
 use anyhow::Result;
 use tinkrs_chat::Message;
 use tinkrs_recipes::Schedule;
-use tinkrs_recipes::data::Split;
+use tinkrs_recipes::data::{DataSet, Store};
 use tinkrs_recipes::dpo::{self, Pair, Preference, PreferenceLoss};
 use tinkrs_recipes::run::{Hooks, Interrupt, ReferenceModel, read_metrics};
 
-fn pairs() -> Vec<Pair> {
+fn pairs() -> DataSet<Pair> {
     let preference = |n: usize| Preference {
         messages: Some(vec![Message::user(format!("what is {n}?"))]),
         prompt: None,
@@ -14,9 +14,8 @@ fn pairs() -> Vec<Pair> {
         rejected: "a question".to_owned(),
     };
     let renderer = renderer();
-    (0..6)
-        .map(|n| preference(n).pair(&renderer).unwrap())
-        .collect()
+    let pairs = (0..6).map(|n| preference(n).pair(&renderer).unwrap());
+    pairs.collect::<Vec<_>>().into()
 }
 
 #[tokio::test]
@@ -50,6 +49,44 @@ async fn preferences_are_learned_from_log_two_down() -> Result<()> {
 }
 
 #[tokio::test]
+async fn pairs_in_a_temporary_file_are_learned_like_those_in_memory() -> Result<()> {
+    let server = TestServer::start().await;
+    let folder = tempfile::tempdir()?;
+    let mut config = dpo::Config::new(MODEL);
+    config.learning_rate = Schedule::new(1e-2);
+    config.passes.batch_size = 4;
+    config.passes.epochs = 2;
+    config.adapter.rank = Some(4);
+    let memory = pairs();
+    let mut disk = DataSet {
+        train: Store::with_limit(0),
+        ..DataSet::default()
+    };
+    for pair in memory.train.iter() {
+        disk.train.push(pair?.into_owned())?;
+    }
+    assert!(format!("{:?}", disk.train).contains("in_memory: false"));
+    let mut losses = Vec::new();
+    for (pairs, name) in [(&memory, "memory"), (&disk, "disk")] {
+        let run = folder.path().join(name);
+        let hooks = Hooks::default();
+        dpo::train(&server.service(), &config, pairs, &run, hooks).await?;
+        let metrics = read_metrics(run.join("metrics.jsonl"))?;
+        losses.push(
+            metrics
+                .into_values()
+                .map(|step| step["loss"])
+                .collect::<Vec<_>>(),
+        );
+    }
+    assert_eq!(losses[0], losses[1]);
+    // They are the same data, so a run goes on with either.
+    let run = folder.path().join("memory");
+    assert!(dpo::finished(&config, &disk, run)?.is_some());
+    Ok(())
+}
+
+#[tokio::test]
 async fn pairs_that_are_set_apart_are_evaluated() -> Result<()> {
     let server = TestServer::start().await;
     let folder = tempfile::tempdir()?;
@@ -58,11 +95,9 @@ async fn pairs_that_are_set_apart_are_evaluated() -> Result<()> {
     config.passes.batch_size = 2;
     config.evaluation.every = 2;
     config.adapter.rank = Some(4);
-    let pairs = pairs();
-    let (train, eval) = pairs.split_at(4);
-    let split = Split { train, eval };
+    let pairs = pairs().split_eval(2, 0)?;
     let hooks = Hooks::default();
-    dpo::train(&server.service(), &config, split, folder.path(), hooks).await?;
+    dpo::train(&server.service(), &config, &pairs, folder.path(), hooks).await?;
     let metrics = read_metrics(folder.path().join("metrics.jsonl"))?;
     let eval = |step: usize, name: &str| metrics[&step][name];
     // Before the first step nothing is preferred.

@@ -2,7 +2,7 @@ use crate::support::{MODEL, TestServer, renderer};
 use anyhow::Result;
 use tinkrs_chat::Message;
 use tinkrs_recipes::Schedule;
-use tinkrs_recipes::data::{Split, TooLong};
+use tinkrs_recipes::data::{DataSet, Store, TooLong};
 use tinkrs_recipes::dpo::Preference;
 use tinkrs_recipes::reward::{self, Asking, JudgedPair, QUESTION, RewardModel};
 use tinkrs_recipes::run::{Hooks, Interrupt, read_metrics};
@@ -25,9 +25,12 @@ async fn the_better_answer_is_worth_more_after_training_and_resuming() -> Result
     let server = TestServer::start().await;
     let service = server.service();
     let asking = Asking::new(&renderer(), QUESTION)?;
-    let pairs = pairs(&asking);
-    let (train, eval) = pairs.split_at(6);
-    let split = Split { train, eval };
+    let mut train = pairs(&asking);
+    let eval = train.split_off(6);
+    let split = DataSet {
+        eval,
+        ..DataSet::from(train)
+    };
     let mut config = reward::Config::new(MODEL);
     config.learning_rate = Schedule::new(1e-2);
     config.passes.batch_size = 3;
@@ -36,7 +39,7 @@ async fn the_better_answer_is_worth_more_after_training_and_resuming() -> Result
     config.adapter.rank = Some(4);
     let folder = tempfile::tempdir()?;
     let whole = folder.path().join("whole");
-    let outcome = reward::train(&service, &config, split, &whole, Hooks::default()).await?;
+    let outcome = reward::train(&service, &config, &split, &whole, Hooks::default()).await?;
     let metrics = read_metrics(whole.join("metrics.jsonl"))?;
     assert!(
         metrics[&7]["loss"] < 0.5 * metrics[&0]["loss"],
@@ -58,9 +61,9 @@ async fn the_better_answer_is_worth_more_after_training_and_resuming() -> Result
     let mut hooks = Hooks::default();
     hooks.interrupt = interrupt.clone();
     let hooks = hooks.on_step(move |_| interrupt.set());
-    let stopped = reward::train(&service, &config, split, &halves, hooks).await?;
+    let stopped = reward::train(&service, &config, &split, &halves, hooks).await?;
     assert!(!stopped.finished && stopped.steps == 1);
-    reward::train(&service, &config, split, &halves, Hooks::default()).await?;
+    reward::train(&service, &config, &split, &halves, Hooks::default()).await?;
     let resumed = read_metrics(halves.join("metrics.jsonl"))?;
     for step in 0..8 {
         assert_eq!(
@@ -68,6 +71,23 @@ async fn the_better_answer_is_worth_more_after_training_and_resuming() -> Result
             "step {step}"
         );
     }
+    Ok(())
+}
+
+#[test]
+fn judged_pairs_in_a_temporary_file_are_those_in_memory() -> Result<()> {
+    let asking = Asking::new(&renderer(), QUESTION)?;
+    let memory = Store::from(pairs(&asking));
+    let mut disk = Store::with_limit(0);
+    for pair in pairs(&asking) {
+        disk.push(pair)?;
+    }
+    assert!(format!("{disk:?}").contains("in_memory: false"));
+    assert_eq!(memory, disk);
+    assert_eq!(
+        (memory.longest(), memory.tokens(3)),
+        (disk.longest(), disk.tokens(3))
+    );
     Ok(())
 }
 
@@ -86,8 +106,8 @@ fn what_cannot_be_judged_is_named() -> Result<()> {
              {{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"{long}\"}}\n"
         ),
     )?;
-    let (pairs, left_out) = asking.read(&path, 80, TooLong::Skip)?;
-    assert_eq!((pairs.len(), left_out), (1, 1));
+    let pairs = asking.read(&path, 80, TooLong::Skip)?;
+    assert_eq!((pairs.train.len(), pairs.skipped), (1, 1));
     for too_long in [TooLong::Refuse, TooLong::Truncate] {
         let error = asking.read(&path, 80, too_long).unwrap_err().to_string();
         assert!(error.contains("line 2"), "{error}");

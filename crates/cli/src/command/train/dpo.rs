@@ -2,17 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 use tinkrs_recipes::Tokens;
-use tinkrs_recipes::data::{Source, Split};
+use tinkrs_recipes::data::{DataSet, Source};
 use tinkrs_recipes::dpo::{self, Pair};
 use tinkrs_recipes::run::Hooks;
 
-use super::Training;
-use super::options::{EvalArgs, LengthArgs, RunArgs, announce};
+use super::options::{EvalArgs, LengthArgs, RunArgs};
 use super::rate::LearnsFrom;
+use super::{Training, pairs};
 use crate::context::Context;
-use crate::human::counted;
 use crate::other_model::Other;
-use crate::output::note;
 
 /// Learn which of two answers is better (DPO or IPO), from a JSONL file
 ///
@@ -78,45 +76,23 @@ async fn learn(
         reference,
         ..args.recipe.clone()
     };
-    let sources = args.run.data_without_weights()?;
-    announce(&sources)?;
     let LengthArgs {
         max_tokens,
         too_long,
     } = args.length;
     let read = |sources: &[Source]| {
-        let (pairs, left_out) = Pair::read_all(sources, &training.renderer, max_tokens, too_long)?;
-        super::not_empty(pairs.len(), left_out, sources)?;
-        anyhow::Ok((pairs, left_out))
+        DataSet::<Pair>::read_all(sources, &training.renderer, max_tokens, too_long)
     };
-    let (pairs, mut left_out) = read(&sources)?;
-    let mut eval = Vec::new();
-    if let Some(file) = eval_file {
-        let (held_out, longer) = read(&file)?;
-        eval = held_out;
-        left_out += longer;
-    }
-    let steps = config.passes.steps(pairs.len())?;
-    note(format_args!(
-        "{} to learn from, {} to evaluate, {left_out} longer than {max_tokens} tokens: {}",
-        counted(pairs.len() as u64, "pair"),
-        eval.len(),
-        counted(steps as u64, "step")
-    ));
-    let pairs = Split {
-        train: &pairs,
-        eval: &eval,
-    };
-    let tokens = Tokens::of_dpo(&config, pairs)?;
-    let finished = dpo::finished(&config, pairs, &training.folder);
+    let (eval_file, passes) = (eval_file.as_deref(), &config.passes);
+    let pairs = pairs::read(&args.run, eval_file, &args.length, passes, read)?;
+    let steps = passes.steps(pairs.train.len())?;
+    let tokens = Tokens::of_dpo(&config, &pairs)?;
+    let finished = dpo::finished(&config, &pairs, &training.folder);
     let train = async |training: &Training<'_>, hooks: Hooks<'_>| {
         let service = &training.backend.service;
-        Ok(dpo::train(service, &config, pairs, &training.folder, hooks).await?)
+        Ok(dpo::train(service, &config, &pairs, &training.folder, hooks).await?)
     };
-    let all = pairs.train.iter().chain(pairs.eval);
-    let lengths = all.map(|pair| pair.chosen.tokens.len().max(pair.rejected.tokens.len()));
-    let in_a_step = config.passes.batch_size.saturating_mul(2);
-    let pass = super::pass_size(&config.adapter, in_a_step, lengths.max().unwrap_or(0));
+    let pass = pairs::pass_size(&config.adapter, passes, &pairs);
     training
         .run("loss", &tokens, steps, pass, finished, train)
         .await

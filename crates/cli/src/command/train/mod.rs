@@ -7,6 +7,7 @@ mod distill;
 mod dpo;
 mod from;
 mod options;
+mod pairs;
 mod rate;
 mod reward;
 mod rl;

@@ -89,7 +89,9 @@ impl RunArgs {
     pub(super) fn data_without_weights(&self) -> anyhow::Result<Vec<Source>> {
         let sources = self.data()?;
         if let Some(source) = sources.iter().find(|source| source.weight.is_some()) {
-            bail!("data: `{source}` has a weight, which only `train sft` goes by");
+            bail!(
+                "data: `{source}` has a weight, which only `train sft`, `dpo` and `reward` go by"
+            );
         }
         Ok(sources)
     }

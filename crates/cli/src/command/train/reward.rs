@@ -2,16 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 use tinkrs_recipes::Tokens;
-use tinkrs_recipes::data::{Source, Split};
-use tinkrs_recipes::reward::{self, Asking, JudgedPair};
+use tinkrs_recipes::data::Source;
+use tinkrs_recipes::reward::{self, Asking};
 use tinkrs_recipes::run::Hooks;
 
-use super::Training;
-use super::options::{EvalArgs, LengthArgs, RunArgs, announce};
+use super::options::{EvalArgs, LengthArgs, RunArgs};
 use super::rate::LearnsFrom;
+use super::{Training, pairs};
 use crate::context::Context;
-use crate::human::counted;
-use crate::output::note;
 
 /// Train a reward model on a file of preferences (Bradley–Terry)
 ///
@@ -67,41 +65,17 @@ async fn learn(
         too_long,
     } = args.length;
     let asking = Asking::new(&training.renderer, &config.question).map_err(super::in_our_words)?;
-    let sources = args.run.data_without_weights()?;
-    announce(&sources)?;
-    let read = |sources: &[Source]| {
-        let (pairs, left_out) = asking.read_all(sources, max_tokens, too_long)?;
-        super::not_empty(pairs.len(), left_out, sources)?;
-        anyhow::Ok((pairs, left_out))
-    };
-    let (pairs, mut left_out) = read(&sources)?;
-    let mut eval = Vec::new();
-    if let Some(file) = eval_file {
-        let (held_out, longer) = read(&file)?;
-        eval = held_out;
-        left_out += longer;
-    }
-    let steps = config.passes.steps(pairs.len())?;
-    note(format_args!(
-        "{} to learn from, {} to evaluate, {left_out} longer than {max_tokens} tokens: {}",
-        counted(pairs.len() as u64, "pair"),
-        eval.len(),
-        counted(steps as u64, "step")
-    ));
-    let pairs = Split {
-        train: &pairs,
-        eval: &eval,
-    };
-    let tokens = Tokens::of_reward(&config, pairs)?;
-    let finished = reward::finished(&config, pairs, &training.folder);
+    let read = |sources: &[Source]| asking.read_all(sources, max_tokens, too_long);
+    let (eval_file, passes) = (eval_file.as_deref(), &config.passes);
+    let pairs = pairs::read(&args.run, eval_file, &args.length, passes, read)?;
+    let steps = passes.steps(pairs.train.len())?;
+    let tokens = Tokens::of_reward(&config, &pairs)?;
+    let finished = reward::finished(&config, &pairs, &training.folder);
     let train = async |training: &Training<'_>, hooks: Hooks<'_>| {
         let service = &training.backend.service;
-        Ok(reward::train(service, &config, pairs, &training.folder, hooks).await?)
+        Ok(reward::train(service, &config, &pairs, &training.folder, hooks).await?)
     };
-    let all = pairs.train.iter().chain(pairs.eval);
-    let lengths = all.map(|pair: &JudgedPair| pair.chosen.len().max(pair.rejected.len()));
-    let in_a_step = config.passes.batch_size.saturating_mul(2);
-    let pass = super::pass_size(&config.adapter, in_a_step, lengths.max().unwrap_or(0));
+    let pass = pairs::pass_size(&config.adapter, passes, &pairs);
     training
         .run("accuracy", &tokens, steps, pass, finished, train)
         .await

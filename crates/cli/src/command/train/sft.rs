@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tinkrs_chat::TrainOn;
 use tinkrs_recipes::data::{Examples, Source};
 use tinkrs_recipes::run::Hooks;
-use tinkrs_recipes::{Error, Tokens, sft};
+use tinkrs_recipes::{Tokens, sft};
 
 use super::Training;
 use super::options::{EvalArgs, LengthArgs, RunArgs, announce};
@@ -100,10 +100,7 @@ async fn learn(
     let mut examples = read(&sources)?;
     match eval_file {
         Some(file) => {
-            let eval = read(&file)?;
-            let all = eval.train.iter().map(|example| Ok(example?.into_owned()));
-            examples.eval = all.collect::<Result<_, Error>>()?;
-            examples.skipped += eval.skipped;
+            examples = examples.evaluated_with(&read(&file)?)?;
         }
         None => {
             let eval = (examples.train.len() / 20).min(MOST_EVAL);
@@ -129,10 +126,8 @@ async fn learn(
         let service = &training.backend.service;
         Ok(sft::train(service, &config, &examples, &training.folder, hooks).await?)
     };
-    let lengths = (0..examples.train.len()).map(|index| examples.train.tokens(index));
-    let eval = examples.eval.iter().map(|example| example.tokens.len());
-    let longest = lengths.chain(eval).max().unwrap_or(0);
-    let pass = super::pass_size(&config.adapter, config.passes.batch_size, longest);
+    let batch = config.passes.batch_size;
+    let pass = super::pass_size(&config.adapter, batch, examples.longest());
     training
         .run("loss", &tokens, steps, pass, finished, train)
         .await

@@ -26,7 +26,7 @@ use crate::settings::Settings;
 use crate::store::Store;
 use crate::studio::activity::Activity;
 use crate::studio::demo::Demo;
-use crate::studio::events::STREAMS;
+use crate::studio::events::EventStreams;
 use crate::token_watch::TokenStreams;
 use crate::under_way::UnderWay;
 use crate::uploaded_losses::UploadedLoss;
@@ -60,8 +60,8 @@ pub(crate) struct Shared {
     pub(crate) imports: Arc<Semaphore>,
     pub(crate) token_streams: TokenStreams,
     pub(crate) activity: Arc<Activity>,
-    /// How many more pages may hear of changes.
-    pub(crate) event_streams: Arc<Semaphore>,
+    /// The pages that hear of changes.
+    pub(crate) event_streams: EventStreams,
     /// Who reads the data of a step.
     pub(crate) step_turn: Semaphore,
     pub(crate) started: Instant,
@@ -109,7 +109,7 @@ impl Shared {
             imports: Arc::new(Semaphore::new(IMPORTS)),
             token_streams: TokenStreams::default(),
             activity: Arc::default(),
-            event_streams: Arc::new(Semaphore::new(STREAMS)),
+            event_streams: EventStreams::default(),
             step_turn: Semaphore::new(1),
             started: Instant::now(),
             folder_token: OnceLock::new(),

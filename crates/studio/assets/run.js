@@ -4,7 +4,7 @@ import { call, part } from "./api.js";
 import { checkpoints } from "./checkpoints.js";
 import { Curves } from "./curves.js";
 import { Data } from "./data.js";
-import { ago, button, byId, clock, count, fill, h, input, number, settled, theirs } from "./dom.js";
+import { ago, button, byId, clock, count, fill, h, input, number, theirs } from "./dom.js";
 import { listen } from "./live.js";
 import { cost, headline } from "./run_words.js";
 import { command, copy, dialog, failed, onKeys, tabs, toast } from "./shell.js";
@@ -111,7 +111,6 @@ if (!isShared) {
 }
 button("copy-id").addEventListener("click", () => copy(id));
 
-const described = settled(describe, 300);
 listen(id, {
   again: () => {
     describe();
@@ -132,7 +131,6 @@ listen(id, {
     if (event.metrics.tokens_per_second !== undefined) run.tokens_per_second = event.metrics.tokens_per_second;
     run.last_request_at = Date.now();
     show();
-    described();
   },
   operation: event => timeline.add(event, openTab === "operations"),
 });

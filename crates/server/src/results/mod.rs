@@ -179,7 +179,12 @@ impl Results {
         let mut table = lock(&self.table);
         table.entries.insert(id.clone(), Arc::clone(&entry));
         let results = Arc::clone(self);
-        Responder { id, entry, results }
+        Responder {
+            id,
+            entry,
+            results,
+            pending: None,
+        }
     }
 
     /// Returns whether an owner still waits for this result.

@@ -9,6 +9,7 @@ use crate::accept::Submission;
 use crate::lock::lock;
 use crate::results::{OperationResult, ResultFormat};
 use crate::store::{Change, Ending};
+use crate::studio::activity::Pending;
 
 /// The right and the duty to finish an operation.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct Responder {
     pub(super) id: RequestId,
     pub(super) entry: Arc<Entry>,
     pub(super) results: Arc<Results>,
+    /// What shows that the operation has not ended, until its result can be read.
+    pub(super) pending: Option<Pending>,
 }
 
 impl Responder {
@@ -26,7 +29,7 @@ impl Responder {
 
     /// Ends the operation. The result is seen once it is stored; one that the disk refuses is seen
     /// from memory.
-    pub(crate) fn finish(self, ending: impl Into<Ending>) {
+    pub(crate) fn finish(mut self, ending: impl Into<Ending>) {
         let ending = ending.into();
         let mut unseen = Some(ending.outcome.clone());
         let change = self.ended(ending);
@@ -35,6 +38,7 @@ impl Responder {
             if let Err(error) = &written {
                 tracing::error!(request.id = %self.id, %error, "could not store a result at once");
             }
+            drop(self.pending.take());
             if let Some(outcome) = unseen.take() {
                 self.results.show(&self.id, &self.entry, outcome);
             }
@@ -65,9 +69,15 @@ impl Responder {
     }
 
     /// Shows a result that is in the journal already.
-    pub(crate) fn show_stored(self, outcome: OperationResult) {
+    pub(crate) fn show_stored(mut self, outcome: OperationResult) {
+        drop(self.pending.take());
         self.results.show(&self.id, &self.entry, outcome);
         self.results.settle(&self.id, &self.entry);
+    }
+
+    /// Has those who watch hear of the end once the result is stored: before that there is nothing to read.
+    pub(crate) fn shows_end_of(&mut self, pending: Pending) {
+        self.pending = Some(pending);
     }
 
     /// Tells polls why the operation waits; `None` takes that back.

@@ -28,8 +28,19 @@ pub(crate) struct JournalEntry {
     pub(crate) has_result: bool,
 }
 
-/// The database, while something is asked of it.
+/// The database as it is at one moment, while something is asked of it.
 pub(crate) struct Reading<'a>(MutexGuard<'a, Option<Connection>>);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        if let Some(on) = self.0.as_ref() {
+            // Nothing was written. A connection that cannot even end this is of no use any more.
+            if on.execute_batch("COMMIT").is_err() {
+                *self.0 = None;
+            }
+        }
+    }
+}
 
 impl Store {
     /// Begins to read. It takes as long as whoever else reads for the studio, so not on a thread that serves requests.
@@ -41,7 +52,10 @@ impl Store {
             connection.busy_timeout(std::time::Duration::from_secs(5))?;
             *reader = Some(connection);
         }
-        Ok(Reading(reader))
+        let reading = Reading(reader);
+        // One state for all questions, and one lock of the files.
+        reading.on()?.execute_batch("BEGIN")?;
+        Ok(reading)
     }
 }
 
@@ -98,14 +112,14 @@ impl Reading<'_> {
         metrics::curve(self.on()?, series.id, range, most)
     }
 
-    /// Returns the points of a run behind a step.
-    pub(crate) fn points_since(
+    /// Returns the points of a run behind one step and up to another.
+    pub(crate) fn points_between(
         &self,
         run: &ModelId,
-        step: i64,
+        steps: (i64, i64),
         most: usize,
     ) -> rusqlite::Result<Vec<(String, i64, f64)>> {
-        metrics::since(self.on()?, run.as_str(), step, most)
+        metrics::between(self.on()?, run.as_str(), steps, most)
     }
 
     /// Lists operations of a run that have ended, the latest first.
@@ -118,14 +132,14 @@ impl Reading<'_> {
         spans::of_run_before(self.on()?, run.as_str(), before, most)
     }
 
-    /// Lists operations of a run that have ended, the earliest first.
-    pub(crate) fn spans_since(
+    /// Lists operations of a run that have ended, behind one number and up to another, the earliest first.
+    pub(crate) fn spans_between(
         &self,
         run: &ModelId,
-        since: i64,
+        numbers: (i64, i64),
         most: usize,
     ) -> rusqlite::Result<Vec<RunSpan>> {
-        spans::of_run_since(self.on()?, run.as_str(), since, most)
+        spans::of_run_between(self.on()?, run.as_str(), numbers, most)
     }
 
     /// Returns the number of the newest span.

@@ -4,26 +4,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use tinkrs_types::ModelId;
-use tokio::sync::broadcast;
 
+use super::feed::Feeds;
 use crate::auth::Owner;
 use crate::lock::lock;
 
-/// How many changes a watcher may be behind. One that is further behind looks at everything.
-const CHANGES: usize = 256;
-
-/// A run of which something has changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Changed {
-    pub(crate) owner: Owner,
-    pub(crate) run: ModelId,
-}
-
 /// What all runs do at this moment.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Activity {
     runs: Mutex<HashMap<ModelId, Now>>,
-    changes: broadcast::Sender<Changed>,
+    feeds: Feeds,
 }
 
 /// What a run does at this moment.
@@ -35,22 +25,18 @@ pub(crate) struct Now {
     pub(crate) begun: usize,
 }
 
-impl Default for Activity {
-    fn default() -> Self {
-        Self {
-            runs: Mutex::default(),
-            changes: broadcast::Sender::new(CHANGES),
-        }
-    }
-}
-
 impl Activity {
     /// Notes an operation for as long as what is returned lives.
     pub(crate) fn enter(self: &Arc<Self>, owner: Owner, run: &ModelId) -> Pending {
         let mut runs = lock(&self.runs);
-        runs.entry(run.clone()).or_default().pending += 1;
+        let now = runs.entry(run.clone()).or_default();
+        now.pending += 1;
+        // Another operation in the queue of a run that is busy changes nothing that is shown.
+        let was_idle = now.pending == 1;
         drop(runs);
-        self.tell(owner, run);
+        if was_idle {
+            self.feeds.tell(owner, run);
+        }
         Pending {
             activity: Arc::clone(self),
             owner,
@@ -73,22 +59,9 @@ impl Activity {
         })
     }
 
-    /// Tells those who watch that something of a run has changed. Costs nothing if there are none.
-    pub(crate) fn tell(&self, owner: Owner, run: &ModelId) {
-        if self.changes.receiver_count() > 0 {
-            let run = run.clone();
-            let _ = self.changes.send(Changed { owner, run });
-        }
-    }
-
-    /// Hears of changes from now on.
-    pub(crate) fn watch(&self) -> broadcast::Receiver<Changed> {
-        self.changes.subscribe()
-    }
-
-    /// Counts those who watch.
-    pub(crate) fn watchers(&self) -> usize {
-        self.changes.receiver_count()
+    /// Returns those who want to know of changes.
+    pub(crate) fn feeds(&self) -> &Feeds {
+        &self.feeds
     }
 }
 
@@ -104,9 +77,16 @@ pub(crate) struct Pending {
 impl Pending {
     /// Notes that it has begun.
     pub(crate) fn begin(&mut self) {
-        if !std::mem::replace(&mut self.has_begun, true) {
-            let mut runs = lock(&self.activity.runs);
-            runs.entry(self.run.clone()).or_default().begun += 1;
+        if std::mem::replace(&mut self.has_begun, true) {
+            return;
+        }
+        let mut runs = lock(&self.activity.runs);
+        let now = runs.entry(self.run.clone()).or_default();
+        now.begun += 1;
+        let was_waiting = now.begun == 1;
+        drop(runs);
+        if was_waiting {
+            self.activity.feeds.tell(self.owner, &self.run);
         }
     }
 }
@@ -122,13 +102,15 @@ impl Drop for Pending {
             }
         }
         drop(runs);
-        self.activity.tell(self.owner, &self.run);
+        self.activity.feeds.tell(self.owner, &self.run);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::studio::feed::Topic;
+    use crate::studio::news::Cursor;
 
     #[test]
     fn a_run_is_at_work_until_its_last_operation_has_ended() {
@@ -149,20 +131,22 @@ mod tests {
     }
 
     #[test]
-    fn those_who_watch_are_told_and_nobody_else_is_waited_for() {
+    fn those_who_watch_are_told_of_what_they_show() {
         let activity = Arc::new(Activity::default());
         let (owner, run) = (Owner::of_key(b"me"), ModelId::new("r"));
-        activity.tell(owner, &run);
-        let mut watcher = activity.watch();
-        drop(activity.enter(owner, &run));
-        for _ in 0..2 {
-            assert_eq!(watcher.try_recv().unwrap().run, run);
-        }
-        assert!(watcher.try_recv().is_err());
-        for _ in 0..CHANGES * 3 {
-            activity.tell(owner, &run);
-        }
-        let behind = watcher.try_recv().unwrap_err();
-        assert!(matches!(behind, broadcast::error::TryRecvError::Lagged(_)));
+        let start = Cursor::default();
+        let watching = activity.feeds().subscribe(&Topic::Owner(owner), start);
+        let feed = watching.to_run.clone().unwrap();
+        let is_told = || !feed.take().0.is_empty();
+        let mut first = activity.enter(owner, &run);
+        assert!(is_told(), "it waits");
+        let second = activity.enter(owner, &run);
+        assert!(!is_told(), "it waits as before");
+        first.begin();
+        assert!(is_told(), "it trains");
+        drop(first);
+        assert!(is_told(), "an operation has ended");
+        drop(second);
+        assert!(is_told(), "it is idle");
     }
 }

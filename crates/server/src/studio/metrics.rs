@@ -108,7 +108,7 @@ pub(crate) async fn log(
     });
     let stopped = |_| ApiError::unavailable("the server is stopping");
     written.await.map_err(stopped)??;
-    server.shared().activity.tell(owner, &run);
+    server.shared().activity.feeds().tell(owner, &run);
     Ok(Plain(Empty {}))
 }
 

@@ -7,7 +7,8 @@
 //! - [`pages`]: the pages;
 //! - [`demo`]: what the page of runs offers on a first visit;
 //! - [`runs`], [`metrics`], [`operations`], [`steps`], [`server_view`], [`events`]: the API that the pages use, over `read`;
-//! - [`measure`], [`waits`], [`activity`]: what is noted of each step, why operations waited, and what runs do now.
+//! - [`measure`], [`waits`], [`activity`]: what is noted of each step, why operations waited, and what runs do now;
+//! - [`feed`], [`news`]: who hears of changes, and what they are told.
 //!
 //! A cookie is taken where a key is, with three rules more: a request of another site's page is refused, a write
 //! has to carry a header that only our own pages can set, and a cookie that shows one run reads what is declared
@@ -16,10 +17,12 @@
 pub(crate) mod activity;
 pub(crate) mod demo;
 pub(crate) mod events;
+pub(crate) mod feed;
 pub(crate) mod headers;
 pub(crate) mod login;
 pub(crate) mod measure;
 pub(crate) mod metrics;
+pub(crate) mod news;
 pub(crate) mod operations;
 pub(crate) mod origin;
 pub(crate) mod pages;

@@ -47,7 +47,7 @@ impl Server {
             sessions: sessions.count() as u64,
             runs: runs.count() as u64,
             samplers: registry.samplers.len() as u64,
-            watchers: shared.activity.watchers() as u64,
+            watchers: shared.event_streams.count() as u64,
         };
         drop(registry);
         let (checkpoints, checkpoint_count) = shared.checkpoints.totals(owner);

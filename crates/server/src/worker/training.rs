@@ -316,14 +316,14 @@ impl Training {
         self.shared.under_way.ended(&job.request);
         // The queue has room as soon as its client can know.
         drop(job.place);
-        if let Some(responder) = job.responder {
+        if let Some(mut responder) = job.responder {
+            responder.shows_end_of(job.pending);
             match (done.sampler, done.saved) {
                 (Some(sampler), _) => self.finish_sampler(responder, ending, sampler),
                 (None, Some(saved)) => self.finish_checkpoint(responder, ending, saved),
                 (None, None) => responder.finish(ending),
             }
         }
-        drop(job.pending);
         if succeeded && job.changes_run {
             self.runs.changed(&job.model_id, job.seq_id, job.spent);
         }

@@ -268,16 +268,17 @@ pub(in crate::store) fn curve(
     })
 }
 
-/// Returns the points of a run behind a step, by step: the name, the step and the value.
-pub(in crate::store) fn since(
+/// Returns the points of a run behind one step and up to another, by step: the name, the step and the value.
+pub(in crate::store) fn between(
     on: &Connection,
     run: &str,
-    step: i64,
+    (since, until): (i64, i64),
     most: usize,
 ) -> rusqlite::Result<Vec<(String, i64, f64)>> {
     let sql = "SELECT s.name, p.step, p.value FROM series s JOIN points p ON p.series = s.id
-               WHERE s.run = ?1 AND s.last_step > ?2 AND p.step > ?2 ORDER BY p.step, s.name LIMIT ?3";
-    list(on, sql, (run, step, most as i64), |row| {
+               WHERE s.run = ?1 AND s.last_step > ?2 AND p.step > ?2 AND p.step <= ?3
+               ORDER BY p.step, s.name LIMIT ?4";
+    list(on, sql, (run, since, until, most as i64), |row| {
         Ok((row.get(0)?, row.get(1)?, row.get(2)?))
     })
 }

@@ -107,15 +107,15 @@ pub(in crate::store) fn of_run_before(
     list(on, &sql, (run, before, most as i64), read_of_run)
 }
 
-/// Returns the operations of a run that ended after the one of this number, the earliest first.
-pub(in crate::store) fn of_run_since(
+/// Returns the operations of a run that ended after the one of a number, up to that of another, the earliest first.
+pub(in crate::store) fn of_run_between(
     on: &Connection,
     run: &str,
-    since: i64,
+    (since, until): (i64, i64),
     most: usize,
 ) -> rusqlite::Result<Vec<RunSpan>> {
-    let sql = format!("{SELECT} AND number > ?2 ORDER BY number LIMIT ?3");
-    list(on, &sql, (run, since, most as i64), read_of_run)
+    let sql = format!("{SELECT} AND number > ?2 AND number <= ?3 ORDER BY number LIMIT ?4");
+    list(on, &sql, (run, since, until, most as i64), read_of_run)
 }
 
 /// Returns the number of the newest span.

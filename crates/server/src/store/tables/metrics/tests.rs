@@ -95,9 +95,12 @@ fn a_run_has_only_so_many_series_and_none_of_what_is_no_number() {
 fn what_came_behind_a_step_is_found_in_order() {
     let (_root, mut on) = database();
     set_all(&mut on, "r", (1..=5).map(|step| (step, step as f64)));
-    let found = since(&on, "r", 3, 10).unwrap();
+    let found = between(&on, "r", (3, i64::MAX), 10).unwrap();
     let steps: Vec<_> = found.iter().map(|(_, step, _)| *step).collect();
     assert_eq!(steps, [4, 5]);
-    assert_eq!(since(&on, "r", 0, 2).unwrap().len(), 2);
-    assert!(since(&on, "other", 0, 2).unwrap().is_empty());
+    let found = between(&on, "r", (1, 3), 10).unwrap();
+    let steps: Vec<_> = found.iter().map(|(_, step, _)| *step).collect();
+    assert_eq!(steps, [2, 3]);
+    assert_eq!(between(&on, "r", (0, i64::MAX), 2).unwrap().len(), 2);
+    assert!(between(&on, "other", (0, 9), 2).unwrap().is_empty());
 }

@@ -37,7 +37,7 @@ export class Chart {
     this.clip = `clip${charts}`;
     /** @type {{curves: ReturnType<Chart["curves"]>, toX: (value: number) => number, xs: Range, width: number} | null} */
     this.place = null;
-    this.svg = s("svg", { "aria-hidden": "true" });
+    this.svg = s("svg", { "aria-hidden": "true", height });
     this.tip = h("div", { class: "tip", hidden: true });
     this.element = h("div", { class: "plot", tabindex: "0", role: "img" }, this.svg, this.tip);
     this.redraw = eachFrame(() => this.draw());
@@ -81,7 +81,9 @@ export class Chart {
   }
 
   draw() {
-    const width = this.width || 400, height = this.height;
+    // Before it has a place in the page there is nothing to draw for; its first size draws it.
+    if (!this.width) return;
+    const { width, height } = this;
     const curves = this.curves();
     const { logX, logY } = this.view;
     const all = curves.flatMap(curve => curve.points);

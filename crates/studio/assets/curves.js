@@ -8,7 +8,8 @@ import { failed } from "./shell.js";
 
 /** @typedef {{name: string, source: string, count: number, points: number[][]}} Series */
 
-const POINTS = 500;
+/** Points of a curve: as many as a chart has room for. Zooming reads finer ones. */
+const POINTS = 300;
 /** Metrics in the order in which people look for them; the others follow by name. */
 const FIRST = ["loss", "reward", "loss_per_datum", "entropy_estimate", "kl_sampler_trainer", "grad_norm", "learning_rate", "tokens_per_second"];
 /** Shown after everything else. */

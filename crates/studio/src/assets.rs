@@ -89,6 +89,33 @@ pub fn path(name: &str) -> String {
     format!("/assets/{}", versioned(name))
 }
 
+/// Returns the paths of all modules that a module imports, directly or not, so that a page can name them at once
+/// instead of having its browser find them one level after the other.
+///
+/// # Panics
+/// If there is no such module, which is a mistake in a template.
+pub fn imported_by(name: &str) -> Vec<String> {
+    let mut found = vec![name];
+    let mut next = 0;
+    while let Some(name) = found.get(next) {
+        for line in text(name)
+            .lines()
+            .filter(|line| line.starts_with("import "))
+        {
+            let import = line.split("\"./").nth(1);
+            let import = import.and_then(|rest| rest.split('"').next());
+            found.extend(import.filter(|import| !found.contains(import)));
+        }
+        next += 1;
+    }
+    found[1..].iter().map(|name| path(name)).collect()
+}
+
+fn text(name: &str) -> &'static str {
+    let found = FILES.iter().find(|(known, _)| *known == name);
+    found.expect("a file of this crate").1
+}
+
 /// Returns modules as one script that imports nothing, for a page that stands by itself. Each is given after those
 /// that it imports.
 ///
@@ -97,11 +124,10 @@ pub fn path(name: &str) -> String {
 pub fn bundle(names: &[&str]) -> String {
     let mut script = String::new();
     for name in names {
-        let (_, text) = FILES
-            .iter()
-            .find(|(known, _)| known == name)
-            .expect("a module of this crate");
-        for line in text.lines().filter(|line| !line.starts_with("import ")) {
+        for line in text(name)
+            .lines()
+            .filter(|line| !line.starts_with("import "))
+        {
             script.push_str(line.strip_prefix("export ").unwrap_or(line));
             script.push('\n');
         }
@@ -173,6 +199,17 @@ mod tests {
                 assert!(find(name).is_some(), "{}: {import}", asset.name);
             }
         }
+    }
+
+    #[test]
+    fn what_a_module_imports_is_known_however_deep() {
+        let imported = imported_by("run.js");
+        for name in ["curves.js", "chart.js", "dom.js", "tokens.js"] {
+            let times = imported.iter().filter(|it| **it == path(name)).count();
+            assert_eq!(times, 1, "{name} in {imported:?}");
+        }
+        assert!(!imported.contains(&path("run.js")));
+        assert!(imported_by("theme.js").is_empty());
     }
 
     #[test]

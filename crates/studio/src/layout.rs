@@ -79,6 +79,7 @@ pub(crate) fn document(title: &str, script: &str, is_shared: bool, body: &Markup
                 link rel="stylesheet" href=(assets::path("studio.css"));
                 link rel="icon" type="image/svg+xml" href=(assets::path("icon.svg"));
                 script type="module" src=(assets::path(script)) {}
+                @for module in assets::imported_by(script) { link rel="modulepreload" href=(module); }
             }
             body data-shared=[is_shared.then_some("")] { (body) }
         }

@@ -14,7 +14,7 @@ use crate::error::ApiError;
 use crate::extract::{Caller, Decoded, InPath, Parameters};
 use crate::store::Change;
 use crate::store::studio::Reading;
-use crate::store::tables::metrics::{SERIES, Source};
+use crate::store::tables::metrics::{CurvePoint, SERIES, Source};
 
 /// How many points a series has, unless a request says otherwise, and at most.
 const POINTS: u64 = 500;
@@ -45,7 +45,8 @@ pub(crate) async fn get(
         }
         let share = (ALL_POINTS / all.len().max(1)) as i64;
         let curve = |series| {
-            let points = reading.curve(&series, range, points.min(share))?;
+            let mut points = reading.curve(&series, range, points.min(share))?;
+            points.iter_mut().for_each(shorten);
             Ok(MetricSeries {
                 name: series.name,
                 source: match series.source {
@@ -66,6 +67,34 @@ pub(crate) async fn get(
         })
     };
     server.read(read).await.map(Plain)
+}
+
+/// Rounds what stands for several steps to seven digits, as many as a loss is computed with: half the bytes of an
+/// answer would be digits of means. What was measured once stays as it is.
+fn shorten((_, mean, low, high, _): &mut CurvePoint) {
+    if low < high {
+        for value in [mean, low, high] {
+            *value = with_digits(*value, 7);
+        }
+    }
+}
+
+/// Rounds to significant digits, as far as powers of ten are exact.
+fn with_digits(value: f64, digits: i32) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    match digits - 1 - value.abs().log10().floor() as i32 {
+        places @ 0..=22 => {
+            let power = 10_f64.powi(places);
+            (value * power).round() / power
+        }
+        places @ -22..0 => {
+            let power = 10_f64.powi(-places);
+            (value / power).round() * power
+        }
+        _ => value,
+    }
 }
 
 pub(crate) async fn log(
@@ -138,4 +167,30 @@ fn check(request: &LogMetricsRequest) -> Result<(), InvalidInput> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_are_short_and_what_was_measured_is_exact() {
+        for (value, expected) in [
+            (0.0, 0.0),
+            (1.0 / 3.0, 0.333_333_3),
+            (-2.0 / 3.0, -0.666_666_7),
+            (123_456_789.0, 123_456_800.0),
+            (1.5e-9, 1.5e-9),
+            (1e300 / 3.0, 1e300 / 3.0),
+            (f64::MIN_POSITIVE, f64::MIN_POSITIVE),
+        ] {
+            assert_eq!(with_digits(value, 7), expected, "{value}");
+        }
+        let mut one = (1, 1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0, 0);
+        shorten(&mut one);
+        assert_eq!(one.1, 1.0 / 3.0);
+        let mut several = (1, 1.0 / 3.0, 0.1, 0.7, 0);
+        shorten(&mut several);
+        assert_eq!(several, (1, 0.333_333_3, 0.1, 0.7, 0));
+    }
 }

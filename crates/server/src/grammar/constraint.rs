@@ -20,6 +20,8 @@ const TOKEN_BYTES: u64 = 1 << 10;
 
 /// A compiled grammar. Its samples share what the lexer has found out.
 pub(super) struct CompiledGrammar {
+    /// The member of the request that it came from.
+    field: Arc<str>,
     matcher: Matcher,
     vocabulary: Arc<Vocabulary>,
     end_tokens: Arc<[u32]>,
@@ -82,6 +84,7 @@ struct Thoughts {
 
 impl CompiledGrammar {
     pub(super) fn new(
+        field: &str,
         matcher: Matcher,
         vocabulary: Arc<Vocabulary>,
         end_tokens: &[u32],
@@ -94,6 +97,7 @@ impl CompiledGrammar {
             is_open: thinking.is_open,
         });
         Self {
+            field: field.into(),
             matcher,
             vocabulary,
             end_tokens: end_tokens.into(),
@@ -117,6 +121,7 @@ impl Grammar for CompiledGrammar {
             },
         };
         Box::new(Sample {
+            field: Arc::clone(&self.field),
             phase,
             matcher: self.matcher.clone(),
             vocabulary: Arc::clone(&self.vocabulary),
@@ -131,6 +136,7 @@ impl Grammar for CompiledGrammar {
 }
 
 struct Sample {
+    field: Arc<str>,
     phase: Phase,
     matcher: Matcher,
     vocabulary: Arc<Vocabulary>,
@@ -176,9 +182,16 @@ impl Constraint for Sample {
             self.end_tokens.iter().for_each(|token| mask.allow(*token));
             return Ok(());
         }
-        let allowed = self.matcher.compute_mask().map_err(too_complex)?;
+        let allowed = self
+            .matcher
+            .compute_mask()
+            .map_err(|error| too_complex(&self.field, error))?;
         mask.allow_words(allowed.as_slice());
-        if self.matcher.is_accepting().map_err(too_complex)? {
+        if self
+            .matcher
+            .is_accepting()
+            .map_err(|error| too_complex(&self.field, error))?
+        {
             self.end_tokens.iter().for_each(|token| mask.allow(*token));
         }
         Ok(())
@@ -217,7 +230,9 @@ impl Constraint for Sample {
             return Ok(false);
         }
         self.memory.grow()?;
-        self.matcher.consume_token(token).map_err(too_complex)?;
+        self.matcher
+            .consume_token(token)
+            .map_err(|error| too_complex(&self.field, error))?;
         // A complete document waits for its end, if there is a token for it.
         Ok(!(self.matcher.is_stopped() && self.end_tokens.is_empty()))
     }
@@ -230,10 +245,10 @@ fn has(bytes: &[u8], text: &[u8]) -> bool {
 }
 
 /// The library fails where a schema takes more work than [`LIMITS`](super::LIMITS) allow.
-fn too_complex(error: impl fmt::Display) -> Error {
+fn too_complex(field: &str, error: impl fmt::Display) -> Error {
     let reason = reason(error);
     Error::bad_request(format!(
-        "the schema of the response is too complex: {reason}"
+        "`{field}` became too complex for this sample to go on: {reason}"
     ))
 }
 

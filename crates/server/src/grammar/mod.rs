@@ -130,6 +130,7 @@ impl Grammars {
             InvalidInput::new(field.to_owned(), reason, allowed)
         })?;
         Ok(Arc::new(CompiledGrammar::new(
+            field,
             matcher,
             Arc::clone(&self.vocabulary),
             end_tokens,

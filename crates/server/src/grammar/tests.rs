@@ -405,3 +405,13 @@ fn masks_of_a_large_vocabulary() {
         println!("{name}: {mean:?} a token, at most {worst:?}");
     }
 }
+
+#[test]
+fn a_sample_that_cannot_go_on_names_the_member_of_the_request() {
+    let fixture = Fixture::new();
+    let grammar = fixture.compile(&json!({"type": "integer"})).unwrap();
+    let mut sample = grammar.begin();
+    // What the library fails with midway; the sampler never draws what was not allowed.
+    let error = sample.accept(fixture.token("a")).unwrap_err().to_string();
+    assert!(error.contains("`schema` became too complex"), "{error}");
+}

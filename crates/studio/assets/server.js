@@ -1,10 +1,10 @@
 // The server: what is in memory and in the queues, how fast it is, what is wrong. Read anew every two seconds while the page
 // can be seen.
 
-import { call } from "./api.js";
-import { byId, count, cut, duration, fill, h, number, size, theirs } from "./dom.js";
+import { call, send } from "./api.js";
+import { button, byId, count, cut, duration, fill, h, number, size, theirs } from "./dom.js";
 import { listen } from "./live.js";
-import { failed } from "./shell.js";
+import { confirmLoss, failed } from "./shell.js";
 
 /**
  * @typedef {{version: string, uptime_seconds: number, memory: {limit: number, uses: Record<string, number>}, queues: Record<string, number>,
@@ -92,3 +92,14 @@ async function load() {
 setInterval(() => { if (!document.hidden) load(); }, EVERY);
 listen(null, { again: load });
 load();
+
+button("logout-everywhere").addEventListener("click", async () => {
+  const lost = [h("p", { class: "soft" }, "Every browser that is logged in with your key has to log in again, and every link to one of your runs ends.")];
+  if (!await confirmLoss("Log out everywhere?", lost, "Log out everywhere")) return;
+  try {
+    await send("/logout?everywhere=true", { method: "POST" });
+    location.assign("/login");
+  } catch (error) {
+    failed(byId("note"), error);
+  }
+});

@@ -116,6 +116,16 @@ pub struct LoginQuery {
     pub next: Option<String>,
 }
 
+/// Where to log out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct LogoutQuery {
+    /// `true` ends all logins of the caller in all browsers, and all links to the caller's runs. It is taken from the
+    /// studio's own pages. By default the browser loses its cookies.
+    pub everywhere: Option<bool>,
+}
+
 /// The form of the page that logs in.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

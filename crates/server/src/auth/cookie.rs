@@ -20,12 +20,13 @@ pub(crate) struct Pass {
     pub(crate) run: Option<ModelId>,
 }
 
-/// Writes a pass that is good until `expires`.
-pub(super) fn issue(key: &Key, pass: &Pass, expires: Timestamp) -> String {
+/// Writes a pass that is good from `issued` until `expires`.
+pub(super) fn issue(key: &Key, pass: &Pass, (issued, expires): (Timestamp, Timestamp)) -> String {
     let run = pass.run.as_ref().map_or("", ModelId::as_str);
     // No part has a dot, so no two passes are written alike.
     let signed = format!(
-        "{}.{}.{}",
+        "{}.{}.{}.{}",
+        issued.as_millisecond(),
         expires.as_second(),
         pass.owner,
         BASE64.encode(run)
@@ -34,8 +35,8 @@ pub(super) fn issue(key: &Key, pass: &Pass, expires: Timestamp) -> String {
     format!("{signed}.{signature}")
 }
 
-/// Reads a pass. Nothing of it is believed before its signature is known to be ours.
-pub(super) fn verify(key: &Key, value: &str, now: Timestamp) -> Result<Pass, Denied> {
+/// Reads a pass, and when it was issued. Nothing of it is believed before its signature is known to be ours.
+pub(super) fn verify(key: &Key, value: &str, now: Timestamp) -> Result<(Pass, Timestamp), Denied> {
     if value.len() > COOKIE_BYTES {
         return Err(Denied::Forged);
     }
@@ -44,17 +45,20 @@ pub(super) fn verify(key: &Key, value: &str, now: Timestamp) -> Result<Pass, Den
     hmac::verify(key, signed.as_bytes(), &signature).map_err(|_| Denied::Forged)?;
     let mut parts = signed.split('.');
     let mut part = || parts.next().ok_or(Denied::Forged);
-    let (expires, owner, run) = (part()?, part()?, part()?);
+    let (issued, expires, owner, run) = (part()?, part()?, part()?, part()?);
+    let issued = issued.parse().map_err(|_| Denied::Forged)?;
+    let issued = Timestamp::from_millisecond(issued).map_err(|_| Denied::Forged)?;
     let expires: i64 = expires.parse().map_err(|_| Denied::Forged)?;
     if expires <= now.as_second() {
         return Err(Denied::Expired);
     }
     let run = BASE64.decode(run).map_err(|_| Denied::Forged)?;
     let run = String::from_utf8(run).map_err(|_| Denied::Forged)?;
-    Ok(Pass {
+    let pass = Pass {
         owner: owner.parse().map_err(|_| Denied::Forged)?,
         run: (!run.is_empty()).then(|| ModelId::new(run)),
-    })
+    };
+    Ok((pass, issued))
 }
 
 #[cfg(test)]
@@ -72,9 +76,10 @@ mod tests {
         let owner = Owner::of_key(b"tml-one");
         for run in [None, Some(ModelId::new("a.b:train:0"))] {
             let pass = Pass { owner, run };
-            let value = issue(keys.cookies(), &pass, second(100));
+            let value = issue(keys.cookies(), &pass, (second(7), second(100)));
             assert!(!value.contains("tml-") && !value.contains([';', ' ', '"']));
-            assert_eq!(verify(keys.cookies(), &value, second(99)), Ok(pass));
+            let read = verify(keys.cookies(), &value, second(99));
+            assert_eq!(read, Ok((pass, second(7))));
             let late = verify(keys.cookies(), &value, second(100));
             assert_eq!(late, Err(Denied::Expired));
             for key in [keys.tokens(), keys.links()] {
@@ -90,7 +95,7 @@ mod tests {
             owner: Owner::of_key(b"tml-one"),
             run: Some(ModelId::new("r")),
         };
-        let value = issue(keys.cookies(), &pass, second(100));
+        let value = issue(keys.cookies(), &pass, (second(7), second(100)));
         for index in 0..value.len() {
             let mut changed = value.clone().into_bytes();
             changed[index] = if changed[index] == b'0' { b'1' } else { b'0' };

@@ -8,9 +8,11 @@
 //! time that does not depend on where they differ; tokens, cookies and links are signed with keys of their
 //! own, derived from one secret in the data folder, so that one can never pass for the other.
 
+mod attempts;
 mod cookie;
 mod keys;
 mod link;
+mod logged_out;
 mod once;
 mod owner;
 mod revoked;
@@ -27,7 +29,9 @@ pub(crate) use keys::KeyFileError;
 pub(crate) use link::BadLink;
 pub(crate) use owner::Owner;
 
+use attempts::Attempts;
 use keys::Keys;
+use logged_out::LoggedOut;
 use once::OneTime;
 use revoked::Revoked;
 use signing_keys::SigningKeys;
@@ -85,6 +89,8 @@ pub(crate) struct Auth {
     revoked: Revoked,
     signing_keys: SigningKeys,
     one_time: OneTime,
+    logged_out: LoggedOut,
+    attempts: Attempts,
 }
 
 impl Auth {
@@ -110,12 +116,15 @@ impl Auth {
         let file = |name: &str| data.join(name);
         let failed = |path: PathBuf| move |source| AuthError::File { path, source };
         let (secret, revoked) = (file("secret"), file("revoked-keys"));
+        let logged_out = file("logged-out");
         Ok(Self {
             keys,
             admins,
             signing_keys: SigningKeys::open(&secret).map_err(failed(secret))?,
             revoked: Revoked::open(&revoked).map_err(failed(revoked))?,
             one_time: OneTime::default(),
+            logged_out: LoggedOut::open(&logged_out).map_err(failed(logged_out))?,
+            attempts: Attempts::default(),
         })
     }
 
@@ -159,18 +168,37 @@ impl Auth {
 
     /// Writes a cookie that is good until `expires`.
     pub(crate) fn issue_cookie(&self, pass: &Pass, expires: Timestamp) -> String {
-        cookie::issue(self.signing_keys.cookies(), pass, expires)
+        let times = (Timestamp::now(), expires);
+        cookie::issue(self.signing_keys.cookies(), pass, times)
     }
 
     /// Returns what the holder of a cookie may do.
     ///
     /// # Errors
     ///
-    /// When it was not issued here, is too old, or its key is not taken any more.
+    /// When it was not issued here, is too old, its owner logged out everywhere since, or its key is not taken any
+    /// more.
     pub(crate) fn admit_cookie(&self, value: &str, now: Timestamp) -> Result<Pass, Denied> {
-        let pass = cookie::verify(self.signing_keys.cookies(), value, now)?;
+        let (pass, issued) = cookie::verify(self.signing_keys.cookies(), value, now)?;
         self.check_owner(pass.owner)?;
+        if !self.logged_out.takes(pass.owner, issued) {
+            return Err(Denied::Expired);
+        }
         Ok(pass)
+    }
+
+    /// Takes no cookie and no link to a run any more that an owner has until now, also after a restart.
+    ///
+    /// # Errors
+    ///
+    /// When that could not be written down; they are then taken as before.
+    pub(crate) fn log_out_everywhere(&self, owner: Owner, now: Timestamp) -> std::io::Result<()> {
+        self.logged_out.set(owner, now)
+    }
+
+    /// Returns from where logins failed.
+    pub(crate) fn attempts(&self) -> &Attempts {
+        &self.attempts
     }
 
     /// Makes a token that logs in once, if the system has random numbers.

@@ -5,7 +5,7 @@
 //! its unsent bytes, which the other side sees as a reset.
 
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +38,11 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
+    /// Returns the address of the other side.
+    pub(crate) fn ip(&self) -> IpAddr {
+        self.address.ip()
+    }
+
     /// Returns whether the other side is on this machine.
     pub(crate) fn is_local(&self) -> bool {
         // An IPv4 address may arrive as an IPv6 one.

@@ -1,21 +1,24 @@
 //! Logging in and out, and links that do it.
 
-use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use std::time::{Duration, Instant};
+
+use axum::extract::{ConnectInfo, Extension, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use jiff::{SignedDuration, Timestamp};
 use tinkrs_types::{InvalidInput, ModelId};
 use tinkrs_wire::endpoint;
 use tinkrs_wire::op::studio::{CreateLoginLinkRequest, LoginLink, ShareRunRequest, SharedRun};
-use tinkrs_wire::query::{LoginForm, LoginQuery};
+use tinkrs_wire::query::{LoginForm, LoginQuery, LogoutQuery};
 
 use super::headers::{refresh, tell_own_forms};
 use super::origin::{Sender, sender};
 use super::pages;
-use super::visitor::{LOGIN_COOKIE, SHARE_COOKIE};
+use super::visitor::{LOGIN_COOKIE, SHARE_COOKIE, admit_cookies};
 use crate::Server;
 use crate::api::Plain;
 use crate::auth::{Owner, Pass};
+use crate::connections::Peer;
 use crate::error::ApiError;
 use crate::extract::{Caller, Decoded, InPath, Json, Parameters};
 
@@ -65,6 +68,7 @@ pub(crate) async fn show(
 /// Takes the form of the page that logs in.
 pub(crate) async fn log_in(
     State(server): State<Server>,
+    peer: Option<Extension<ConnectInfo<Peer>>>,
     headers: HeaderMap,
     Json(form): Json,
 ) -> Response {
@@ -72,6 +76,11 @@ pub(crate) async fn log_in(
     if sender(&headers, public) == Sender::OtherPage {
         let why = "this form was sent by a page of another site";
         return ApiError::forbidden(why).into_response();
+    }
+    let address = peer.map(|Extension(ConnectInfo(peer))| peer.ip());
+    let attempts = server.auth().attempts();
+    if let Some(wait) = address.and_then(|it| attempts.wait(it, Instant::now())) {
+        return too_many(wait, &headers, form_next(&form).as_deref());
     }
     let form = match read_form(&form) {
         Ok(form) => form,
@@ -82,11 +91,11 @@ pub(crate) async fn log_in(
     match server.auth().admit(key.as_bytes(), Timestamp::now()) {
         Ok(owner) => server.log_in(&headers, owner, next),
         Err(denied) => {
+            if let Some(address) = address {
+                attempts.failed(address, Instant::now());
+            }
             let why = denied.to_string().replace("`X-API-Key`", "The key");
-            let accepted = headers.get(header::ACCEPT).map(HeaderValue::as_bytes);
-            let is_person =
-                accepted.is_some_and(|it| it.windows(9).any(|part| part == b"text/html"));
-            if !is_person {
+            if !is_person(&headers) {
                 return ApiError::unauthorized(why).into_response();
             }
             let mut response = ask(Some(&why), next);
@@ -96,9 +105,56 @@ pub(crate) async fn log_in(
     }
 }
 
-/// Removes the cookies. A page of another site may do it, too: there is nothing to gain from it, and a person who
-/// wants to log out always can.
-pub(crate) async fn log_out(State(server): State<Server>, headers: HeaderMap) -> Response {
+/// Whether somebody reads the answer in a browser.
+fn is_person(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(header::ACCEPT).map(HeaderValue::as_bytes);
+    accepted.is_some_and(|it| it.windows(9).any(|part| part == b"text/html"))
+}
+
+/// Refuses to look at a login before so much time has passed.
+fn too_many(wait: Duration, headers: &HeaderMap, next: Option<&str>) -> Response {
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    let why = format!(
+        "Too many logins from this address have failed. Try again in {seconds} s; this one was not looked at."
+    );
+    let mut response = if is_person(headers) {
+        ask(Some(&why), local_path(next))
+    } else {
+        ApiError::busy(why).into_response()
+    };
+    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    let seconds = HeaderValue::from(seconds);
+    response.headers_mut().insert(header::RETRY_AFTER, seconds);
+    response
+}
+
+fn form_next(form: &[u8]) -> Option<String> {
+    read_form(form).ok()?.next
+}
+
+/// Removes the cookies. A page of another site may do that much, too: there is nothing to gain from it, and a person
+/// who wants to log out always can. What ends everywhere is a write like any other.
+pub(crate) async fn log_out(
+    State(server): State<Server>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    Parameters(query): Parameters<LogoutQuery>,
+) -> Response {
+    if query.everywhere == Some(true) {
+        let ended = admit_cookies(&server, &method, &uri, &headers).and_then(|pass| {
+            let pass = pass.ok_or_else(|| ApiError::unauthorized("nobody is logged in here"))?;
+            let done = server
+                .auth()
+                .log_out_everywhere(pass.owner, Timestamp::now());
+            done.map_err(|error| {
+                ApiError::unavailable(format!("could not write down the logout: {error}"))
+            })
+        });
+        if let Err(error) = ended {
+            return error.into_response();
+        }
+    }
     let mut response = Redirect::to(endpoint::LOGIN_PAGE.path).into_response();
     for name in [LOGIN_COOKIE, SHARE_COOKIE] {
         let attributes = server.attributes(&headers, 0);

@@ -18,6 +18,14 @@ pub fn server() -> Markup {
         }
         div #note aria-live="polite" {}
         div.stack #server {}
+        section.panel.pad.logins {
+            h2 { "Logins" }
+            p.soft {
+                "If a browser or a link to a run got into the wrong hands: this ends all logins with your key, here and in "
+                "every other browser, and all links to your runs. Programs that have the key go on."
+            }
+            button.danger #logout-everywhere { "Log out everywhere" }
+        }
     };
     shell.page("server.js", &content)
 }

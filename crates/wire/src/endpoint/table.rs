@@ -59,8 +59,8 @@ use crate::openai::completions::{Completion, CompletionRequest};
 use crate::openai::models::{ModelCard, ModelList};
 use crate::openai::responses::ResponsesRequest;
 use crate::query::{
-    AuditQuery, ImportQuery, LinkQuery, LoginForm, LoginQuery, NonceQuery, PageQuery, ScopeQuery,
-    StorageQuery, TokenizerQuery, UsageQuery,
+    AuditQuery, ImportQuery, LinkQuery, LoginForm, LoginQuery, LogoutQuery, NonceQuery, PageQuery,
+    ScopeQuery, StorageQuery, TokenizerQuery, UsageQuery,
 };
 use tinkrs_types::admin::{AuditLog, BillingUsage, StorageUsage};
 use tinkrs_types::protocol::{ClientConfig, DynamicConfig, TelemetryBatch};
@@ -549,9 +549,10 @@ endpoints! {
         .takes(Content::Form(JsonType::of::<LoginForm>()))
         .clients(Clients::Ours);
 
-    /// Removes the cookies of the pages.
+    /// Removes the cookies of the pages, and ends all others of the caller if it is to be everywhere.
     LOGOUT = post("/logout")
         .auth(Auth::Public)
+        .query(Query::of::<LogoutQuery>())
         .clients(Clients::Ours);
 
     // The OpenAI API

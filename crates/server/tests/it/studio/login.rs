@@ -227,3 +227,80 @@ async fn a_cookie_survives_a_restart_and_ends_with_its_key() {
     assert_eq!(browser.get("/").await.status, 303);
     assert_eq!(browser.get("/api/v1/sessions").await.status, 401);
 }
+
+#[tokio::test]
+async fn guessing_keys_takes_longer_and_longer() {
+    let server = TestServer::start().await;
+    let mut browser = Browser::new(&server);
+    for _ in 0..6 {
+        assert_eq!(browser.log_in("sk-wrong", &[]).await.status, 401);
+    }
+    // A right one is not looked at either, or the wait would tell which one is right.
+    let refused = browser.log_in(KEY, &[]).await;
+    assert_eq!(refused.status, 429);
+    let wait: u64 = refused.headers["retry-after"]
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert_eq!(wait, 1);
+    let text = String::from_utf8(refused.body.to_vec()).unwrap();
+    assert!(text.contains("Try again in 1 s"), "{text}");
+    assert!(browser.cookies.is_empty());
+    let program = [("accept", "application/json")];
+    let refused = browser
+        .send(Method::POST, "/login", &program, "key=sk-1")
+        .await;
+    assert_eq!(refused.status, 429, "{:?}", refused.body);
+    // Whoever has a key or a cookie is not held up.
+    assert_eq!(server.get("/sessions").await["sessions"], json!([]));
+}
+
+#[tokio::test]
+async fn logging_out_everywhere_ends_every_browser_and_link_of_the_owner_only() {
+    let server = TestServer::start().await;
+    let run = server.model().await;
+    let share = format!("/training_runs/{run}/share");
+    let url = server.ok(&share, json!({"hours": 1})).await["url"].clone();
+    let link = url.as_str().unwrap().strip_prefix(&server.url()).unwrap();
+    let mut here = Browser::logged_in(&server, KEY).await;
+    let mut there = Browser::logged_in(&server, KEY).await;
+    let mut other = Browser::logged_in(&server, "tml-other").await;
+    let mut guest = Browser::new(&server);
+    guest.get(link).await;
+    let read = format!("/api/v1/training_runs/{run}");
+    let path = "/logout?everywhere=true";
+    let own = [("x-tinkrs-studio", "1"), ("sec-fetch-site", "same-origin")];
+    // Neither another site, nor a guest, nor somebody who is not logged in can do it.
+    let cross = [("x-tinkrs-studio", "1"), ("sec-fetch-site", "cross-site")];
+    assert_eq!(here.send(Method::POST, path, &cross, "").await.status, 403);
+    assert_eq!(here.send(Method::POST, path, &[], "").await.status, 403);
+    assert_eq!(guest.send(Method::POST, path, &own, "").await.status, 403);
+    let mut nobody = Browser::new(&server);
+    assert_eq!(nobody.send(Method::POST, path, &own, "").await.status, 401);
+    for browser in [&mut here, &mut there, &mut guest] {
+        assert_eq!(browser.get(&read).await.status, 200);
+    }
+
+    assert_eq!(here.send(Method::POST, path, &own, "").await.status, 303);
+    for browser in [&mut here, &mut there, &mut guest] {
+        assert_eq!(browser.get(&read).await.status, 401);
+    }
+    let cookies = guest.cookies.clone();
+    guest.get(link).await;
+    assert_eq!(guest.cookies, cookies, "the link has ended, too");
+    assert_eq!(other.get("/").await.status, 200);
+    assert_eq!(
+        server.get(&format!("/training_runs/{run}")).await["training_run_id"],
+        run
+    );
+    let kept = there.cookies.clone();
+    let server = server.restart(|_| {}).await;
+    let mut there = Browser {
+        server: &server,
+        cookies: kept,
+    };
+    assert_eq!(there.get(&read).await.status, 401, "also after a restart");
+    assert_eq!(there.log_in(KEY, &[]).await.status, 303);
+    assert_eq!(there.get(&read).await.status, 200);
+}

@@ -123,6 +123,32 @@ async function main() {
   check((await ada.page.textContent("main")).includes("<img src=x"), "what is not there is named");
   check((await ada.page.$$("img, iframe, object")).length === 0, "nothing of it became an element");
 
+  step("megabytes of it neither hang a page nor get into one");
+  const megabytes = HOSTILE.repeat(40000);
+  chrome.allow(/status of 4(00|13|22)/);
+  const answers = await ada.page.evaluate(async ([run, text]) => {
+    const post = async (path, body) => {
+      const answer = await fetch(path, { method: "POST", headers: { "X-Tinkrs-Studio": "1", "Content-Type": "application/json" }, body: JSON.stringify(body) });
+      return { status: answer.status, length: (await answer.text()).length };
+    };
+    return {
+      metric: await post(`/api/v1/training_runs/${encodeURIComponent(run)}/metrics`, { step: 1, metrics: { [text]: 1 } }),
+      name: await post("/api/v1/create_model", { session_id: run.split(":")[0], model_seq_id: 77, base_model: "tinkrs/nano", lora_config: { rank: 4 }, user_metadata: { name: text } }),
+      query: await post("/v1/chat/completions", { model: text, messages: [{ role: "user", content: "hi" }] }),
+    };
+  }, [training.run, megabytes]);
+  for (const [what, { status, length }] of Object.entries(answers)) check(status >= 400 && status < 500 && length < 2000, `${what} of megabytes: ${status}, ${length} characters`);
+  await ada.page.goto(`${url}/playground`);
+  await ada.page.waitForSelector(".column");
+  await ada.page.evaluate(text => { document.querySelector("#prompt").value = text; }, megabytes);
+  await ada.page.focus("#prompt");
+  await ada.page.keyboard.press("Enter");
+  await ada.page.waitForSelector(".turn.assistant .note.bad, .turn.assistant [role=alert], .turn.assistant.bad, .turn.assistant[data-finish]");
+  const began = Date.now();
+  await ada.page.click("#theme");
+  check(Date.now() - began < 3000, `the page took ${Date.now() - began} ms to react`);
+  check((await ada.page.$$("img, iframe, object")).length === 0, "nothing of it became an element");
+
   step("the playground streams, side by side; tokens and their alternatives; it goes on from one");
   await training.save();
   await ada.page.goto(`${url}/playground`);

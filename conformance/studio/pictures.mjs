@@ -1,6 +1,8 @@
-// Pictures of every page, at two widths and in both themes. No page may be wider than its window.
+// Pictures of every page, at two widths and in both themes. No page may be wider than its window, every text can be read, and
+// the keyboard reaches everything.
 
 import { check, until } from "./parts.mjs";
+import { checkContrast, checkKeyboard } from "./reading.mjs";
 
 /** What is pictured: a name, a path, and what to wait for or do. */
 function pages(run) {
@@ -35,6 +37,7 @@ export async function pictures(chrome, context, url, folder) {
       const { context: fresh, page } = await chrome.visit({ viewport: { width, height }, colorScheme: theme, reducedMotion: "reduce" });
       await page.goto(`${url}/login`);
       await page.screenshot({ path: `${folder}/login-${width}-${theme}.png` });
+      await checkContrast(page, `login, ${theme}`);
       await fresh.addCookies(cookies);
       await page.goto(`${url}/`);
       await page.waitForSelector("tr[data-run] a.name");
@@ -47,6 +50,8 @@ export async function pictures(chrome, context, url, folder) {
         await page.screenshot({ path: `${folder}/${name}-${width}-${theme}.png` });
         const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
         check(over <= 0, `${name} is ${over} pixels wider than a window of ${width}`);
+        await checkContrast(page, `${name}, ${theme}, ${width} pixels`);
+        if (theme === "light") await checkKeyboard(page, `${name}, ${width} pixels`);
       }
       await fresh.close();
     }

@@ -1,12 +1,10 @@
 // Can it be read and reached? Contrast of text in the colours that the browser computes, and where Tab leads.
 
-import { check } from "./parts.mjs";
-
-/** The least ratio of WCAG AA for text of ordinary size; placeholders and what is disabled are looked at by nobody's rule but ours. */
+/** The least ratio of WCAG AA for text of ordinary size. What is disabled is exempt there, too. */
 const LEAST = 4.5;
 
 /** All text of the page whose contrast with what is behind it is too low. */
-async function pale(page) {
+export async function pale(page) {
   return page.evaluate(least => {
     const pen = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
     /** A colour of CSS as red, green, blue and opacity. */
@@ -45,7 +43,7 @@ async function pale(page) {
 }
 
 /** Controls that can be seen and that Tab does not reach, or that do not show that they have the focus. */
-async function unreachable(page) {
+export async function unreachable(page) {
   const names = () => page.evaluate(() => {
     const all = [...document.querySelectorAll("a[href], button, input, select, textarea, [tabindex]")];
     const is = element => element.checkVisibility({ visibilityProperty: true }) && !element.disabled && element.tabIndex >= 0;
@@ -63,16 +61,4 @@ async function unreachable(page) {
   }
   const missed = await page.evaluate(stops => stops.map(stop => document.querySelector(`[data-stop="${stop}"]`)?.outerHTML.slice(0, 120)), [...left]);
   return [...unseen, ...missed.map(what => `Tab does not lead to ${what}`)];
-}
-
-/** Fails if something of a page cannot be read. */
-export async function checkContrast(page, name) {
-  const found = await pale(page);
-  check(found.length === 0, `too little contrast in ${name}:\n  ${found.join("\n  ")}`);
-}
-
-/** Fails if a control of a page cannot be reached with the keyboard. */
-export async function checkKeyboard(page, name) {
-  const found = await unreachable(page);
-  check(found.length === 0, `the keyboard in ${name}:\n  ${found.slice(0, 20).join("\n  ")}`);
 }

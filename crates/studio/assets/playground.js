@@ -11,6 +11,8 @@ import { isSpecial, probability, shade, visible } from "./tokens.js";
 /** @typedef {{model: string, turns: Turn[], stop: AbortController | null, panel: HTMLElement, list: HTMLElement, redraw: () => void}} Column */
 
 const MOST_COLUMNS = 3;
+/** Characters of a question that are shown: laying out megabytes takes a browser many seconds. All of it is sent. */
+const SHOWN = 20000;
 /** @type {{id: string, root: string, created: number}[]} */
 let models = [];
 /** @type {Column[]} */
@@ -104,7 +106,7 @@ function question(column, turn, index) {
     });
     field.focus();
   } }, "Edit");
-  return h("div", { class: "turn user" }, h("div", { class: "who" }, "you", h("div", { class: "menu" }, edit)), h("div", { class: "said", dir: "auto" }, printable(turn.content)));
+  return h("div", { class: "turn user" }, h("div", { class: "who" }, "you", h("div", { class: "menu" }, edit)), h("div", { class: "said", dir: "auto" }, cut(turn.content, SHOWN)));
 }
 
 /** @param {Column} column @param {import("./stream.js").Answer} turn @param {number} index @param {boolean} asTokens */

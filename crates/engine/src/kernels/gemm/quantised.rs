@@ -18,9 +18,6 @@ use crate::kernels::shared::Shared;
 /// Blocks of 32 inputs between two visits of the output: 8 KiB of an unpacked panel.
 const BLOCKS_AT_ONCE: usize = 16;
 
-/// Panels that one row is multiplied by together.
-const PANELS_AT_ONCE: usize = 4;
-
 thread_local! {
     static UNPACKED: RefCell<Unpacked> = RefCell::new(Unpacked::default());
 }
@@ -33,23 +30,14 @@ pub(super) fn one_row<'w>(
     y: Shared,
     start: Start,
 ) {
-    let mut panel = panels.start;
-    while panel < panels.end {
+    for panel in panels {
         let column = panel_at(panel);
-        let left = column.weight.count() - column.panel;
-        let count = PANELS_AT_ONCE.min(left).min(panels.end - panel);
-        let mut sums = [[0.0; LANES]; PANELS_AT_ONCE];
-        let sums = &mut sums[..count];
-        for (sums, panel) in sums.iter_mut().zip(panel..) {
-            // SAFETY: this task owns these columns of the only row.
-            unsafe { read(y, 0, &panel_at(panel), start, sums) };
-        }
-        quantised(&column).dot(column.panel, x.row(0), sums);
-        for (sums, panel) in sums.iter().zip(panel..) {
-            // SAFETY: as above.
-            unsafe { write(y, 0, &panel_at(panel), sums) };
-        }
-        panel += count;
+        let mut sums = [0.0; LANES];
+        // SAFETY: this task owns these columns of the only row.
+        unsafe { read(y, 0, &column, start, &mut sums) };
+        quantised(&column).dot(column.panel, x.row(0), &mut sums);
+        // SAFETY: as above.
+        unsafe { write(y, 0, &column, &sums) };
     }
 }
 

@@ -36,19 +36,6 @@ macro_rules! of_layout {
     };
 }
 
-/// Repeats something for the eight steps of a block, whose number is a constant.
-macro_rules! for_each_step {
-    ($step:ident => $body:block) => {{
-        for_each_step!(@ $step $body 0 1 2 3 4 5 6 7);
-    }};
-    (@ $step:ident $body:block $($number:literal)*) => {
-        $({
-            const $step: usize = $number;
-            $body
-        })*
-    };
-}
-
 const fn layout<const BITS: usize, const SCALES: u8>() -> Layout {
     let scales = match SCALES {
         HALF => Scales::Half,
@@ -85,13 +72,10 @@ fn widen_of<const BITS: usize, const SCALES: u8>(block: &Block<'_>, first: usize
     });
 }
 
-/// Adds the products of one row with some panels to their sums.
+/// Adds the products of one row with a panel to its sums.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn dot(layout: Layout, panels: &[u8], x: &[f32], sums: &mut [[f32; LANES]]) {
-    let len = layout.panel_bytes(x.len() / BLOCK_INPUTS);
-    for (panel, sums) in panels.chunks_exact(len).zip(sums) {
-        of_layout!(layout, dot_of(panel, x, sums));
-    }
+pub(super) fn dot(layout: Layout, panel: &[u8], x: &[f32], sums: &mut [f32; LANES]) {
+    of_layout!(layout, dot_of(panel, x, sums));
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]

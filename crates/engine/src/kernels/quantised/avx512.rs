@@ -18,6 +18,9 @@ use super::int8::{BlockScales, BlockSums, Blocks, Int8Row};
 use super::layout::{Block, Layout, Scales};
 use crate::kernels::micro::LANES;
 
+// For one row, kernels of these registers were measured to be slower than those of AVX2.
+pub(super) use super::avx2::{dot, dot_int8};
+
 /// Evaluates something with the bits of a code as a constant.
 macro_rules! of_bits {
     ($layout:expr, $bits:ident => $value:expr) => {
@@ -53,98 +56,16 @@ fn widen_of<const BITS: usize>(block: &Block<'_>, first: usize, to: &mut [f32]) 
     let [low, high, addend] = level_factors::<BITS>(block);
     let middle = block.layout.middle();
     let (steps, _) = to.as_chunks_mut::<{ 4 * LANES }>();
-    for (step, to) in (first / 4..).zip(steps) {
-        let scale = if step < 4 { low } else { high };
-        let levels = levels::<BITS>(block.codes, step, middle);
-        let (to, _) = to.as_chunks_mut::<LANES>();
-        for (level, to) in levels.into_iter().zip(to) {
-            store(_mm512_fmadd_ps(scale, level, addend), to);
-        }
-    }
-}
-
-/// Adds the products of one row with neighbouring panels to their sums.
-///
-/// The sum of a panel is one chain of additions, whose latency four panels at once hide.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) fn dot(layout: Layout, panels: &[u8], x: &[f32], sums: &mut [[f32; LANES]]) {
-    let len = layout.panel_bytes(x.len() / BLOCK_INPUTS);
-    let (fours, singles) = sums.as_chunks_mut::<4>();
-    let (many, rest) = panels.split_at(fours.len() * 4 * len);
-    for (panels, sums) in many.chunks_exact(4 * len).zip(fours) {
-        of_bits!(layout, BITS => dot_of::<BITS, 4>(layout, panels, x, sums));
-    }
-    let (singles, _) = singles.as_chunks_mut::<1>();
-    for (panel, sums) in rest.chunks_exact(len).zip(singles) {
-        of_bits!(layout, BITS => dot_of::<BITS, 1>(layout, panel, x, sums));
-    }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn dot_of<const BITS: usize, const PANELS: usize>(
-    layout: Layout,
-    panels: &[u8],
-    x: &[f32],
-    sums: &mut [[f32; LANES]; PANELS],
-) {
-    let len = panels.len() / PANELS;
-    let middle = layout.middle();
-    let mut totals = [_mm512_setzero_ps(); PANELS];
-    for (total, sums) in totals.iter_mut().zip(&*sums) {
-        *total = load_sums(sums);
-    }
-    let (x, _) = x.as_chunks::<BLOCK_INPUTS>();
-    for (index, x) in x.iter().enumerate() {
-        let mut codes = [&panels[..0]; PANELS];
-        let mut factors = [[_mm512_setzero_ps(); 3]; PANELS];
-        for panel in 0..PANELS {
-            let block = layout.block(&panels[panel * len..][..len], index);
-            codes[panel] = block.codes;
-            factors[panel] = level_factors::<BITS>(&block);
-        }
-        for step in 0..8 {
-            for (panel, total) in totals.iter_mut().enumerate() {
-                let [low, high, addend] = factors[panel];
-                let scale = if step < 4 { low } else { high };
-                let levels = levels::<BITS>(codes[panel], step, middle);
-                for (input, level) in levels.into_iter().enumerate() {
-                    let weight = _mm512_fmadd_ps(scale, level, addend);
-                    *total = _mm512_fmadd_ps(_mm512_set1_ps(x[step * 4 + input]), weight, *total);
-                }
+    for_each_step!(STEP => {
+        if let Some(to) = STEP.checked_sub(first / 4).and_then(|at| steps.get_mut(at)) {
+            let scale = if STEP < 4 { low } else { high };
+            let levels = levels::<BITS, STEP>(block.codes, middle);
+            let (to, _) = to.as_chunks_mut::<LANES>();
+            for (level, to) in levels.into_iter().zip(to) {
+                store(_mm512_fmadd_ps(scale, level, addend), to);
             }
         }
-    }
-    for (total, sums) in totals.into_iter().zip(sums) {
-        store(total, sums);
-    }
-}
-
-/// Adds the products of one row in eight bits with a panel to its sums.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn dot_int8(layout: Layout, panel: &[u8], x: Int8Row<'_>, sums: &mut [f32; LANES]) {
-    of_bits!(layout, BITS => dot_int8_of::<BITS>(layout, panel, x, sums));
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn dot_int8_of<const BITS: usize>(
-    layout: Layout,
-    panel: &[u8],
-    x: Int8Row<'_>,
-    sums: &mut [f32; LANES],
-) {
-    let mut total = load_sums(sums);
-    let (codes, _) = x.codes.as_chunks::<BLOCK_INPUTS>();
-    for (index, (codes, x_sums)) in codes.iter().zip(x.sums).enumerate() {
-        let block = layout.block(panel, index);
-        let mut products = [_mm512_setzero_si512(); 2];
-        for step in 0..8 {
-            let weights = unsigned::<BITS>(bytes::<BITS>(block.codes, step));
-            let products = &mut products[step / 4];
-            *products = _mm512_dpbusd_epi32(*products, weights, four_codes(codes, step));
-        }
-        total = add_block::<BITS>(layout, products, x_sums, factors(&block), total);
-    }
-    store(total, sums);
+    });
 }
 
 /// Unpacks a block for [`tile`].
@@ -157,11 +78,11 @@ pub(super) fn unpack(block: &Block<'_>, codes: &mut [u8], scales: &mut BlockScal
 fn unpack_of<const BITS: usize>(block: &Block<'_>, codes: &mut [u8], to: &mut BlockScales) {
     if BITS < 8 {
         let (steps, _) = codes.as_chunks_mut::<{ 4 * LANES }>();
-        for (step, to) in steps.iter_mut().enumerate() {
-            let bytes = bytes::<BITS>(block.codes, step);
-            // SAFETY: there are 64 bytes.
-            unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), bytes) };
-        }
+        for_each_step!(STEP => {
+            let bytes = bytes::<BITS, STEP>(block.codes);
+            // SAFETY: a step has 64 bytes.
+            unsafe { _mm512_storeu_si512(steps[STEP].as_mut_ptr().cast(), bytes) };
+        });
     }
     for (factor, to) in factors(block).into_iter().zip(to) {
         store(factor, to);
@@ -217,14 +138,14 @@ fn tile_of<const BITS: usize, const ROWS: usize>(
     for (index, scales) in blocks.scales.iter().enumerate() {
         let weights = &blocks.codes[index * blocks.stride..][..BLOCK_INPUTS * LANES];
         let mut products = [[_mm512_setzero_si512(); 2]; ROWS];
-        for step in 0..8 {
-            let weights = unsigned::<BITS>(load(weights, step * 64));
+        for_each_step!(STEP => {
+            let weights = unsigned::<BITS>(load(weights, STEP * 64));
             for row in 0..ROWS {
-                let products = &mut products[row][step / 4];
-                let x = four_codes(&x[row][index], step);
-                *products = _mm512_dpbusd_epi32(*products, weights, x);
+                let x = four_codes::<STEP>(&x[row][index]);
+                let part = &mut products[row][STEP / 4];
+                *part = _mm512_dpbusd_epi32(*part, weights, x);
             }
-        }
+        });
         let factors = [
             load_sums(&scales[0]),
             load_sums(&scales[1]),
@@ -291,8 +212,8 @@ fn unsigned<const BITS: usize>(codes: __m512i) -> __m512i {
 /// Four codes of a row, for each of 16 outputs.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-fn four_codes(x: &[i8; BLOCK_INPUTS], step: usize) -> __m512i {
-    let at = 4 * step;
+fn four_codes<const STEP: usize>(x: &[i8; BLOCK_INPUTS]) -> __m512i {
+    let at = 4 * STEP;
     let four = [x[at], x[at + 1], x[at + 2], x[at + 3]].map(i8::cast_unsigned);
     _mm512_set1_epi32(i32::from_le_bytes(four))
 }
@@ -345,20 +266,20 @@ fn level_factors<const BITS: usize>(block: &Block<'_>) -> [__m512; 3] {
 /// The codes of four inputs of 16 outputs, four bytes an output.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-fn bytes<const BITS: usize>(codes: &[u8], step: usize) -> __m512i {
+fn bytes<const BITS: usize, const STEP: usize>(codes: &[u8]) -> __m512i {
     if BITS == 8 {
-        return load(codes, step * 64);
+        return load(codes, STEP * 64);
     }
-    let four = load(codes, step % 4 * 64);
-    let four = if step < 4 {
+    let four = load(codes, STEP % 4 * 64);
+    let four = if STEP < 4 {
         four
     } else {
         _mm512_srli_epi16::<4>(four)
     };
     let four = _mm512_and_si512(four, _mm512_set1_epi8(15));
     let (plane, shift, mask) = match BITS {
-        5 => (256, step, 1),
-        6 => (256 + step % 2 * 64, step / 2 * 2, 3),
+        5 => (256, STEP, 1),
+        6 => (256 + STEP % 2 * 64, STEP / 2 * 2, 3),
         _ => return four,
     };
     let bits = _mm512_srl_epi16(load(codes, plane), _mm_cvtsi32_si128(shift as i32));
@@ -369,15 +290,15 @@ fn bytes<const BITS: usize>(codes: &[u8], step: usize) -> __m512i {
 /// The four codes of each of 16 outputs as numbers, less the one that stands for zero.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-fn levels<const BITS: usize>(codes: &[u8], step: usize, middle: u8) -> [__m512; 4] {
+fn levels<const BITS: usize, const STEP: usize>(codes: &[u8], middle: u8) -> [__m512; 4] {
     if BITS == 4 {
         let table = _mm512_setr_ps(
             0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0,
         );
         let table = _mm512_sub_ps(table, _mm512_set1_ps(f32::from(middle)));
         // Only the last four bits of an index count.
-        let four = load(codes, step % 4 * 64);
-        let four = if step < 4 {
+        let four = load(codes, STEP % 4 * 64);
+        let four = if STEP < 4 {
             four
         } else {
             _mm512_srli_epi32::<4>(four)
@@ -390,7 +311,7 @@ fn levels<const BITS: usize>(codes: &[u8], step: usize, middle: u8) -> [__m512; 
         ];
     }
     let codes = _mm512_sub_epi8(
-        bytes::<BITS>(codes, step),
+        bytes::<BITS, STEP>(codes),
         _mm512_set1_epi8(middle.cast_signed()),
     );
     [

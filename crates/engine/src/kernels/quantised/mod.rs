@@ -39,6 +39,21 @@ macro_rules! at_level {
     }};
 }
 
+/// Repeats something for the eight steps of a block, whose number is a constant: what is indexed by it stays in
+/// registers.
+#[cfg(target_arch = "x86_64")]
+macro_rules! for_each_step {
+    ($step:ident => $body:block) => {{
+        for_each_step!(@ $step $body 0 1 2 3 4 5 6 7);
+    }};
+    (@ $step:ident $body:block $($number:literal)*) => {
+        $({
+            const $step: usize = $number;
+            $body
+        })*
+    };
+}
+
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -158,12 +173,11 @@ impl QuantisedPanels {
         }
     }
 
-    /// Adds the products of one row of `f32` with some panels, from the first on, to their sums.
-    pub(crate) fn dot(&self, first: usize, x: &[f32], sums: &mut [[f32; LANES]]) {
+    /// Adds the products of one row of `f32` with a panel to its sums.
+    pub(crate) fn dot(&self, panel: usize, x: &[f32], sums: &mut [f32; LANES]) {
         assert_eq!(x.len(), self.blocks * BLOCK_INPUTS, "inputs");
-        let length = self.panel_bytes();
-        let panels = &self.bytes[self.start + first * length..][..sums.len() * length];
-        at_level!(isa::level() => dot(self.layout, panels, x, sums));
+        let panel = self.panel(panel);
+        at_level!(isa::level() => dot(self.layout, panel, x, sums));
     }
 
     /// Adds the products of one row in eight bits with a panel to its sums.

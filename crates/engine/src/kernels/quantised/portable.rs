@@ -13,14 +13,7 @@ pub(super) fn widen(block: &Block<'_>, first: usize, to: &mut [f32]) {
     }
 }
 
-pub(super) fn dot(layout: Layout, panels: &[u8], x: &[f32], sums: &mut [[f32; LANES]]) {
-    let len = layout.panel_bytes(x.len() / BLOCK_INPUTS);
-    for (panel, sums) in panels.chunks_exact(len).zip(sums) {
-        dot_panel(layout, panel, x, sums);
-    }
-}
-
-fn dot_panel(layout: Layout, panel: &[u8], x: &[f32], sums: &mut [f32; LANES]) {
+pub(super) fn dot(layout: Layout, panel: &[u8], x: &[f32], sums: &mut [f32; LANES]) {
     for (index, x) in x.chunks_exact(BLOCK_INPUTS).enumerate() {
         let block = layout.block(panel, index);
         for (lane, sum) in sums.iter_mut().enumerate() {

@@ -40,7 +40,11 @@ pub fn parse_rows<T: DeserializeOwned>(rows: Rows) -> Result<Vec<(Place, T)>, Er
     rows.map(parse).collect()
 }
 
-pub(super) fn parse_row<T: DeserializeOwned>(text: &str, place: &Place) -> Result<T, Error> {
+/// Reads a row.
+///
+/// # Errors
+/// If it is not what is expected; the error names its place.
+pub fn parse_row<T: DeserializeOwned>(text: &str, place: &Place) -> Result<T, Error> {
     serde_json::from_str(text).map_err(|error| Error::Row {
         place: place.clone(),
         message: explain(&error),

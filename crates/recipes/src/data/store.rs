@@ -26,6 +26,12 @@ pub trait Stored: Clone + PartialEq {
     /// Returns how many tokens its longest sequence has.
     fn longest(&self) -> usize;
 
+    /// Returns how many bytes it takes in memory.
+    fn bytes(&self) -> usize {
+        // A token and its weight.
+        size_of::<Self>() + self.tokens() * 8
+    }
+
     /// Adds the words to read it from again.
     fn write(&self, words: &mut Vec<u32>);
 
@@ -152,7 +158,7 @@ impl<T: Stored> Store<T> {
     /// If the temporary file cannot be written.
     pub fn push(&mut self, item: T) -> Result<(), Error> {
         self.hash = OnceLock::new();
-        self.bytes += size(&item);
+        self.bytes += item.bytes();
         self.longest = self.longest.max(item.longest());
         if self.file.is_none() && self.bytes > self.limit.unwrap_or(IN_MEMORY) {
             let spill = Spill::new().map_err(failed)?;
@@ -227,11 +233,6 @@ impl<T: Stored> Store<T> {
         }
         Ok(*self.hash.get_or_init(|| hash))
     }
-}
-
-fn size<T: Stored>(item: &T) -> usize {
-    // A token and its weight.
-    size_of::<T>() + item.tokens() * 8
 }
 
 fn failed(source: std::io::Error) -> Error {
@@ -340,7 +341,7 @@ impl<T: Stored> PartialEq for Store<T> {
 impl<T: Stored> From<Vec<T>> for Store<T> {
     fn from(memory: Vec<T>) -> Self {
         Self {
-            bytes: memory.iter().map(size).sum(),
+            bytes: memory.iter().map(T::bytes).sum(),
             longest: memory.iter().map(T::longest).max().unwrap_or(0),
             memory,
             ..Self::default()

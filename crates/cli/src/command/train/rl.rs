@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tinkrs_chat::Renderer;
 use tinkrs_recipes::Tokens;
-use tinkrs_recipes::data::{Place, Source, Split, Task};
+use tinkrs_recipes::data::{Source, Split, Store, Task, TextRow, parse_row};
 use tinkrs_recipes::rl::{self, Problem};
 use tinkrs_recipes::run::{Hooks, ReferenceModel};
 
 use super::Training;
-use super::options::{AnswerArgs, EvalArgs, RunArgs, announce, read_rows};
+use super::options::{AnswerArgs, EvalArgs, RunArgs, announce};
 use super::rate::LearnsFrom;
 use crate::context::Context;
 use crate::judge::{EnvArgs, EnvProgram, EnvTask, Judge, JudgeArgs, JudgedTask};
@@ -113,32 +114,52 @@ impl Grading {
         renderer: &Renderer,
         answer_tokens: u32,
     ) -> anyhow::Result<Problems> {
-        let judge = match self {
-            Self::Judge(judge) => judge,
+        let params = renderer.sampling_params(answer_tokens);
+        let renderer = renderer.clone();
+        Ok(match self {
             Self::Env(program) => {
-                let tasks = read_rows::<Value>(sources)?;
-                super::not_empty(tasks.len(), 0, sources)?;
-                let task = |(_, task)| {
-                    let task = EnvTask::new(program, renderer, answer_tokens, task);
-                    Arc::new(task) as Arc<dyn Problem>
+                let rows = kept(sources, |_: Value| Ok(0))?;
+                let program = Arc::clone(program);
+                let make = move |text: &str| {
+                    let task = serde_json::from_str(text)?;
+                    Ok(EnvTask::new(&program, &renderer, answer_tokens, task))
                 };
-                return Ok((tasks.into_iter().map(task).collect(), 0));
+                (rl::on_demand(rows, params, make), 0)
             }
-        };
-        let tasks = read_rows::<Task>(sources)?;
-        super::not_empty(tasks.len(), 0, sources)?;
-        let judged = |(place, task): (Place, Task)| {
-            let task = JudgedTask::new(renderer, task, answer_tokens, judge);
-            task.with_context(|| place.to_string())
-        };
-        let tasks = tasks.into_iter().map(judged);
-        let tasks = tasks.collect::<Result<Vec<_>, _>>()?;
-        let longest = tasks.iter().map(JudgedTask::prompt_tokens).max();
-        let tasks = tasks
-            .into_iter()
-            .map(|task| Arc::new(task) as Arc<dyn Problem>);
-        Ok((tasks.collect(), longest.unwrap_or(0)))
+            Self::Judge(judge) => {
+                let judged = |task: Task| {
+                    let task = JudgedTask::new(&renderer, task, answer_tokens, judge)?;
+                    Ok(task.prompt_tokens())
+                };
+                let rows = kept(sources, judged)?;
+                let (longest, judge) = (rows.longest(), judge.clone());
+                let make = move |text: &str| {
+                    let task = serde_json::from_str(text)?;
+                    Ok(JudgedTask::new(&renderer, task, answer_tokens, &judge)?)
+                };
+                (rl::on_demand(rows, params, make), longest)
+            }
+        })
     }
+}
+
+/// Reads files row by row, and keeps those rows to be read again. `check` refuses what cannot be used, and says how
+/// many tokens a row begins with.
+fn kept<R: DeserializeOwned>(
+    sources: &[Source],
+    check: impl Fn(R) -> anyhow::Result<usize>,
+) -> anyhow::Result<Store<TextRow>> {
+    let mut rows = Store::default();
+    for source in sources {
+        for row in source.rows()? {
+            let (place, text) = row?;
+            let tokens = check(parse_row(&text, &place)?);
+            let tokens = tokens.with_context(|| place.to_string())?;
+            rows.push(TextRow { text, tokens })?;
+        }
+    }
+    super::not_empty(rows.len(), 0, sources)?;
+    Ok(rows)
 }
 
 async fn learn(

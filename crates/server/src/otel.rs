@@ -5,14 +5,14 @@
 //! told; what a request carries is not.
 
 #[cfg(not(feature = "otel"))]
-pub(crate) use off::{AcceptedOperation, RequestSpan, export_metrics};
+pub(crate) use off::{AcceptedOperation, ExportedMetrics, RequestSpan};
 #[cfg(feature = "otel")]
-pub(crate) use on::{AcceptedOperation, RequestSpan, export_metrics};
+pub(crate) use on::{AcceptedOperation, ExportedMetrics, RequestSpan};
 
 #[cfg(feature = "otel")]
 mod on {
     use std::future::Future;
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
     use std::time::SystemTime;
 
     use axum::extract::Request;
@@ -128,15 +128,35 @@ mod on {
         }
     }
 
-    /// Exports what `/metrics` shows, for as long as the server is there.
-    pub(crate) fn export_metrics(server: &Server) {
-        if tinkrs_otel::is_active() {
-            let shared = server.weak_shared();
-            tinkrs_otel::add_metrics(move || {
-                let shared = shared.upgrade()?;
+    /// What `/metrics` shows, exported for as long as the server is there, and once more after that.
+    pub(crate) struct ExportedMetrics {
+        last: Arc<Mutex<Option<String>>>,
+    }
+
+    impl ExportedMetrics {
+        pub(crate) fn start(server: &Server) -> Self {
+            let last = Arc::new(Mutex::new(None));
+            if tinkrs_otel::is_active() {
+                let (shared, last) = (server.weak_shared(), Arc::clone(&last));
+                tinkrs_otel::add_metrics(move || match shared.upgrade() {
+                    Some(shared) => {
+                        shared.measure();
+                        Some(shared.metrics.exposition())
+                    }
+                    None => lock(&last).take(),
+                });
+            }
+            Self { last }
+        }
+
+        /// Keeps what the metrics are now. The exporter sends for the last time when the process ends, and by then
+        /// there is no server to ask.
+        pub(crate) fn keep_last(self, server: &Server) {
+            if tinkrs_otel::is_active() {
+                let shared = server.shared();
                 shared.measure();
-                Some(shared.metrics.exposition())
-            });
+                *lock(&self.last) = Some(shared.metrics.exposition());
+            }
         }
     }
 }
@@ -180,5 +200,13 @@ mod off {
         pub(crate) fn end(&self, _: Option<Timestamp>, _: bool) {}
     }
 
-    pub(crate) fn export_metrics(_: &Server) {}
+    pub(crate) struct ExportedMetrics;
+
+    impl ExportedMetrics {
+        pub(crate) fn start(_: &Server) -> Self {
+            Self
+        }
+
+        pub(crate) fn keep_last(self, _: &Server) {}
+    }
 }

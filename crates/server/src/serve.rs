@@ -6,7 +6,8 @@ use std::io;
 use tokio::net::TcpListener;
 
 use crate::connections::{self, Limits};
-use crate::{Server, otel, router};
+use crate::otel::ExportedMetrics;
+use crate::{Server, router};
 
 /// Answers requests on `listener` until `shutdown` completes.
 ///
@@ -25,7 +26,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     server.run_maintenance();
-    otel::export_metrics(&server);
+    let metrics = ExportedMetrics::start(&server);
     let stopping = server.clone();
     tokio::spawn(async move {
         shutdown.await;
@@ -34,6 +35,10 @@ pub async fn serve(
     let limits = Limits::from(&server.shared().settings);
     let closing = server.shared().closing.subscribe();
     connections::serve(listener, router(server.clone()), limits, closing).await;
-    tokio::task::spawn_blocking(move || server.stop()).await?;
+    tokio::task::spawn_blocking(move || {
+        server.stop();
+        metrics.keep_last(&server);
+    })
+    .await?;
     Ok(())
 }

@@ -76,7 +76,6 @@ fn tinkrs(collector: &Collector, service: &str) -> Command {
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)
         .env("OTEL_EXPORTER_OTLP_HEADERS", "x-collector-key=abc")
         .env("OTEL_SERVICE_NAME", service)
-        .env("OTEL_METRIC_EXPORT_INTERVAL", "50")
         .env("TINKER_API_KEY", "tml-otel-secret");
     command
 }

@@ -3,6 +3,8 @@
 SECTIONS = {
     "client": ("Client", "Against a server that answers at once (`null_server`), on this machine; prompts of 1,000 tokens, "
                "samples of 128. In flight means submitted and not yet answered: both SDKs send a limited number at a time."),
+    "python": ("Python callers", "The same program with `tinkrs.sdk` and with the official SDK in its place, against `null_server`: prompts of 1,000 tokens, samples of "
+               "128, results in the official types."),
     "wire": ("Wire", "Without any I/O. Each program reports its fastest turn."),
     "engine": ("Engine", "Both sides in f32, on all cores, with the same shapes. Sampling includes reading a prompt of 16 "
                "tokens, and draws at temperature 1 with log-probabilities."),

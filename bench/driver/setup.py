@@ -27,6 +27,7 @@ REQUIREMENTS = {"tinker": ROOT / "conformance/python/requirements/0.36.0.txt", "
 # Section: cargo's names of the programs, and what else it needs.
 PROGRAMS = {
     "client": [("tinkrs", "--example", "load"), ("tinkrs-testkit", "--example", "null_server")],
+    "python": [("tinkrs-testkit", "--example", "null_server")],
     "wire": [("tinkrs-wire", "--bench", "wire")],
     "engine": [("tinkrs-engine", "--example", "measure")],
     # The files that both sides read are exported.
@@ -38,7 +39,7 @@ PROGRAMS = {
                ("tinkrs-engine", "--example", "measure"), ("tinkrs-server", "--bench", "server"), ("tinkrs-cli", "--bin", "tinkrs")],
     "studio": [("tinkrs-cli", "--bin", "tinkrs")],
 }
-NEEDS = {"client": ["tinker"], "wire": ["tinker"], "engine": ["torch", "models"], "llama": ["models", "llama", "gguf"],
+NEEDS = {"client": ["tinker"], "python": ["tinker", "package"], "wire": ["tinker"], "engine": ["torch", "models"], "llama": ["models", "llama", "gguf"],
          "server": ["tinker", "skyrl", "models"], "endpoints": ["models", "llama"],
          "growth": ["tinker", "torch", "models"], "studio": []}
 
@@ -157,6 +158,17 @@ def build(sections, tree=ROOT, **more):
     return found
 
 
+def python_package():
+    """Returns the folder of our Python package, with its extension module built."""
+    profile, folder = ("dev", "debug") if QUICK else ("dist", "dist")
+    package, target = ROOT / "python/src", Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute() / "python"
+    say("building the extension module of the Python package")
+    call(["cargo", "build", "--quiet", "--locked", "--manifest-path", ROOT / "python/native/Cargo.toml", "--profile", profile,
+          "--target-dir", target])
+    shutil.copy(target / folder / "lib_native.so", package / "tinkrs/_native.abi3.so")
+    return package
+
+
 class Tools:
     """Paths of everything that the sections use."""
 
@@ -167,6 +179,7 @@ class Tools:
             installing = background.submit(self.install, needs)
             self.programs = build(sections)
             installing.result()
+        self.python_package = python_package() if "package" in needs else None
         self.gguf = gguf_files(self.programs, self.models) if "gguf" in needs else None
 
     def install(self, needs):

@@ -44,43 +44,56 @@ impl fmt::Display for Machine {
 
 const ROUNDS: usize = 400_000;
 
-/// Times independent chains of fused multiply-adds in registers.
+/// Times independent chains of fused multiply-adds in registers, the widest that there are.
 #[cfg(target_arch = "x86_64")]
 fn flops() -> f64 {
-    use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_set1_ps, _mm256_storeu_ps};
+    use std::arch::x86_64::{
+        _mm256_fmadd_ps, _mm256_set1_ps, _mm256_storeu_ps, _mm512_fmadd_ps, _mm512_set1_ps,
+        _mm512_storeu_ps,
+    };
 
-    #[target_feature(enable = "avx2,fma")]
-    fn chains(rounds: usize) -> [f32; 8] {
-        let (a, b) = (_mm256_set1_ps(0.999_999), _mm256_set1_ps(1e-7));
-        let mut sums = [_mm256_set1_ps(1.0); 12];
-        for _ in 0..rounds {
-            for sum in &mut sums {
-                *sum = _mm256_fmadd_ps(*sum, a, b);
+    macro_rules! chains {
+        ($name:ident, $features:literal, $lanes:literal, $set:ident, $multiply_add:ident, $store:ident) => {
+            #[target_feature(enable = $features)]
+            fn $name(rounds: usize) -> [f32; $lanes] {
+                let (a, b) = ($set(0.999_999), $set(1e-7));
+                let mut sums = [$set(1.0); CHAINS];
+                for _ in 0..rounds {
+                    for sum in &mut sums {
+                        *sum = $multiply_add(*sum, a, b);
+                    }
+                }
+                let mut out = [0.0; $lanes];
+                for sum in sums {
+                    let mut lanes = [0.0f32; $lanes];
+                    #[expect(unsafe_code, reason = "stores all lanes into an array of as many")]
+                    // SAFETY: `lanes` holds as many numbers as the register.
+                    unsafe {
+                        $store(lanes.as_mut_ptr(), sum);
+                    }
+                    (out.iter_mut().zip(lanes)).for_each(|(out, lane)| *out += lane);
+                }
+                out
             }
-        }
-        let mut out = [0.0; 8];
-        for sum in sums {
-            let mut lanes = [0.0f32; 8];
-            #[expect(unsafe_code, reason = "stores eight lanes into an array of eight")]
-            // SAFETY: `lanes` holds eight numbers.
-            unsafe {
-                _mm256_storeu_ps(lanes.as_mut_ptr(), sum);
-            }
-            out.iter_mut()
-                .zip(lanes)
-                .for_each(|(out, lane)| *out += lane);
-        }
-        out
+        };
     }
+    const CHAINS: usize = 12;
+    chains!(in_avx2, "avx2,fma", 8, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_storeu_ps);
+    chains!(in_avx512, "avx512f", 16, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_storeu_ps);
 
-    if !(is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")) {
-        return portable_flops();
-    }
     let start = Instant::now();
-    #[expect(unsafe_code, reason = "calls a function for detected CPU features")]
-    // SAFETY: AVX2 and FMA were detected above.
-    black_box(unsafe { chains(black_box(ROUNDS)) });
-    (ROUNDS * 12 * 8 * 2) as f64 / start.elapsed().as_secs_f64()
+    let lanes = if is_x86_feature_detected!("avx512f") {
+        #[expect(unsafe_code, reason = "calls a function for detected CPU features")]
+        // SAFETY: AVX-512 was detected.
+        black_box(unsafe { in_avx512(black_box(ROUNDS)) }).len()
+    } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        #[expect(unsafe_code, reason = "calls a function for detected CPU features")]
+        // SAFETY: AVX2 and FMA were detected.
+        black_box(unsafe { in_avx2(black_box(ROUNDS)) }).len()
+    } else {
+        return portable_flops();
+    };
+    (ROUNDS * CHAINS * lanes * 2) as f64 / start.elapsed().as_secs_f64()
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -1,17 +1,18 @@
-"""Training and sampling on this machine: the engine beside PyTorch with transformers and PEFT, on real models."""
+"""Training and sampling on this machine: the engine beside PyTorch with transformers and PEFT, on real models and a larger shape."""
 
 from contextlib import ExitStack
 
 from .compare import Metric, Side, compare
 from .process import ROOT, Worker, shown
 from .progress import say
-from .setup import MINIMIND, QUICK, ROUNDS, SMOLLM, STORIES
+from .setup import MINIMIND, QUICK, QWEN_SHAPE, ROUNDS, SMOLLM, STORIES
 
-# Work of about one to three seconds a round.
+# Work of a few seconds a round.
 WORK = {
     STORIES: [("train", 8, 256, 1), ("sample", 1, 200), ("sample", 16, 128)],
     MINIMIND: [("train", 8, 256, 1), ("sample", 1, 200), ("sample", 16, 128)],
     SMOLLM: [("train", 2, 256, 1), ("sample", 1, 100), ("sample", 16, 48)],
+    QWEN_SHAPE: [("train", 2, 256, 1), ("sample", 1, 24), ("sample", 16, 12)],
 }
 QUICK_WORK = {STORIES: [("train", 2, 32, 1), ("sample", 1, 8), ("sample", 16, 4)]}
 # Threads of PyTorch wait for each other at every operation: on a busy machine, two are slower than one, by far.

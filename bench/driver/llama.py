@@ -6,11 +6,14 @@ from .compare import Side, compare, row, alternate
 from .engine import CPU, MEMORY, RATE, THREADS
 from .process import ROOT, Worker, shown
 from .progress import say
-from .setup import QUICK, ROUNDS, SMOLLM
+from .setup import QUICK, QWEN_SHAPE, ROUNDS, SMOLLM
 
 FORMATS = {"bf16": ["f32"], "q8_0": ["f32", "int8"], "q4_k_m": ["f32", "int8"]}
-WORK = [("sample", 1, 48), ("sample", 16, 24), ("prompt", 1, 512)]
-QUICK_WORK = [("sample", 1, 4)]
+WORK = {
+    SMOLLM: [("sample", 1, 48), ("sample", 16, 24), ("prompt", 1, 512)],
+    QWEN_SHAPE: [("sample", 1, 24), ("sample", 16, 12), ("prompt", 1, 512)],
+}
+QUICK_WORK = {SMOLLM: [("sample", 1, 4)]}
 WHAT = {"sample": "sampling {1} tokens for each of {0}", "prompt": "{0} prompt of {1} tokens"}
 
 
@@ -25,28 +28,27 @@ def measured(tools, model, *work):
     return [tools.programs["measure"], model, *work]
 
 
-def beside_llama(tools, rows):
+def beside_llama(tools, rows, model, work):
     """Each format with each kind of activations, and llama.cpp once, in turns."""
     for name, kinds in FORMATS.items():
-        file = tools.gguf / f"{SMOLLM}-{name}.gguf"
-        for work in QUICK_WORK if QUICK else WORK:
-            what = f"{SMOLLM}, {name}: " + WHAT[work[0]].format(*work[1:])
-            with ExitStack() as stack:
-                sides = []
-                for activations in kinds:
-                    command = measured(tools, file, "--weights", "stored", "--activations", activations, *work)
-                    sides.append(Side(f"tinkrs ({activations})", shown(command, "echo | "), worker(stack, command, what).round))
-                command = [tools.python, ROOT / "bench/engine_llama.py", tools.llama, file, *work]
-                theirs = Side("llama.cpp", shown(command, "echo | "), worker(stack, command, "llama.cpp").round)
-                results = alternate(what, [*sides, theirs], ROUNDS)
-                for side, kind, ours in zip(sides, kinds, results):
-                    for metric in (RATE, CPU, MEMORY):
-                        rows.append(row(f"{what}; activations in {kind}", metric, [side, theirs], [ours, results[-1]]))
+        file = tools.gguf / f"{model}-{name}.gguf"
+        what = f"{model}, {name}: " + WHAT[work[0]].format(*work[1:])
+        with ExitStack() as stack:
+            sides = []
+            for activations in kinds:
+                command = measured(tools, file, "--weights", "stored", "--activations", activations, *work)
+                sides.append(Side(f"tinkrs ({activations})", shown(command, "echo | "), worker(stack, command, what).round))
+            command = [tools.python, ROOT / "bench/engine_llama.py", tools.llama, file, *work]
+            theirs = Side("llama.cpp", shown(command, "echo | "), worker(stack, command, "llama.cpp").round)
+            results = alternate(what, [*sides, theirs], ROUNDS)
+            for side, kind, ours in zip(sides, kinds, results):
+                for metric in (RATE, CPU, MEMORY):
+                    rows.append(row(f"{what}; activations in {kind}", metric, [side, theirs], [ours, results[-1]]))
 
 
-def against_itself(tools, rows):
+def against_itself(tools, rows, model):
     """What the ways of the engine cost beside each other: adapters, and steps over a quantised base."""
-    folder = tools.models / SMOLLM
+    folder = tools.models / model
     pairs = [
         ("sixteen adapters instead of one, 24 tokens for each of 16", ("--weights", "bf16", "sample", 16, 24, 16), "sixteen",
          ("--weights", "bf16", "sample", 16, 24, 1), "one"),
@@ -55,16 +57,19 @@ def against_itself(tools, rows):
         ("LoRA step of 2 × 256 tokens over q4_k instead of bf16", ("--weights", "q4_k", "train", 2, 256, 1), "q4_k",
          ("--weights", "bf16", "train", 2, 256, 1), "bf16"),
     ]
-    for what, first, first_name, second, second_name in [] if QUICK else pairs:
+    for what, first, first_name, second, second_name in pairs:
         with ExitStack() as stack:
             sides = [Side(name, shown(measured(tools, folder, *work), "echo | "),
                           worker(stack, measured(tools, folder, *work), what).round)
                      for work, name in ((first, first_name), (second, second_name))]
-            rows += compare(f"{SMOLLM}: {what}", sides, [RATE, CPU, MEMORY], ROUNDS)
+            rows += compare(f"{model}: {what}", sides, [RATE, CPU, MEMORY], ROUNDS)
 
 
 def run(tools):
     rows = []
-    beside_llama(tools, rows)
-    against_itself(tools, rows)
+    for model, pieces in (QUICK_WORK if QUICK else WORK).items():
+        for work in pieces:
+            beside_llama(tools, rows, model, work)
+        if not QUICK:
+            against_itself(tools, rows, model)
     return rows

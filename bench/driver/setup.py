@@ -3,7 +3,7 @@
 Everything that is installed is kept under ${TINKRS_CACHE:-.cache}. What is there already may be named instead:
 TINKRS_BENCH_TINKER and TINKRS_BENCH_TORCH (an interpreter that has the packages), TINKRS_SKYRL (an environment),
 TINKRS_MODELS (a folder), TINKRS_LLAMA_SERVER (a program), TINKRS_BENCH_BINARY (our program, where a section needs nothing else),
-TINKRS_BENCH_GGUF (a folder with SmolLM2-135M-Instruct-FORMAT.gguf in bf16, q8_0 and q4_k_m).
+TINKRS_BENCH_GGUF (a folder with MODEL-FORMAT.gguf in bf16, q8_0 and q4_k_m for SmolLM2-135M-Instruct and Qwen3-0.6B-shape).
 """
 
 import json
@@ -22,6 +22,8 @@ QUICK = os.environ.get("TINKRS_BENCH_QUICK", "") not in ("", "0")
 ROUNDS = 1 if QUICK else int(os.environ.get("TINKRS_BENCH_ROUNDS") or 5)
 
 STORIES, MINIMIND, SMOLLM = "stories15M", "MiniMind2-Small", "SmolLM2-135M-Instruct"
+# Random weights: how fast a model computes does not depend on them.
+QWEN_SHAPE = "Qwen3-0.6B-shape"
 LLAMA = "llama-cpp-python==0.3.36"
 REQUIREMENTS = {"tinker": ROOT / "conformance/python/requirements/0.36.0.txt", "torch": ROOT / "bench/requirements/torch.txt"}
 # Section: cargo's names of the programs, and what else it needs.
@@ -39,7 +41,7 @@ PROGRAMS = {
                ("tinkrs-engine", "--example", "measure"), ("tinkrs-server", "--bench", "server"), ("tinkrs-cli", "--bin", "tinkrs")],
     "studio": [("tinkrs-cli", "--bin", "tinkrs")],
 }
-NEEDS = {"client": ["tinker"], "python": ["tinker", "package"], "wire": ["tinker"], "engine": ["torch", "models"], "llama": ["models", "llama", "gguf"],
+NEEDS = {"client": ["tinker"], "python": ["tinker", "package"], "wire": ["tinker"], "engine": ["torch", "models", "shape"], "llama": ["models", "llama", "shape", "gguf"],
          "server": ["tinker", "skyrl", "models"], "endpoints": ["models", "llama"],
          "growth": ["tinker", "torch", "models"], "studio": []}
 
@@ -113,19 +115,34 @@ def models():
     return folder
 
 
+def write_shape(programs, models):
+    """Writes the model with random weights beside the others, unless it is there."""
+    folder = models / QWEN_SHAPE
+    if (folder / "tokenizer.json").exists():
+        return
+    say(f"writing {folder}")
+    folder.mkdir(exist_ok=True)
+    call([programs["measure"], "random:qwen3-0.6b", "write", folder])
+    # llama.cpp loads no file without a tokenizer.
+    call([ROOT / "conformance/models/get-models", models, "qwen3-tokenizer"])
+    for file in ("tokenizer_config.json", "tokenizer.json"):
+        shutil.copy(models / "qwen3-tokenizer" / file, folder)
+
+
 def gguf_files(programs, models):
     """Returns the folder of the GGUF files, exporting them first unless they are there."""
     if given := os.environ.get("TINKRS_BENCH_GGUF"):
         return Path(given).absolute()
     folder = CACHE / "bench/gguf"
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("bf16", "q8_0", "q4_k_m"):
-        file = folder / f"{SMOLLM}-{name}.gguf"
-        if not file.exists():
-            say(f"exporting {file.name}")
-            call([programs["tinkrs"], "export", models / SMOLLM, "--to", folder / name, "--format", "gguf", "--quantize", name,
-                  "--overwrite"])
-            (folder / name / "model.gguf").rename(file)
+    for model in (SMOLLM,) if QUICK else (SMOLLM, QWEN_SHAPE):
+        for name in ("bf16", "q8_0", "q4_k_m"):
+            file = folder / f"{model}-{name}.gguf"
+            if not file.exists():
+                say(f"exporting {file.name}")
+                call([programs["tinkrs"], "export", models / model, "--to", folder / name, "--format", "gguf", "--quantize", name,
+                      "--overwrite"])
+                (folder / name / "model.gguf").rename(file)
     return folder
 
 
@@ -180,6 +197,8 @@ class Tools:
             self.programs = build(sections)
             installing.result()
         self.python_package = python_package() if "package" in needs else None
+        if "shape" in needs and not QUICK:
+            write_shape(self.programs, self.models)
         self.gguf = gguf_files(self.programs, self.models) if "gguf" in needs else None
 
     def install(self, needs):

@@ -1,7 +1,7 @@
 //! Many clients at once: nothing is lost, nothing happens twice, and memory stays where it was.
 //!
-//! Rounds of 400 samples and 50 training runs, each on a connection of its own, beside listings
-//! without end. There are two of them; `TINKRS_LOAD_SECONDS` asks for as many more as fit in that
+//! Rounds of 400 samples, 50 training runs and 100 questions by the OpenAI and Anthropic APIs, each on a
+//! connection of its own, beside listings without end. There are two of them; `TINKRS_LOAD_SECONDS` asks for as many more as fit in that
 //! time, and CI asks for a minute.
 
 use std::collections::BTreeSet;
@@ -12,8 +12,9 @@ use http::Method;
 use jiff::{Timestamp, ToSpan};
 use serde_json::{Value, json};
 
-use crate::caller::{TestServer, pass, step};
+use crate::caller::{pass, step};
 use crate::socket::Socket;
+use crate::talking::{CHAT, COMPLETIONS, events, joined, start, talking};
 use crate::way::Way;
 
 const ROUNDS: usize = 2;
@@ -23,6 +24,8 @@ const SAMPLES: usize = 400;
 /// Samples differ in this many ways.
 const KINDS: usize = 8;
 const SAMPLED_TOKENS: usize = 12;
+/// Questions by the other APIs.
+const QUESTIONS: usize = 100;
 /// Connections that requests are repeated on, as by clients whose first one broke.
 const OTHERS: usize = 16;
 /// How many MiB the process may grow after the first round, with both ends of every connection and the
@@ -111,6 +114,82 @@ impl<'a> Client<'a> {
     }
 }
 
+/// What an endpoint of another API answered: its text, and the tokens of prompt and answer that it counted.
+#[derive(Clone, Debug, PartialEq)]
+struct Said {
+    text: String,
+    prompt: u64,
+    answer: u64,
+}
+
+impl Said {
+    fn new(text: impl Into<String>, usage: &Value, [prompt, answer]: [&str; 2]) -> Self {
+        let count = |member: &str| usage[member].as_u64().unwrap();
+        let cached = usage["cache_read_input_tokens"].as_u64().unwrap_or(0);
+        Self {
+            text: text.into(),
+            prompt: count(prompt) + cached,
+            answer: count(answer),
+        }
+    }
+}
+
+/// Reads a stream to its end, however often the server is busy before it begins.
+async fn stream(socket: &Socket, path: &str, body: &Value) -> Vec<Value> {
+    loop {
+        let answer = socket.call(Method::POST, path, body).await;
+        if answer.status != 429 {
+            return events(&answer);
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Asks one of the endpoints of the other APIs, in a way that depends on the number.
+async fn ask(socket: &Socket, number: usize) -> Said {
+    const OPENAI: [&str; 2] = ["prompt_tokens", "completion_tokens"];
+    const LATER: [&str; 2] = ["input_tokens", "output_tokens"];
+    let number = number % KINDS;
+    let said = json!([{"role": "user", "content": format!("Say {number}")}]);
+    let with_usage = json!({"include_usage": true});
+    match number % 5 {
+        0 => {
+            let body = json!({"model": "tiny", "prompt": [1 + number, 5], "max_tokens": 9, "seed": number});
+            let answer = socket.ok(COMPLETIONS, &body).await;
+            let text = answer["choices"][0]["text"].as_str().unwrap();
+            Said::new(text, &answer["usage"], OPENAI)
+        }
+        1 => {
+            let body = json!({"model": "tiny", "prompt": "Once", "max_tokens": 9, "seed": number, "stream": true,
+                "stream_options": with_usage});
+            let events = stream(socket, COMPLETIONS, &body).await;
+            let text = joined(&events, 0, |choice| &choice["text"]);
+            Said::new(text, &events.last().unwrap()["usage"], OPENAI)
+        }
+        2 => {
+            let body = json!({"model": "tiny", "messages": said, "max_tokens": 9, "seed": number, "stream": true,
+                "stream_options": with_usage});
+            let events = stream(socket, CHAT, &body).await;
+            let text = joined(&events, 0, |choice| &choice["delta"]["content"]);
+            Said::new(text, &events.last().unwrap()["usage"], OPENAI)
+        }
+        3 => {
+            let body =
+                json!({"model": "tiny", "input": said, "max_output_tokens": 9, "temperature": 0});
+            let answer = socket.ok("/v1/responses", &body).await;
+            let text = answer["output"][0]["content"][0]["text"].as_str();
+            Said::new(text.unwrap(), &answer["usage"], LATER)
+        }
+        _ => {
+            let body =
+                json!({"model": "tiny", "messages": said, "max_tokens": 9, "temperature": 0});
+            let answer = socket.ok("/v1/messages", &body).await;
+            let text = answer["content"][0]["text"].as_str();
+            Said::new(text.unwrap(), &answer["usage"], LATER)
+        }
+    }
+}
+
 /// Lists everything again and again until it is told to stop, and returns how often.
 async fn list(socket: &Socket, stop: &tokio::sync::watch::Receiver<bool>) -> usize {
     let mut listed = 0;
@@ -146,12 +225,12 @@ async fn used(socket: &Socket, kind: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_runs_samples_and_listings_at_once_lose_and_repeat_nothing() {
+async fn many_runs_samples_questions_and_listings_at_once_lose_and_repeat_nothing() {
     let seconds = std::env::var("TINKRS_LOAD_SECONDS").ok();
     let seconds = seconds.map_or(0, |text| {
         text.parse().expect("TINKRS_LOAD_SECONDS: a number")
     });
-    let server = TestServer::start().await;
+    let server = start(talking()).await;
     let open = async |count: usize| {
         let sockets = (0..count).map(|_| Socket::open(server.address()));
         join_all(sockets).await
@@ -177,6 +256,11 @@ async fn many_runs_samples_and_listings_at_once_lose_and_repeat_nothing() {
         expected_tokens.push(alone.sample(&own_sampler, number).await);
     }
 
+    let mut expected_answers = Vec::new();
+    for number in 0..KINDS {
+        expected_answers.push(ask(&first, number).await);
+    }
+
     let deadline = Instant::now() + Duration::from_secs(seconds);
     let mut rounds = 0;
     let mut before = None;
@@ -184,6 +268,7 @@ async fn many_runs_samples_and_listings_at_once_lose_and_repeat_nothing() {
         rounds += 1;
         let sampler = sampler(rounds).await;
         let (of_runs, of_samples) = (open(RUNS).await, open(SAMPLES).await);
+        let of_questions = open(QUESTIONS).await;
         let runs = of_runs.iter().enumerate();
         let runs =
             runs.map(async |(number, socket)| Client::new(socket, &others, number).train().await);
@@ -192,16 +277,25 @@ async fn many_runs_samples_and_listings_at_once_lose_and_repeat_nothing() {
             let client = Client::new(socket, &others, number);
             client.sample(&sampler, number).await
         });
+        let questions = of_questions.iter().enumerate();
+        let questions = questions.map(async |(number, socket)| ask(socket, number).await);
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let work = async {
-            let done = tokio::join!(join_all(runs), join_all(samples));
+            let done = tokio::join!(join_all(runs), join_all(samples), join_all(questions));
             stop.send_replace(true);
             done
         };
-        let ((losses, tokens), listed) = tokio::join!(work, list(&listing, &stopped));
+        let ((losses, tokens, answers), listed) = tokio::join!(work, list(&listing, &stopped));
         assert_eq!(losses, vec![expected_losses.clone(); RUNS]);
         for (number, tokens) in tokens.iter().enumerate() {
             assert_eq!(*tokens, expected_tokens[number % KINDS], "sample {number}");
+        }
+        for (number, answer) in answers.iter().enumerate() {
+            assert_eq!(
+                *answer,
+                expected_answers[number % KINDS],
+                "question {number}"
+            );
         }
         assert!(listed > 0);
         // The first round fills what is meant to be filled: caches, pools, the heap.
@@ -223,11 +317,19 @@ async fn many_runs_samples_and_listings_at_once_lose_and_repeat_nothing() {
         used(&listing, "training").await,
         runs * STEPS.cast_unsigned() * 3
     );
+    let asked = |count: fn(&Said) -> u64| {
+        let once = (0..QUESTIONS).map(|number| count(&expected_answers[number % KINDS]));
+        let alone: u64 = expected_answers.iter().map(count).sum();
+        rounds as u64 * once.sum::<u64>() + alone
+    };
     assert_eq!(
         used(&listing, "sampling_sample").await,
-        samples * SAMPLED_TOKENS as u64
+        samples * SAMPLED_TOKENS as u64 + asked(|said| said.answer)
     );
-    assert_eq!(used(&listing, "sampling_prefill").await, samples * 3);
+    assert_eq!(
+        used(&listing, "sampling_prefill").await,
+        samples * 3 + asked(|said| said.prompt)
+    );
     let mut ids = BTreeSet::new();
     let page = server.get("/training_runs?limit=100000").await;
     for run in page["training_runs"].as_array().unwrap() {

@@ -11,15 +11,20 @@ use crate::caller::{Answer, KEY};
 pub(crate) trait Way {
     async fn send(&self, request: Request<Full<Bytes>>) -> Answer;
 
-    /// Sends JSON, or nothing if the body is null.
+    /// Sends JSON, or nothing if the body is null. Paths of the OpenAI and Anthropic APIs are whole.
     async fn call(&self, method: Method, path: &str, body: &Value) -> Answer {
         let bytes = match body {
             Value::Null => Bytes::new(),
             body => body.to_string().into(),
         };
+        let api = if path.starts_with("/v1/") {
+            ""
+        } else {
+            "/api/v1"
+        };
         let request = Request::builder()
             .method(method)
-            .uri(format!("/api/v1{path}"))
+            .uri(format!("{api}{path}"))
             .header("host", "localhost")
             .header("x-api-key", KEY)
             .header("content-type", "application/json");

@@ -141,13 +141,7 @@ mod tests {
     fn only_members_that_say_something_are_refused() {
         let body = json!({"session_id": "s", "model_seq_id": 0, "base_model": "m",
             "lora_config": {"rank": 8}});
-        for nothing in [
-            json!(null),
-            json!(false),
-            json!(0),
-            json!(""),
-            json!([]),
-        ] {
+        for nothing in [json!(null), json!(false), json!(0), json!(""), json!([])] {
             let refused = refused(CreateModelRequest::decode_strict, &body, ("/dora", nothing));
             assert_eq!(refused, None);
         }

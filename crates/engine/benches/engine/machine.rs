@@ -78,8 +78,22 @@ fn flops() -> f64 {
         };
     }
     const CHAINS: usize = 12;
-    chains!(in_avx2, "avx2,fma", 8, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_storeu_ps);
-    chains!(in_avx512, "avx512f", 16, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_storeu_ps);
+    chains!(
+        in_avx2,
+        "avx2,fma",
+        8,
+        _mm256_set1_ps,
+        _mm256_fmadd_ps,
+        _mm256_storeu_ps
+    );
+    chains!(
+        in_avx512,
+        "avx512f",
+        16,
+        _mm512_set1_ps,
+        _mm512_fmadd_ps,
+        _mm512_storeu_ps
+    );
 
     let start = Instant::now();
     let lanes = if is_x86_feature_detected!("avx512f") {

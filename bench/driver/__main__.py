@@ -1,4 +1,4 @@
-"""usage: bench/run [client|python|wire|engine|llama|server|endpoints|growth|studio|all]...
+"""usage: bench/run [client|python|wire|engine|limits|llama|server|endpoints|growth|studio|all]...
 
 Measures sections, all of them by default, and writes results.json and results.md as each one ends. With
 TINKRS_BENCH_QUICK=1, one small round of each shows that everything works; its results go to the cache.
@@ -13,12 +13,12 @@ import sys
 import time
 from pathlib import Path
 
-from . import client, endpoints, engine, growth, llama, machine, python, render, server, studio, wire
+from . import client, endpoints, engine, growth, limits, llama, machine, python, render, server, studio, wire
 from .process import ROOT, Failed
 from .progress import say
 from .setup import CACHE, QUICK, ROUNDS, Tools
 
-SECTIONS = {"client": client, "python": python, "wire": wire, "engine": engine, "llama": llama, "server": server,
+SECTIONS = {"client": client, "python": python, "wire": wire, "engine": engine, "limits": limits, "llama": llama, "server": server,
             "endpoints": endpoints, "growth": growth, "studio": studio}
 
 

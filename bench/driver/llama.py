@@ -6,12 +6,13 @@ from .compare import Side, compare, row, alternate
 from .engine import CPU, MEMORY, RATE, THREADS
 from .process import ROOT, Worker, shown
 from .progress import say
-from .setup import QUICK, QWEN_SHAPE, ROUNDS, SMOLLM
+from .setup import LARGE_SHAPE, QUICK, QWEN_SHAPE, ROUNDS, SMOLLM
 
 FORMATS = {"bf16": ["f32"], "q8_0": ["f32", "int8"], "q4_k_m": ["f32", "int8"]}
 WORK = {
     SMOLLM: [("sample", 1, 48), ("sample", 16, 24), ("prompt", 1, 512)],
     QWEN_SHAPE: [("sample", 1, 24), ("sample", 16, 12), ("prompt", 1, 512)],
+    LARGE_SHAPE: [("sample", 1, 12), ("sample", 16, 6), ("prompt", 1, 256)],
 }
 QUICK_WORK = {SMOLLM: [("sample", 1, 4)]}
 WHAT = {"sample": "sampling {1} tokens for each of {0}", "prompt": "{0} prompt of {1} tokens"}

@@ -8,6 +8,9 @@ SECTIONS = {
     "wire": ("Wire", "Without any I/O. Each program reports its fastest turn."),
     "engine": ("Engine", "Both sides in f32, on all cores, with the same shapes. Sampling includes reading a prompt of 16 "
                "tokens, and draws at temperature 1 with log-probabilities."),
+    "limits": ("Engine and the limits of the machine", "What the engine does beside the best that this machine can do, measured in turns; the ratio is the share of it. Decoding one sequence reads "
+               "all weights for each token (and, with their compute, a prompt of 16 tokens, which the share includes). Arithmetic counts each product with a weight and of attention, forward and "
+               "backward, once: what is computed twice to save memory is not counted. A limit of multiply-adds is of f32."),
     "llama": ("Engine and llama.cpp", "Both sides read the same GGUF file, without adapters, on all cores unless a row says one thread (on a busy machine, "
               "threads of llama.cpp spend their time waiting for each other); llama.cpp is `llama-server`, which "
               "always computes with activations of the weights' kind (bf16, or eight bits). A prompt is read for one token."),

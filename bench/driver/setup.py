@@ -3,7 +3,7 @@
 Everything that is installed is kept under ${TINKRS_CACHE:-.cache}. What is there already may be named instead:
 TINKRS_BENCH_TINKER and TINKRS_BENCH_TORCH (an interpreter that has the packages), TINKRS_SKYRL (an environment),
 TINKRS_MODELS (a folder), TINKRS_LLAMA_SERVER (a program), TINKRS_BENCH_BINARY (our program, where a section needs nothing else),
-TINKRS_BENCH_GGUF (a folder with MODEL-FORMAT.gguf in bf16, q8_0 and q4_k_m for SmolLM2-135M-Instruct and Qwen3-0.6B-shape).
+TINKRS_BENCH_GGUF (a folder with MODEL-FORMAT.gguf in bf16, q8_0 and q4_k_m for SmolLM2-135M-Instruct, Qwen3-0.6B-shape and Qwen3-1.7B-shape).
 """
 
 import json
@@ -23,25 +23,29 @@ ROUNDS = 1 if QUICK else int(os.environ.get("TINKRS_BENCH_ROUNDS") or 5)
 
 STORIES, MINIMIND, SMOLLM = "stories15M", "MiniMind2-Small", "SmolLM2-135M-Instruct"
 # Random weights: how fast a model computes does not depend on them.
-QWEN_SHAPE = "Qwen3-0.6B-shape"
+QWEN_SHAPE, LARGE_SHAPE = "Qwen3-0.6B-shape", "Qwen3-1.7B-shape"
+SHAPES = {QWEN_SHAPE: "random:qwen3-0.6b", LARGE_SHAPE: "random:qwen3-1.7b"}
 LLAMA = "llama-cpp-python==0.3.36"
 REQUIREMENTS = {"tinker": ROOT / "conformance/python/requirements/0.36.0.txt", "torch": ROOT / "bench/requirements/torch.txt"}
+# The engine, and what exports the GGUF files that it reads.
+GGUF_PROGRAMS = [("tinkrs-engine", "--example", "measure"),
+                 *([] if os.environ.get("TINKRS_BENCH_GGUF") else [("tinkrs-cli", "--bin", "tinkrs")])]
 # Section: cargo's names of the programs, and what else it needs.
 PROGRAMS = {
     "client": [("tinkrs", "--example", "load"), ("tinkrs-testkit", "--example", "null_server")],
     "python": [("tinkrs-testkit", "--example", "null_server")],
     "wire": [("tinkrs-wire", "--bench", "wire")],
     "engine": [("tinkrs-engine", "--example", "measure")],
-    # The files that both sides read are exported.
-    "llama": [("tinkrs-engine", "--example", "measure"),
-              *([] if os.environ.get("TINKRS_BENCH_GGUF") else [("tinkrs-cli", "--bin", "tinkrs")])],
+    "limits": GGUF_PROGRAMS,
+    "llama": GGUF_PROGRAMS,
     "server": [("tinkrs-server", "--bench", "server"), ("tinkrs-cli", "--bin", "tinkrs"), ("tinkrs", "--example", "load")],
     "endpoints": [("tinkrs-cli", "--bin", "tinkrs")],
     "growth": [("tinkrs", "--example", "load"), ("tinkrs-testkit", "--example", "null_server"),
                ("tinkrs-engine", "--example", "measure"), ("tinkrs-server", "--bench", "server"), ("tinkrs-cli", "--bin", "tinkrs")],
     "studio": [("tinkrs-cli", "--bin", "tinkrs")],
 }
-NEEDS = {"client": ["tinker"], "python": ["tinker", "package"], "wire": ["tinker"], "engine": ["torch", "models", "shape"], "llama": ["models", "llama", "shape", "gguf"],
+NEEDS = {"client": ["tinker"], "python": ["tinker", "package"], "wire": ["tinker"], "engine": ["torch", "models", "shape"],
+         "limits": ["models", "shape", "gguf"], "llama": ["models", "llama", "shape", "large", "gguf"],
          "server": ["tinker", "skyrl", "models"], "endpoints": ["models", "llama"],
          "growth": ["tinker", "torch", "models"], "studio": []}
 
@@ -115,27 +119,27 @@ def models():
     return folder
 
 
-def write_shape(programs, models):
-    """Writes the model with random weights beside the others, unless it is there."""
-    folder = models / QWEN_SHAPE
+def write_shape(name, programs, models):
+    """Writes a model with random weights beside the others, unless it is there."""
+    folder = models / name
     if (folder / "tokenizer.json").exists():
         return
     say(f"writing {folder}")
     folder.mkdir(exist_ok=True)
-    call([programs["measure"], "random:qwen3-0.6b", "write", folder])
+    call([programs["measure"], SHAPES[name], "write", folder])
     # llama.cpp loads no file without a tokenizer.
     call([ROOT / "conformance/models/get-models", models, "qwen3-tokenizer"])
     for file in ("tokenizer_config.json", "tokenizer.json"):
         shutil.copy(models / "qwen3-tokenizer" / file, folder)
 
 
-def gguf_files(programs, models):
-    """Returns the folder of the GGUF files, exporting them first unless they are there."""
+def gguf_files(names, programs, models):
+    """Returns the folder of the GGUF files of some models, exporting them first unless they are there."""
     if given := os.environ.get("TINKRS_BENCH_GGUF"):
         return Path(given).absolute()
     folder = CACHE / "bench/gguf"
     folder.mkdir(parents=True, exist_ok=True)
-    for model in (SMOLLM,) if QUICK else (SMOLLM, QWEN_SHAPE):
+    for model in names:
         for name in ("bf16", "q8_0", "q4_k_m"):
             file = folder / f"{model}-{name}.gguf"
             if not file.exists():
@@ -197,9 +201,10 @@ class Tools:
             self.programs = build(sections)
             installing.result()
         self.python_package = python_package() if "package" in needs else None
-        if "shape" in needs and not QUICK:
-            write_shape(self.programs, self.models)
-        self.gguf = gguf_files(self.programs, self.models) if "gguf" in needs else None
+        shapes = [] if QUICK else [name for need, name in (("shape", QWEN_SHAPE), ("large", LARGE_SHAPE)) if need in needs]
+        for name in shapes:
+            write_shape(name, self.programs, self.models)
+        self.gguf = gguf_files([SMOLLM, *shapes], self.programs, self.models) if "gguf" in needs else None
 
     def install(self, needs):
         self.tinker = interpreter("tinker") if "tinker" in needs else None

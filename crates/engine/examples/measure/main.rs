@@ -4,17 +4,23 @@
 //! measure MODEL [OPTIONS] train BATCH LENGTH STEPS         LoRA steps: forward, cross-entropy, backward, AdamW
 //! measure MODEL [OPTIONS] sample BATCH TOKENS [ADAPTERS]   sequences of so many new tokens, at temperature 1
 //! measure MODEL [OPTIONS] prompt BATCH LENGTH              prompts read for one token each
+//! measure MODEL [OPTIONS] load                             reading and packing the weights
 //! measure MODEL [OPTIONS] perplexity FILE LENGTH           of the tokens in a file, in pieces of a length
+//! measure MODEL [OPTIONS] learn FILE LENGTH STEPS          LoRA steps on three of four pieces, the loss of the fourth
 //! measure MODEL write FOLDER                               the model as a Hugging Face folder in bf16
+//! measure random:SHAPE write-gguf FILE                     random blocks of q4_k_m, for shapes with experts
+//! measure limits memory|fma                                bytes read from memory, or multiply-adds, at best
+//! measure limits file FILE                                 bytes read from a file
 //!
 //! --weights f32|bf16|q8_0|q4_k|stored   how weights are held; f32 unless given
 //! --activations f32|int8                in which numbers quantised weights read their inputs
 //! ```
 //!
-//! MODEL is a Hugging Face folder, a GGUF file, or `random:qwen3-0.6b` for random weights of that shape. All cores
-//! compute, or `TINKRS_THREADS`. The first round warms up and
+//! MODEL is a Hugging Face folder, a GGUF file, or `random:SHAPE` for random weights, where SHAPE is `qwen3-0.6b`, `qwen3-1.7b` or
+//! `qwen3-30b-a3b`. All cores compute, or `TINKRS_THREADS`. The first round warms up and
 //! prints `{"ready": true}`. Then each line on stdin asks for a round, which prints one line of JSON:
-//! the clock's and the processor's seconds, the tokens, and the most memory the process ever had. This
+//! the clock's and the processor's seconds, the tokens, the most memory the process ever had, and bytes or operations a
+//! second where one of them is the limit. This
 //! way `bench/run` alternates between this program and `bench/engine_torch.py`, which does the same.
 
 #![expect(
@@ -23,10 +29,14 @@
     reason = "the lines are what the program is for"
 )]
 
+mod limits;
 mod perplexity;
 mod round;
 mod sample;
+mod shapes;
 mod train;
+mod work;
+mod write_gguf;
 
 use std::io::BufRead;
 use std::path::Path;
@@ -34,26 +44,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
 use tinkrs_engine::weights::{
     Dtype, GgufFile, HuggingFaceFolder, RandomWeights, WeightSource, save_folder,
 };
-use tinkrs_engine::{Activations, Model, ModelConfig, Numerics, Precision, Threads};
+use tinkrs_engine::{Activations, Model, Numerics, Precision, Threads};
 
 /// The rank of every adapter.
 const RANK: u32 = 16;
 
-/// The published configuration, as far as the shape depends on it.
-const QWEN3_600M: &str = r#"{
-    "model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16,
-    "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936,
-    "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1000000,
-    "tie_word_embeddings": true, "attention_bias": false, "hidden_act": "silu",
-    "bos_token_id": 151643, "eos_token_id": 151645
-}"#;
-
 const USAGE: &str = "usage: measure MODEL [--weights FORMAT] [--activations f32|int8] train BATCH LENGTH STEPS \
-                     | sample BATCH TOKENS [ADAPTERS] | prompt BATCH LENGTH | perplexity FILE LENGTH \
-                     | write FOLDER";
+                     | sample BATCH TOKENS [ADAPTERS] | prompt BATCH LENGTH | load | perplexity FILE LENGTH \
+                     | learn FILE LENGTH STEPS | write FOLDER | write-gguf FILE, or measure limits memory|fma|file FILE";
 
 fn main() -> Result<()> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -87,14 +89,39 @@ fn main() -> Result<()> {
     let [model, workload @ ..] = &arguments[..] else {
         bail!(USAGE);
     };
+    let count = match std::env::var("TINKRS_THREADS") {
+        Ok(count) => count.parse().context("TINKRS_THREADS")?,
+        Err(_) => std::thread::available_parallelism()?.get(),
+    };
+    match (*model, workload) {
+        ("limits", ["memory"]) => {
+            let reading = limits::Reading::new(count);
+            return rounds(|| Ok(reading.round()));
+        }
+        ("limits", ["fma"]) => return rounds(|| Ok(limits::multiply_adds(count))),
+        ("limits", ["file", path]) => return rounds(|| limits::read_file(Path::new(path))),
+        (shape, ["write-gguf", file]) => {
+            let config = shapes::find(shape.strip_prefix("random:").unwrap_or(shape))?;
+            return write_gguf::write(&config, Path::new(file));
+        }
+        _ => {}
+    }
     let source = open(model)?;
     if let ["write", folder] = workload {
         return Ok(save_folder(&*source, folder)?);
     }
-    let threads = match std::env::var("TINKRS_THREADS") {
-        Ok(count) => Threads::new(count.parse().context("TINKRS_THREADS")?)?,
-        Err(_) => Threads::all_cores()?,
-    };
+    let threads = Threads::new(count)?;
+    if let ["load"] = workload {
+        // Opened once more each time: what has been read is given back.
+        drop(source);
+        return measured_rounds(|| {
+            let loaded = Model::load(&*open(model)?, numerics, &threads)?;
+            Ok(round::Done {
+                bytes: Some(loaded.size_bytes() as f64),
+                ..round::Done::default()
+            })
+        });
+    }
     let start = Instant::now();
     let model = Arc::new(Model::load(&*source, numerics, &threads)?);
     drop(source);
@@ -109,7 +136,7 @@ fn main() -> Result<()> {
         ["train", batch, length, steps] => {
             let mut training = train::Training::new(&model, number(batch)?, number(length)?)?;
             let steps = number(steps)?;
-            rounds(|| training.round(steps))
+            measured_rounds(|| training.round(steps))
         }
         ["sample", batch, tokens, adapters @ ..] if adapters.len() < 2 => {
             let adapters = adapters
@@ -117,15 +144,21 @@ fn main() -> Result<()> {
                 .map_or(Ok(0), |adapters| number(adapters))?;
             let mut sampling = sample::Sampling::new(&model, adapters)?;
             let (batch, tokens) = (number(batch)?, number(tokens)?);
-            rounds(|| sampling.round(batch, tokens))
+            measured_rounds(|| sampling.round(batch, tokens))
         }
         ["prompt", batch, length] => {
             let mut sampling = sample::Sampling::new(&model, 0)?;
             let (batch, length) = (number(batch)?, number(length)?);
-            rounds(|| sampling.prompts(batch, length))
+            measured_rounds(|| sampling.prompts(batch, length))
         }
         ["perplexity", file, length] => {
             let found = perplexity::of(&model, Path::new(file), number(length)?)?;
+            println!("{found}");
+            Ok(())
+        }
+        ["learn", file, length, steps] => {
+            let (length, steps) = (number(length)?, number(steps)?);
+            let found = perplexity::learned(&model, Path::new(file), length, steps)?;
             println!("{found}");
             Ok(())
         }
@@ -134,23 +167,32 @@ fn main() -> Result<()> {
 }
 
 fn open(model: &str) -> Result<Box<dyn WeightSource>> {
-    Ok(match model {
-        "random:qwen3-0.6b" => {
-            let config = ModelConfig::from_hf_json(QWEN3_600M)?;
-            Box::new(RandomWeights::new(config, 1, Dtype::Bf16)?)
-        }
-        path if path.ends_with(".gguf") => Box::new(GgufFile::open(path)?),
-        path => Box::new(HuggingFaceFolder::open(path)?),
+    if let Some(shape) = model.strip_prefix("random:") {
+        return Ok(Box::new(RandomWeights::new(
+            shapes::find(shape)?,
+            1,
+            Dtype::Bf16,
+        )?));
+    }
+    Ok(if model.ends_with(".gguf") {
+        Box::new(GgufFile::open(model)?)
+    } else {
+        Box::new(HuggingFaceFolder::open(model)?)
     })
 }
 
-/// Runs a round to warm up, then one for each line of the input. A round returns its tokens.
-fn rounds(mut round: impl FnMut() -> Result<usize>) -> Result<()> {
+/// Like [`rounds`], of something whose time and memory are measured here.
+fn measured_rounds(mut round: impl FnMut() -> Result<round::Done>) -> Result<()> {
+    rounds(|| round::measure(&mut round))
+}
+
+/// Runs a round to warm up, then one for each line of the input, and prints what a round returns.
+fn rounds(mut round: impl FnMut() -> Result<Value>) -> Result<()> {
     round()?;
-    println!("{}", serde_json::json!({"ready": true}));
+    println!("{}", json!({"ready": true}));
     for line in std::io::stdin().lock().lines() {
         line?;
-        println!("{}", round::measure(&mut round)?);
+        println!("{}", round()?);
     }
     Ok(())
 }

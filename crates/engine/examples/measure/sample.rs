@@ -8,7 +8,9 @@ use tinkrs_engine::sample::{Event, SampleRequest, Sampler, SamplerSettings, Weig
 use tinkrs_engine::types::sampling::Stop;
 use tinkrs_engine::types::{AdamParams, LossFn};
 
+use crate::round::Done;
 use crate::train::{adapter_run, datum};
+use crate::work::Shape;
 
 const PROMPT: usize = 16;
 
@@ -17,6 +19,8 @@ pub(crate) struct Sampling {
     /// Sequences take turns with these; without any, they use the base model.
     adapters: Vec<WeightsId>,
     vocab: usize,
+    weight_bytes: usize,
+    shape: Shape,
 }
 
 impl Sampling {
@@ -42,17 +46,28 @@ impl Sampling {
             sampler,
             adapters: ids,
             vocab,
+            weight_bytes: model.size_bytes(),
+            shape: Shape::of(model.config()),
         })
     }
 
-    pub(crate) fn round(&mut self, batch: usize, tokens: usize) -> Result<usize> {
-        self.draw(batch, PROMPT, tokens)
+    /// Draws so many tokens for each of a batch. A token reads all weights of a model whose head is its embedding.
+    pub(crate) fn round(&mut self, batch: usize, tokens: usize) -> Result<Done> {
+        Ok(Done {
+            tokens: self.draw(batch, PROMPT, tokens)?,
+            bytes: Some(self.weight_bytes as f64 * tokens as f64),
+            operations: None,
+        })
     }
 
-    /// Reads prompts, and draws a token after each. Returns the tokens of the prompts.
-    pub(crate) fn prompts(&mut self, batch: usize, length: usize) -> Result<usize> {
+    /// Reads prompts, and draws a token after each. The tokens are those of the prompts.
+    pub(crate) fn prompts(&mut self, batch: usize, length: usize) -> Result<Done> {
         self.draw(batch, length, 1)?;
-        Ok(batch * length)
+        Ok(Done {
+            tokens: batch * length,
+            bytes: None,
+            operations: Some(self.shape.prompts(batch, length)),
+        })
     }
 
     fn draw(&mut self, batch: usize, length: usize, tokens: usize) -> Result<usize> {

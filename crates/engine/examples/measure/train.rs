@@ -7,11 +7,14 @@ use tinkrs_engine::types::{AdamParams, Datum, LoraConfig, LossFn, ModelInput};
 use tinkrs_engine::{Model, TrainingRun};
 
 use crate::RANK;
+use crate::round::Done;
+use crate::work::Shape;
 
 pub(crate) struct Training {
     run: TrainingRun,
     data: Vec<Datum>,
     tokens: usize,
+    operations: f64,
 }
 
 impl Training {
@@ -23,27 +26,35 @@ impl Training {
             run: adapter_run(model, 1)?,
             data: data.collect::<Result<_>>()?,
             tokens: batch * length,
+            operations: Shape::of(model.config()).lora_step(batch, length, &lora(1)),
         })
     }
 
-    pub(crate) fn round(&mut self, steps: usize) -> Result<usize> {
+    pub(crate) fn round(&mut self, steps: usize) -> Result<Done> {
         for _ in 0..steps {
             self.run
                 .forward_backward(&self.data, &LossFn::CrossEntropy)?;
             self.run.optim_step(AdamParams::new(1e-4))?;
         }
-        Ok(steps * self.tokens)
+        Ok(Done {
+            tokens: steps * self.tokens,
+            bytes: None,
+            operations: Some(steps as f64 * self.operations),
+        })
     }
 }
 
 /// Starts a run of an adapter that has `seed` for its first values.
 pub(crate) fn adapter_run(model: &Arc<Model>, seed: i64) -> Result<TrainingRun> {
-    let config = LoraConfig {
+    Ok(TrainingRun::lora(Arc::clone(model), &lora(seed))?)
+}
+
+fn lora(seed: i64) -> LoraConfig {
+    LoraConfig {
         seed: Some(seed),
         train_unembed: false,
         ..LoraConfig::new(RANK)
-    };
-    Ok(TrainingRun::lora(Arc::clone(model), &config)?)
+    }
 }
 
 /// Makes a sequence of tokens that looks like no text.

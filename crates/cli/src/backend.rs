@@ -21,7 +21,7 @@ use crate::data_folder;
 use crate::ending::{self, Ending};
 use crate::hint;
 use crate::local::{LocalServer, PassSize};
-use crate::local_model::{self, NamedModel, Wanted};
+use crate::local_model::{self, NamedModel, NumericsArgs, Wanted};
 use crate::output::{self, Hint};
 use crate::remote_tokenizer;
 use crate::server_args::{Choice, Environment, ServerArgs, Target, quoted};
@@ -41,6 +41,10 @@ pub(crate) struct BackendArgs {
     /// model's folder, else what its name says
     #[arg(long, value_name = "FILE|NAME|auto")]
     template: Option<String>,
+
+    #[command(flatten)]
+    #[serde(flatten)]
+    numerics: NumericsArgs,
 
     #[command(flatten)]
     #[serde(flatten)]
@@ -252,9 +256,8 @@ async fn open_local(
     models: &[NamedModel],
 ) -> anyhow::Result<LocalServer> {
     let local = LocalServer::open(args.data_dir(), models, ctx.command()).await?;
-    match &local {
-        LocalServer::Joined { .. } => ctx.fail_when(local.lost()),
-        LocalServer::Held { .. } => data_folder::remember(args.data_dir(), models)?,
+    if let LocalServer::Joined { .. } = &local {
+        ctx.fail_when(local.lost());
     }
     Ok(local)
 }
@@ -384,7 +387,7 @@ impl Backend {
         let choice = args.server.choose(false, &Environment::read());
         let base = base_of(ctx, &args.server, &choice, checkpoint, &TO_SAMPLE).await?;
         let wanted = base_here(&args.server, &choice, &base)?;
-        let backend = Self::open_chosen(ctx, &args.server, choice, base, wanted, besides).await?;
+        let backend = Self::open_chosen(ctx, args, choice, base, wanted, besides).await?;
         Ok(backend.writing_as(args))
     }
 
@@ -415,7 +418,7 @@ impl Backend {
             Some(wanted) => Some(wanted),
             None => base_here(&args.server, &choice, &base)?,
         };
-        let backend = Self::open_chosen(ctx, &args.server, choice, base, wanted, besides).await?;
+        let backend = Self::open_chosen(ctx, args, choice, base, wanted, besides).await?;
         let backend = backend.writing_as(args);
         match backend.resolve_as(checkpoint, &kinds).await {
             Ok(path) => Ok((backend, path)),
@@ -474,19 +477,26 @@ impl Backend {
         let model = wanted.as_ref().map_or(args.model(), Wanted::name);
         let model = model.to_owned();
         let choice = args.server.choose(wanted.is_some(), &Environment::read());
-        let opened = Self::open_chosen(ctx, &args.server, choice, model, wanted, besides).await?;
+        let opened = Self::open_chosen(ctx, args, choice, model, wanted, besides).await?;
         Ok(opened.writing_as(args))
     }
 
     /// Opens a server that was chosen. `wanted` is where the model is, if it is on this machine.
     async fn open_chosen(
         ctx: &context::Context,
-        args: &ServerArgs,
+        args: &BackendArgs,
         choice: Choice,
         model: String,
         wanted: Option<Wanted>,
         besides: Vec<Wanted>,
     ) -> anyhow::Result<Self> {
+        if choice != Choice::Local && !args.numerics.is_empty() {
+            let problem = anyhow::anyhow!(
+                "{} is for models of this machine, and this one is on another server",
+                args.numerics.typed().trim()
+            );
+            return Err(problem.context(Hint("leave it out, or name a model of this machine")));
+        }
         match choice {
             Choice::Url(url) => {
                 let files = tempfile::tempdir().context("could not make a folder")?;
@@ -508,7 +518,8 @@ impl Backend {
                 })
             }
             Choice::Hosted => {
-                output::note(hosted(args, &format!("billed to your key: model {model}")));
+                let how = format!("billed to your key: model {model}");
+                output::note(hosted(&args.server, &how));
                 Ok(Self {
                     service: Target::Environment.client().build(),
                     model,
@@ -531,20 +542,22 @@ impl Backend {
 
     async fn open_local(
         ctx: &context::Context,
-        args: &ServerArgs,
+        args: &BackendArgs,
         wanted: Wanted,
         besides: Vec<Wanted>,
     ) -> anyhow::Result<Self> {
-        let data = args.data_dir();
+        let data = args.server.data_dir();
         let _prepared = data_folder::prepare(data)?;
-        let named = wanted.place(data)?;
+        let place =
+            |wanted: Wanted| Ok::<_, anyhow::Error>(wanted.place(data)?.held_as(args.numerics));
+        let named = place(wanted)?;
         let mut models = vec![named.clone()];
         for other in besides {
             if models.iter().all(|model| model.name != other.name()) {
-                models.push(other.place(data)?);
+                models.push(place(other)?);
             }
         }
-        let local = open_local(ctx, args, &models).await?;
+        let local = open_local(ctx, &args.server, &models).await?;
         output::note(format_args!(
             "local: {} on this machine, free of charge{}",
             named.name,

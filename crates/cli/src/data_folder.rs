@@ -53,13 +53,27 @@ pub(crate) fn make(data: &Path) -> anyhow::Result<(Prepared, Privacy)> {
     Ok((Prepared { made }, privacy))
 }
 
-/// Writes down where models are that are used in a data folder. The built-in one is always in it.
+/// Returns models in the numbers that were typed, or else in those that they had in a data folder before.
+pub(crate) fn in_known_numerics(
+    data: &Path,
+    models: &[NamedModel],
+) -> anyhow::Result<Vec<NamedModel>> {
+    let store = ModelStore::in_folder(data.to_owned())?;
+    let models = models.iter().map(|model| {
+        let numerics = model.numerics.or(store.numerics(&model.name));
+        model.clone().held_as(numerics)
+    });
+    Ok(models.collect())
+}
+
+/// Writes down where models are that are used in a data folder, and in which numbers. The built-in one is always in it.
 pub(crate) fn remember(data: &Path, models: &[NamedModel]) -> anyhow::Result<()> {
     let mut store = ModelStore::in_folder(data.to_owned())?;
-    for model in models
-        .iter()
-        .filter(|model| model.name != tinkrs_nano::NAME)
-    {
+    for model in models {
+        store.set_numerics(&model.name, model.numerics)?;
+        if model.name == tinkrs_nano::NAME {
+            continue;
+        }
         // The next command may run elsewhere.
         let path = model.path.canonicalize();
         let path = path.unwrap_or_else(|_| model.path.clone());
@@ -67,8 +81,7 @@ pub(crate) fn remember(data: &Path, models: &[NamedModel]) -> anyhow::Result<()>
             .find(&model.name)
             .is_none_or(|known| known.path != path)
         {
-            let name = model.name.clone();
-            store.add(&NamedModel { name, path })?;
+            store.add(&NamedModel::new(&model.name, path))?;
         }
     }
     Ok(())
@@ -174,10 +187,7 @@ mod tests {
         let (data, path) = (home.path().join("data"), home.path().join("model"));
         std::fs::create_dir(&path).unwrap();
         let path = path.canonicalize().unwrap();
-        let model = |name: &str| NamedModel {
-            name: name.to_owned(),
-            path: path.clone(),
-        };
+        let model = |name: &str| NamedModel::new(name, &path);
         remember(&data, &[model("tinkrs/nano")]).unwrap();
         assert!(!data.exists(), "nothing to remember");
         remember(&data, &[model("acme/mine")]).unwrap();

@@ -13,10 +13,11 @@ use tinkrs_types::SamplingSessionId;
 use tinkrs_types::training::LoraConfig;
 use tokio::time::Instant;
 
+use crate::data_folder;
 use crate::hint;
 use crate::holder;
 use crate::human::counted;
-use crate::local_model::{self, NamedModel, NumericsArgs};
+use crate::local_model::{self, NamedModel};
 use crate::output::{self, Hint};
 use crate::server_args::Target;
 
@@ -79,11 +80,17 @@ impl LocalServer {
             } else {
                 let models = match &loaded {
                     Some(models) => models,
-                    None => loaded.insert(load(models)?),
+                    None => loaded.insert(load(folder, models)?),
                 };
-                match start(models.clone(), folder).await {
+                let loaded = || models.iter().map(|(_, loaded)| loaded.clone()).collect();
+                match start(loaded(), folder).await {
                     Err(StartError::Used(_)) if since.elapsed() < SETTLING => {}
-                    started => return Self::held(started, folder, command, models.clone()),
+                    started => {
+                        let held = Self::held(started, folder, command, loaded())?;
+                        let named: Vec<_> = models.iter().map(|(named, _)| named.clone()).collect();
+                        data_folder::remember(folder, &named)?;
+                        return Ok(held);
+                    }
                 }
             }
             tokio::time::sleep(LOOK).await;
@@ -119,6 +126,17 @@ impl LocalServer {
     async fn has(&self, models: &[NamedModel]) -> anyhow::Result<Offer> {
         if models.is_empty() {
             return Ok(Offer::Enough);
+        }
+        if let Some(model) = models.iter().find(|model| !model.numerics.is_empty()) {
+            let typed = model.numerics.typed();
+            let problem = anyhow!(
+                "{} is used by {}, which has decided on the numbers of its models:{typed} comes too late",
+                self.folder().display(),
+                self.who(),
+            );
+            return Err(problem.context(Hint(
+                "leave the option out, or end the other process and start it with the option",
+            )));
         }
         let client = self.target().client().max_retry_time(LOOK).build();
         let offered = match client.get_server_capabilities().await {
@@ -292,14 +310,24 @@ fn named(holder: &Holder) -> String {
     format!("`{}` (process {})", holder.command, holder.pid)
 }
 
-fn load(models: &[NamedModel]) -> anyhow::Result<Vec<BaseModel>> {
+/// Loads models in the numbers that were typed or that they had in the folder, and returns which these are.
+fn load(folder: &Path, models: &[NamedModel]) -> anyhow::Result<Vec<(NamedModel, BaseModel)>> {
     if models.is_empty() {
         return Ok(Vec::new());
     }
     let threads = local_model::threads(None)?;
-    let loaded = models
-        .iter()
-        .map(|model| local_model::load(model, NumericsArgs::default(), &threads));
+    let resolved = data_folder::in_known_numerics(folder, models)?;
+    let loaded = models.iter().zip(resolved).map(|(typed, model)| {
+        if model.numerics != typed.numerics {
+            output::note(format_args!(
+                "{} computes as it did in this data folder before:{}",
+                model.name,
+                model.numerics.typed()
+            ));
+        }
+        let loaded = local_model::load(&model, &threads)?;
+        Ok((model, loaded))
+    });
     loaded.collect()
 }
 

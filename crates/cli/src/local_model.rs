@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tinkrs_backend::Description;
 use tinkrs_chat::{Renderer, Tokenizer, format::ChatTemplate};
@@ -19,24 +20,31 @@ use crate::output::Hint;
 pub(crate) struct NamedModel {
     pub(crate) name: String,
     pub(crate) path: PathBuf,
+    /// What was said of its numbers.
+    pub(crate) numerics: NumericsArgs,
 }
 
 /// In which numbers models of this machine are held and compute
 #[derive(Clone, Copy, Debug, Default, PartialEq, clap::Args, Serialize, Deserialize)]
 pub(crate) struct NumericsArgs {
-    /// Hold weights in fewer bits than they are stored in: q8_0 (a quarter of f32, nearly its results) or q4_k
-    /// (four and six bits). GGUF weights that are quantised stay as they are
+    /// Hold a model's weights on this machine as they are stored, or in fewer bits: q8_0 (a quarter of f32, nearly its
+    /// results) or q4_k (four and six bits). GGUF weights that are quantised stay as they are. Default: as it was in
+    /// the data folder before, else stored
     #[arg(long, value_name = "FORMAT", value_enum, help_heading = "Numbers")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     quantize: Option<Quantize>,
 
-    /// How quantised weights read their inputs, in training and sampling alike: f32 (results are exactly those of
-    /// the dequantised weights) or int8 (faster)
+    /// How quantised weights read their inputs, in training and sampling alike: int8 (as llama.cpp does) or f32 (slower;
+    /// results are exactly those of the dequantised weights). Default: as it was in the data folder before, else int8
     #[arg(long, value_name = "FORMAT", value_enum, help_heading = "Numbers")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     activations: Option<ActivationFormat>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, clap::ValueEnum)]
 enum Quantize {
+    #[serde(rename = "stored")]
+    Stored,
     #[serde(rename = "q8_0")]
     #[value(name = "q8_0")]
     Q8_0,
@@ -55,27 +63,74 @@ enum ActivationFormat {
 impl NumericsArgs {
     fn numerics(self) -> Numerics {
         let weights = match self.quantize {
-            None => Precision::Stored,
+            None | Some(Quantize::Stored) => Precision::Stored,
             Some(Quantize::Q8_0) => Precision::Q8_0,
             Some(Quantize::Q4K) => Precision::Q4K,
         };
-        let mut numerics = Numerics::from(weights);
-        match self.activations {
-            None => {}
-            Some(ActivationFormat::F32) => numerics.activations = Activations::F32,
-            Some(ActivationFormat::Int8) => numerics.activations = Activations::Int8,
+        Numerics {
+            weights,
+            activations: match self.activations {
+                Some(ActivationFormat::F32) => Activations::F32,
+                // docs/quantised.md has the figures that decided on this.
+                None | Some(ActivationFormat::Int8) => Activations::Int8,
+            },
         }
-        numerics
+    }
+
+    /// Whether nothing was said.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns what was said here, and of the rest what was said before.
+    pub(crate) fn or(self, before: Self) -> Self {
+        Self {
+            quantize: self.quantize.or(before.quantize),
+            activations: self.activations.or(before.activations),
+        }
+    }
+
+    /// Returns the options that say this.
+    pub(crate) fn typed(&self) -> String {
+        let mut typed = String::new();
+        let mut add = |name: &str, value: Option<clap::builder::PossibleValue>| {
+            if let Some(value) = value {
+                typed.push_str(&format!(" {name} {}", value.get_name()));
+            }
+        };
+        add(
+            "--quantize",
+            self.quantize.and_then(|value| value.to_possible_value()),
+        );
+        add(
+            "--activations",
+            self.activations.and_then(|value| value.to_possible_value()),
+        );
+        typed
+    }
+}
+
+impl NamedModel {
+    pub(crate) fn new(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
+        Self {
+            name: name.into(),
+            path: path.into(),
+            numerics: NumericsArgs::default(),
+        }
+    }
+
+    /// Returns the same model in numbers that were typed.
+    pub(crate) fn held_as(self, numerics: NumericsArgs) -> Self {
+        Self { numerics, ..self }
     }
 }
 
 /// Reads `NAME=PATH`.
 pub(crate) fn read(text: &str) -> Result<NamedModel, String> {
     match text.split_once('=') {
-        Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok(NamedModel {
-            name: name.to_owned(),
-            path: path.into(),
-        }),
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => {
+            Ok(NamedModel::new(name, path))
+        }
         _ => Err("expected NAME=PATH, such as `my-org/my-model=./folder`".to_owned()),
     }
 }
@@ -165,10 +220,7 @@ pub(crate) fn nano(data: &Path) -> anyhow::Result<NamedModel> {
     let path = data.join("models").join("tinkrs-nano");
     tinkrs_nano::write_to(&path)
         .with_context(|| format!("could not write the built-in model to {}", path.display()))?;
-    Ok(NamedModel {
-        name: tinkrs_nano::NAME.to_owned(),
-        path,
-    })
+    Ok(NamedModel::new(tinkrs_nano::NAME, path))
 }
 
 /// The threads that compute, shared by the models that are given them.
@@ -202,22 +254,18 @@ pub(crate) fn describe(path: &Path) -> anyhow::Result<Description> {
 
 /// Returns how many bytes a model's weights take once they are loaded; none if its files cannot be read,
 /// which loading them reports.
-pub(crate) fn weight_bytes(named: &NamedModel, numerics: NumericsArgs) -> u64 {
+pub(crate) fn weight_bytes(named: &NamedModel) -> u64 {
     let weights = open(&named.path);
     let bytes =
-        weights.and_then(|weights| CpuBackend::weight_bytes(&*weights, numerics.numerics()));
+        weights.and_then(|weights| CpuBackend::weight_bytes(&*weights, named.numerics.numerics()));
     bytes.unwrap_or(0)
 }
 
 /// Loads a model.
-pub(crate) fn load(
-    named: &NamedModel,
-    numerics: NumericsArgs,
-    threads: &ComputeThreads,
-) -> anyhow::Result<BaseModel> {
-    let NamedModel { name, path } = named;
-    let model =
-        open(path).and_then(|weights| Model::load(&*weights, numerics.numerics(), &threads.0));
+pub(crate) fn load(named: &NamedModel, threads: &ComputeThreads) -> anyhow::Result<BaseModel> {
+    let NamedModel { name, path, .. } = named;
+    let numerics = named.numerics.numerics();
+    let model = open(path).and_then(|weights| Model::load(&*weights, numerics, &threads.0));
     let backend = model
         .map(CpuBackend::new)
         .with_context(|| format!("could not load model `{name}` from {}", path.display()))
@@ -238,7 +286,7 @@ pub(crate) fn load(
 /// Finds how a model's conversations are written: by its own template, or as its family does. A model may have neither,
 /// and is then asked for completions only.
 fn renderer(named: &NamedModel, tokenizer: &Arc<Tokenizer>) -> Option<Renderer> {
-    let NamedModel { name, path } = named;
+    let NamedModel { name, path, .. } = named;
     let source = tokenizer_source(path);
     let template = ChatTemplate::from_path(source.as_ref().unwrap_or(path));
     let of_template = template.and_then(|template| Renderer::new(Arc::clone(tokenizer), template));
@@ -267,6 +315,23 @@ mod tests {
         for wrong in ["", "tiny", "=folder", "tiny="] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_is_typed_of_numbers_comes_before_what_was_said_earlier() {
+        let args = |quantize, activations| NumericsArgs {
+            quantize,
+            activations,
+        };
+        let before = args(Some(Quantize::Q4K), Some(ActivationFormat::Int8));
+        assert_eq!(NumericsArgs::default().or(before), before);
+        let typed = args(Some(Quantize::Stored), None);
+        assert_eq!(
+            typed.or(before),
+            args(Some(Quantize::Stored), Some(ActivationFormat::Int8))
+        );
+        assert_eq!(before.typed(), " --quantize q4_k --activations int8");
+        assert_eq!(NumericsArgs::default().typed(), "");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tinkrs_chat::HubFolders;
 use tinkrs_wire::text::percent_encode;
 
-use crate::local_model::NamedModel;
+use crate::local_model::{NamedModel, NumericsArgs};
 use crate::output::Hint;
 
 const FILE: &str = "models.json";
@@ -22,12 +22,15 @@ const FILE: &str = "models.json";
 #[derive(Debug)]
 pub(crate) struct ModelStore {
     home: PathBuf,
-    models: BTreeMap<String, PathBuf>,
+    stored: Stored,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Stored {
     models: BTreeMap<String, PathBuf>,
+    /// What was said of the numbers of models, where anything was.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    numerics: BTreeMap<String, NumericsArgs>,
 }
 
 /// Returns the folder in which this program keeps what belongs to its user, if there is one.
@@ -58,18 +61,13 @@ impl ModelStore {
                 return Err(error).with_context(|| format!("could not read {}", path.display()));
             }
         };
-        Ok(Self {
-            home,
-            models: stored.models,
-        })
+        Ok(Self { home, stored })
     }
 
     /// Lists the models that were added, by name.
     pub(crate) fn all(&self) -> impl Iterator<Item = NamedModel> {
-        self.models.iter().map(|(name, path)| NamedModel {
-            name: name.clone(),
-            path: path.clone(),
-        })
+        let models = self.stored.models.iter();
+        models.map(|(name, path)| NamedModel::new(name, path))
     }
 
     /// Finds a model by its name.
@@ -89,18 +87,37 @@ impl ModelStore {
 
     /// Remembers a model. Returns what its name stood for before.
     pub(crate) fn add(&mut self, model: &NamedModel) -> anyhow::Result<Option<PathBuf>> {
-        let before = self.models.insert(model.name.clone(), model.path.clone());
+        let (name, path) = (model.name.clone(), model.path.clone());
+        let before = self.stored.models.insert(name, path);
         self.save()?;
         Ok(before.filter(|path| *path != model.path))
     }
 
     /// Forgets a model, and returns where it was.
     pub(crate) fn remove(&mut self, name: &str) -> anyhow::Result<Option<PathBuf>> {
-        let removed = self.models.remove(name);
+        let removed = self.stored.models.remove(name);
         if removed.is_some() {
             self.save()?;
         }
         Ok(removed)
+    }
+
+    /// Returns what was said of the numbers of a model.
+    pub(crate) fn numerics(&self, name: &str) -> NumericsArgs {
+        self.stored.numerics.get(name).copied().unwrap_or_default()
+    }
+
+    /// Remembers what was said of the numbers of a model.
+    pub(crate) fn set_numerics(
+        &mut self,
+        name: &str,
+        numerics: NumericsArgs,
+    ) -> anyhow::Result<()> {
+        if self.numerics(name) != numerics {
+            self.stored.numerics.insert(name.to_owned(), numerics);
+            self.save()?;
+        }
+        Ok(())
     }
 
     /// Whether we downloaded what is at a path.
@@ -111,13 +128,10 @@ impl ModelStore {
     }
 
     fn save(&self) -> anyhow::Result<()> {
-        let stored = Stored {
-            models: self.models.clone(),
-        };
         let write = || -> anyhow::Result<()> {
             std::fs::create_dir_all(&self.home)?;
             let mut file = tempfile::NamedTempFile::new_in(&self.home)?;
-            file.write_all(serde_json::to_string_pretty(&stored)?.as_bytes())?;
+            file.write_all(serde_json::to_string_pretty(&self.stored)?.as_bytes())?;
             file.persist(self.home.join(FILE))?;
             Ok(())
         };
@@ -147,10 +161,7 @@ fn cached(folder: &Path) -> Option<NamedModel> {
     let path = folder.join("snapshots").join(snapshot.trim());
     // A tokenizer alone is no model.
     let is_model = path.join("config.json").exists();
-    is_model.then(|| NamedModel {
-        name: name.replacen("--", "/", 1),
-        path,
-    })
+    is_model.then(|| NamedModel::new(name.replacen("--", "/", 1), path))
 }
 
 #[cfg(test)]
@@ -161,10 +172,7 @@ mod tests {
     fn what_is_added_is_there_the_next_time() {
         let home = tempfile::tempdir().unwrap();
         let open = || ModelStore::in_folder(home.path().join(".tinkrs")).unwrap();
-        let model = |path: &str| NamedModel {
-            name: "me/mine".to_owned(),
-            path: path.into(),
-        };
+        let model = |path: &str| NamedModel::new("me/mine", path);
         assert_eq!(open().add(&model("/a")).unwrap(), None);
         assert_eq!(open().find("me/mine"), Some(model("/a")));
         assert_eq!(open().add(&model("/b")).unwrap(), Some("/a".into()));

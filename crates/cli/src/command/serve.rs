@@ -157,17 +157,18 @@ impl Args {
         let mut models = self.typed_models.clone();
         for (name, path) in &self.models {
             if !models.iter().any(|model| model.name() == name) {
-                let (name, path) = (name.clone(), path.clone());
-                models.push(Wanted::At(NamedModel { name, path }));
+                models.push(Wanted::At(NamedModel::new(name, path)));
             }
         }
         if models.is_empty() {
             models.push(Wanted::BuiltIn);
         }
-        let models = models.into_iter();
-        models
-            .map(|model| model.place(&self.settings.data))
-            .collect()
+        let data = &self.settings.data;
+        let placed = models.into_iter().map(|model| {
+            let placed = model.place(data)?;
+            Ok(placed.held_as(self.numerics))
+        });
+        data_folder::in_known_numerics(data, &placed.collect::<anyhow::Result<Vec<_>>>()?)
     }
 
     /// Returns the settings of the server.
@@ -228,10 +229,7 @@ pub(crate) fn start(
     let models = args.models()?;
     // Decided before the weights take their part of what is available.
     settings.memory = Some(settings.memory_limit());
-    let weights = models
-        .iter()
-        .map(|named| local_model::weight_bytes(named, args.numerics))
-        .sum();
+    let weights = models.iter().map(local_model::weight_bytes).sum();
     settings
         .check_weights(weights)
         .map_err(|error| anyhow!(error))
@@ -239,7 +237,7 @@ pub(crate) fn start(
     let threads = local_model::threads(args.threads)?;
     let loaded = models
         .iter()
-        .map(|named| local_model::load(named, args.numerics, &threads));
+        .map(|named| local_model::load(named, &threads));
     let loaded = loaded.collect::<anyhow::Result<Vec<_>>>()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -458,10 +456,7 @@ mod tests {
         );
         let port = load("", &["--port", "8080"]).unwrap();
         assert_eq!(port.address().to_string(), "127.0.0.1:8080");
-        let mine = NamedModel {
-            name: "mine".to_owned(),
-            path: PathBuf::from("folder"),
-        };
+        let mine = NamedModel::new("mine", "folder");
         assert_eq!(args.models().unwrap(), [mine]);
 
         let typed = [

@@ -30,6 +30,7 @@ mod loggers;
 mod minute_after;
 mod models;
 mod names;
+mod numbers;
 #[cfg(feature = "otel")]
 mod otel;
 mod other_servers;

@@ -141,10 +141,7 @@ fn all() -> anyhow::Result<Vec<Entry>> {
 fn built_in() -> anyhow::Result<Entry> {
     let folder = tempfile::tempdir().context("could not make a folder")?;
     tinkrs_nano::write_to(folder.path()).context("could not unpack the built-in model")?;
-    let model = NamedModel {
-        name: tinkrs_nano::NAME.to_owned(),
-        path: folder.path().to_owned(),
-    };
+    let model = NamedModel::new(tinkrs_nano::NAME, folder.path());
     Ok(Entry {
         path: None,
         ..entry(model, "built-in")
@@ -232,10 +229,7 @@ fn register(ctx: &Context, name: &str, path: &Path) -> anyhow::Result<()> {
     if let Some(note) = &facts.note {
         ctx.note(format_args!("note: {note}"));
     }
-    let model = NamedModel {
-        name: name.to_owned(),
-        path,
-    };
+    let model = NamedModel::new(name, path);
     let mut store = ModelStore::open()?;
     if let Some(before) = store.add(&model)? {
         ctx.note(format_args!(

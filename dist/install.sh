@@ -8,20 +8,24 @@
 # Needs sh, tar, sha256sum and, for an address, curl. Nothing is installed unless everything has worked.
 set -eu
 from=${1:-https://github.com/tinkrs/tinkrs/releases/latest/download}
-to=${TINKRS_INSTALL_DIR:-$HOME/.local/bin}
 
 fail() { echo "install.sh: $*" >&2; exit 1; }
+
+to=${TINKRS_INSTALL_DIR:-${HOME:+$HOME/.local/bin}}
+[ -n "$to" ] || fail "there is no HOME to install into: name a folder in TINKRS_INSTALL_DIR"
+case $to in /*) ;; *) to=$PWD/$to ;; esac
 
 [ "$(uname -s)" = Linux ] || fail "there are binaries for Linux alone; elsewhere: cargo install --path crates/cli"
 processor=$(uname -m)
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+new=
+trap 'rm -rf "$work" ${new:+"$new"}' EXIT
 
 fetch() {
   case $from in
   https://*) curl --proto '=https' --tlsv1.2 -fsSL "$from/$1" -o "$work/$1" || fail "could not download $from/$1" ;;
   *://*) fail "$from: releases are downloaded over https alone" ;;
-  *) cp "$from/$1" "$work/$1" || fail "there is no $1 in $from" ;;
+  *) cp -- "$from/$1" "$work/$1" || fail "there is no $1 in $from" ;;
   esac
 }
 
@@ -32,12 +36,18 @@ tarball=$(sed -n "s/^[0-9a-f]\{64\}  \(tinkrs-[0-9A-Za-z.+-]*-$processor-linux\.
 fetch "$tarball"
 (cd "$work" && grep -F "  $tarball" SHA256SUMS | sha256sum -c --status -) ||
   fail "$tarball is damaged or was changed: its checksum is not the one in SHA256SUMS; nothing was installed"
-tar -xzf "$work/$tarball" -C "$work" "${tarball%.tar.gz}/tinkrs"
+program=${tarball%.tar.gz}/tinkrs
+tar -xzf "$work/$tarball" -C "$work" "$program" && [ -f "$work/$program" ] && [ ! -h "$work/$program" ] ||
+  fail "$tarball has no program in it; nothing was installed"
 
-mkdir -p "$to"
-# A new file and a rename: a program that is running keeps the old one.
-cp "$work/${tarball%.tar.gz}/tinkrs" "$to/.tinkrs.new"
-chmod 755 "$to/.tinkrs.new"
-mv "$to/.tinkrs.new" "$to/tinkrs"
-echo "installed $("$to/tinkrs" --version) as $to/tinkrs"
+mkdir -p "$to" || fail "could not make the folder $to: name another one in TINKRS_INSTALL_DIR"
+[ ! -d "$to/tinkrs" ] || fail "$to/tinkrs is a folder: name another place in TINKRS_INSTALL_DIR"
+# A new file and a rename: a program that is running keeps the old one, and so does who had one if this one does not run.
+new=$to/.tinkrs.new
+cp "$work/$program" "$new" || fail "could not write to $to: name another folder in TINKRS_INSTALL_DIR"
+chmod 755 "$new"
+version=$("$new" --version) || fail "the program of $tarball does not run on this machine; nothing was installed"
+mv "$new" "$to/tinkrs"
+new=
+echo "installed $version as $to/tinkrs"
 case :$PATH: in *":$to:"*) ;; *) echo "$to is not in PATH; add it, or run $to/tinkrs" ;; esac

@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +90,30 @@ def test_what_does_not_start_says_why(tmp_path):
         tinkrs.serve(options=["--no-such-option"])
     with pytest.raises(TypeError, match=r"expected \['nano'\]"):
         tinkrs.serve("nano")
+
+
+def test_a_key_that_no_client_could_use_is_refused():
+    with pytest.raises(ValueError, match="'sk-1'"):
+        tinkrs.serve(key="sk-1")
+
+
+def test_folders_of_programs_that_were_killed_are_removed_by_later_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    program = "import tinkrs, time; server = tinkrs.serve(); print(server.data_dir.parent, flush=True); time.sleep(600)"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    python = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
+    folder = Path(python.stdout.readline().strip())
+    other = tmp_path / "tinkrs-of-somebody-else"
+    other.mkdir()
+    for kept in (folder, other):
+        os.utime(kept, (0, 0))
+    with tinkrs.serve():
+        assert folder.is_dir(), "it is in use"
+    python.kill()
+    python.wait()
+    with tinkrs.serve() as server:
+        assert not folder.exists() and server.data_dir.is_dir()
+    assert other.is_dir()
 
 
 def test_faults_that_cannot_be_read_are_refused_with_the_servers_words():

@@ -11,18 +11,27 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 import urllib.error
 import urllib.request
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ._faults import FaultRules
 from ._program import find_program
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 _GREETING = "listening on "
 _STOP_SECONDS = 15.0
+_PREFIX = "tinkrs-"
+# A folder that is younger than this may be one whose process has not locked it yet.
+_ABANDONED_SECONDS = 3600.0
 
 
 class ServerError(RuntimeError):
@@ -76,9 +85,13 @@ class Server:
         options: Sequence[str],
         start_timeout: float,
     ) -> None:
+        if not key.startswith("tml-"):
+            raise ValueError(f"the key is {key!r}: expected one that begins with 'tml-'")
         self.key = key
         self._start_timeout = start_timeout
-        folder = Path(tempfile.mkdtemp(prefix="tinkrs-"))
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self._hold = _hold(folder)
+        _remove_abandoned(folder.parent)
         weakref.finalize(self, _remove_folder, folder, os.getpid())
         self.data_dir = Path(data_dir) if data_dir is not None else folder / "data"
         self._log_path = folder / "log"
@@ -219,6 +232,31 @@ class Server:
 def _remove_folder(folder: Path, pid: int) -> None:
     if os.getpid() == pid:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _hold(folder: Path) -> IO[bytes] | None:
+    """Locks a folder for as long as this process lives, however it ends. Forked children have no part in it."""
+    if fcntl is None:
+        return None
+    held = (folder / "in-use").open("wb")
+    with contextlib.suppress(OSError):
+        fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return held
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Removes the folders of processes that were killed, which could not do it."""
+    if fcntl is None:
+        return
+    own = {Path(held.name) for server in _servers if (held := server._hold) is not None}
+    for mark in parent.glob(f"{_PREFIX}*/in-use"):
+        # What cannot be looked at is somebody else's. To close a file gives up the locks of this process.
+        with contextlib.suppress(OSError):
+            if mark in own or time.time() - mark.parent.stat().st_mtime < _ABANDONED_SECONDS:
+                continue
+            with mark.open("r+b") as held:
+                fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(mark.parent, ignore_errors=True)
 
 
 def _model_options(models: Mapping[str, Any] | Sequence[str] | None) -> list[str]:

@@ -106,8 +106,10 @@ export class Chart {
     for (const tick of ticks(xs, logX, Math.max(2, Math.floor(width / 90)))) {
       if (this.view.axis === "step" && tick !== Math.round(tick)) continue;
       const words = this.view.axis === "time" ? duration(tick * 1000) : number(tick);
-      parts.push(s("text", { class: "tick mid", x: Math.min(toX(tick), width - 14), y: height - 5 }, words));
+      // As far to the right as it fits: 3 pixels are half of a character.
+      parts.push(s("text", { class: "tick mid", x: Math.min(toX(tick), width - 3 * words.length - 1), y: height - 5 }, words));
     }
+    parts.push(s("text", { class: "tick end", x: LEFT - 14, y: height - 5 }, this.view.axis));
     parts.push(s("clipPath", { id: this.clip }, s("rect", { x: LEFT - 3, y: TOP - 3, width: Math.max(width - LEFT - RIGHT + 7, 1), height: height - TOP - BOTTOM + 6 })));
     const inside = s("g", { "clip-path": `url(#${this.clip})` });
     for (const curve of curves) {
@@ -235,7 +237,7 @@ export class Chart {
   /** The points as a table. */
   csv() {
     /** @param {unknown} text */
-    const cell = text => /^[\w. +-]*$/.test(String(text)) && !/^[=+@-]/.test(String(text)) ? String(text) : `"${String(text).replace(/^([=+@-])/, "'$1").replace(/"/g, '""')}"`;
+    const cell = text => /^[\w. +-]*$/.test(String(text)) && !/^[=+@-]/.test(String(text)) ? String(text) : `"${String(text).replace(/^(\s*[=+@-])/, "'$1").replace(/"/g, '""')}"`;
     const rows = ["run,metric,step,value,min,max,time"];
     for (const line of this.lines) {
       for (const [step, mean, low, high, time] of line.points) {
@@ -309,14 +311,14 @@ function span(values, log) {
     if (value > high) high = value;
   }
   if (low > high) return log ? [1, 10] : [0, 1];
-  if (low === high) return log ? [low / 2, high * 2] : [low - Math.max(Math.abs(low) * .1, .5), high + Math.max(Math.abs(high) * .1, .5)];
+  if (low === high) return log ? [low / 2, high * 2] : low === 0 ? [0, 1] : [low - Math.abs(low) * .1, high + Math.abs(high) * .1];
   return [low, high];
 }
 
 /** @param {Range} range @param {boolean} log @returns {Range} */
 function padded([low, high], log) {
   if (log) return [low / 1.1, high * 1.1];
-  const margin = (high - low) * .06;
+  const margin = Math.min((high - low) * .06, Number.MAX_VALUE / 100);
   // A chart of what is never negative does not show less than nothing.
   return [low >= 0 && low - margin < 0 ? 0 : low - margin, high + margin];
 }
@@ -324,8 +326,9 @@ function padded([low, high], log) {
 /** @param {Range} range @param {boolean} log @param {number} from @param {number} to */
 function scale([low, high], log, from, to) {
   const shape = log ? Math.log10 : /** @param {number} value */ value => value;
-  const start = shape(low), length = shape(high) - start || 1;
-  return /** @param {number} value */ value => from + (shape(value) - start) / length * (to - from);
+  // Halves, as the distance of the greatest numbers is no number.
+  const start = shape(low) / 2, length = shape(high) / 2 - start || 1;
+  return /** @param {number} value */ value => from + (shape(value) / 2 - start) / length * (to - from);
 }
 
 /** @param {Range} range @param {boolean} log @param {number} from @param {number} to @param {number} pixel */
@@ -345,7 +348,7 @@ export function ticks([low, high], log, wanted) {
     for (let power = Math.ceil(Math.log10(low)); power <= Math.log10(high); power += every) found.push(10 ** power);
     return found;
   }
-  const rough = (high - low) / Math.max(wanted, 1), power = 10 ** Math.floor(Math.log10(rough));
+  const rough = Math.min(high - low, Number.MAX_VALUE) / Math.max(wanted, 1), power = 10 ** Math.floor(Math.log10(rough));
   const step = power * ([1, 2, 5, 10].find(factor => factor * power >= rough) ?? 10);
   for (let index = Math.ceil(low / step); index * step <= high + step * 1e-9 && found.length < 30; index += 1) found.push(Number((index * step).toPrecision(12)));
   return found;

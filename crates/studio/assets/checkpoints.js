@@ -20,7 +20,7 @@ export async function checkpoints(place, run, name, isShared) {
       h("tbody", {}, ...all.map(one => h("tr", {}, h("td", { class: "full" }, h("a", { class: "name", href: `/checkpoints/${part(run)}/${part(one.checkpoint_id)}` }, theirs(one.checkpoint_id, 80)), h("div", { class: "below mono" }, theirs(one.tinker_path, 120))),
         h("td", { class: "rest", "data-label": "for" }, one.checkpoint_type === "sampler" ? "sampling" : "training"), h("td", { class: "num rest", "data-label": "" }, size(one.size_bytes)), h("td", { class: "num rest", "data-label": "saved", title: clock(one.time) }, ago(one.time)),
         h("td", { class: "soft rest", "data-label": "kept" }, one.expires_at ? `until ${clock(one.expires_at)}` : "for ever"), h("td", { class: "soft rest", "data-label": "read by" }, one.public ? "everyone" : "you"),
-        h("td", { class: "num full" }, h("button", { class: "tiny", onclick: () => commands(one) }, "Commands"), " ", !isShared && h("button", { class: "tiny", onclick: () => keep(one, again) }, "Keep…"), " ",
+        h("td", { class: "num full" }, !isShared && one.checkpoint_type === "sampler" && h("a", { class: "button tiny", href: `/playground?model=${encodeURIComponent(one.tinker_path)}` }, "Chat"), " ", h("button", { class: "tiny", onclick: () => commands(one) }, "Commands"), " ", !isShared && h("button", { class: "tiny", onclick: () => keep(one, again) }, "Keep…"), " ",
           !isShared && h("button", { class: "tiny", onclick: () => publish(one, again) }, one.public ? "Unpublish" : "Publish"), " ", !isShared && h("button", { class: "tiny danger", onclick: () => remove(one, again) }, "Delete"))))))));
   } catch (error) {
     failed(place, error);
@@ -41,6 +41,7 @@ async function commands(one) {
   const at = quoted(one.tinker_path), isSampler = one.checkpoint_type === "sampler";
   await dialog("Commands", [h("div", { class: "commands" },
     isSampler && command(`tinkrs chat --checkpoint ${at}`, "Chat"),
+    !isSampler && command(`tinkrs train sft --from ${at} --data chats.jsonl`, "Continue"),
     command(`tinkrs export ${at} --format merged --to merged`, "Export"),
     command(`tinkrs checkpoint info ${at}`, "Describe"),
     command(`service_client.create_${isSampler ? "sampling_client(model_path=" : "training_client_from_state("}"${one.tinker_path}")`, "Python"))], [{ words: "Close" }]);

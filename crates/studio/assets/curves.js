@@ -127,21 +127,23 @@ export class Curves {
   }
 
   /** Adds what was just computed. @param {{run: string, step: number, metrics: Record<string, number>, source?: string}} event */
-  grow({ run, step, metrics, source }) {
+  grow({ run, step, metrics, source = "server" }) {
     const known = this.runs.get(run);
     if (!known || (this.zoom && this.view.axis === "step")) return;
     for (const [name, value] of Object.entries(metrics)) {
-      // Which of the two it is an event does not say.
-      if (known.has(ofClient(name))) {
+      const title = source === "client" && known.get(name)?.source === "server" ? ofClient(name) : name;
+      let series = known.get(title);
+      if (series && series.source !== source) {
+        // A client's curve had the name first.
         this.refresh();
         continue;
       }
-      let series = known.get(name);
-      if (!series) known.set(name, series = { name, source: source ?? "server", count: 0, points: [] });
-      const last = series.points[series.points.length - 1];
-      if (last && (last[0] ?? 0) === step) last.splice(1, 4, value, value, value, Date.now());
-      else if (!last || (last[0] ?? 0) < step) {
-        series.points.push([step, value, value, value, Date.now()]);
+      if (!series) known.set(title, series = { name, source, count: 0, points: [] });
+      // A client may report of any step, the server's come in order.
+      const place = series.points.findLastIndex(point => (point[0] ?? 0) <= step), there = series.points[place];
+      if (there && there[0] === step) there.splice(1, 4, value, value, value, Date.now());
+      else {
+        series.points.splice(place + 1, 0, [step, value, value, value, Date.now()]);
         series.count += 1;
       }
       // More points than the server would send: have it make fewer.

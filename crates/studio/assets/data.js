@@ -1,7 +1,7 @@
 // The datums of a step as text, read from the server's journal on demand: nothing of it is stored for the page.
 
-import { call, part } from "./api.js";
-import { byId, count, cut, fill, h, input, number, select, settled } from "./dom.js";
+import { Refused, call, part } from "./api.js";
+import { byId, count, cut, fill, h, input, number, said, select, settled } from "./dom.js";
 import { dialog } from "./shell.js";
 import { difference, probability, scale, tokenText, visible } from "./tokens.js";
 
@@ -143,7 +143,9 @@ export class Data {
       if (field.selectedOptions[0]?.disabled) field.value = "weight";
       this.draw();
     } catch (error) {
-      fill(place, h("div", { class: "panel empty" }, h("h2", {}, `Step ${step} cannot be shown`), h("p", {}, error instanceof Error ? error.message : String(error))));
+      const isGone = error instanceof Refused && error.status === 404;
+      fill(place, h("div", { class: "panel empty" }, h("h2", {}, `Step ${step} cannot be shown`), h("p", {}, said(error instanceof Error ? error.message : String(error))),
+        isGone && h("p", {}, "Data are read from what the server keeps to recover a run that trains, so look at them while it does. Recipes write samples of each step to the folder of the run; curves and operations stay.")));
     }
   }
 

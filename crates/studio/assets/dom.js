@@ -88,6 +88,16 @@ export function theirs(text, most = 200) {
   return h("bdi", {}, cut(text, most));
 }
 
+/**
+ * What the server says, with names between backquotes as code.
+ * @param {unknown} text @param {number} [most]
+ */
+export function said(text, most = 1000) {
+  const parts = cut(text, most).split("`");
+  if (parts.length % 2 === 0) return theirs(text, most);
+  return h("bdi", {}, ...parts.map((part, index) => index % 2 ? h("code", {}, part) : part));
+}
+
 /** @param {unknown} text @param {number} [most] */
 export function cut(text, most = 200) {
   const whole = String(text ?? "");
@@ -110,7 +120,7 @@ export function number(value) {
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   if (value === 0) return "0";
   const digits = Math.floor(Math.log10(Math.abs(value)));
-  if (digits < -4 || digits >= 7) return minus(value.toExponential(2));
+  if (digits < -4 || digits >= 7) return minus(value.toExponential(2).replace(/\.?0*e\+?/, "e"));
   const text = value.toFixed(Math.max(3 - digits, 0));
   return minus(text.includes(".") ? text.replace(/\.?0+$/, "") : text);
 }

@@ -1,7 +1,7 @@
 // Talking to models, one to three at once on the same prompts.
 
 import { call } from "./api.js";
-import { button, byId, cut, download, duration, eachFrame, fill, h, input, number, printable, select } from "./dom.js";
+import { button, byId, cut, download, duration, eachFrame, fill, h, input, number, printable, select, theirs } from "./dom.js";
 import { dialog, failed, onKeys, toast } from "./shell.js";
 import { chat, emptyAnswer, goOn, tokenId } from "./stream.js";
 import { isSpecial, probability, shade, visible } from "./tokens.js";
@@ -287,7 +287,9 @@ onKeys([
 try {
   const found = await call("/v1/models");
   models = found.data;
-  const wanted = new URLSearchParams(location.search).getAll("model").filter(model => models.some(one => one.id === model)).slice(0, MOST_COLUMNS);
+  const asked = new URLSearchParams(location.search).getAll("model"), isHere = (/** @type {string} */ model) => models.some(one => one.id === model);
+  const wanted = asked.filter(isHere).slice(0, MOST_COLUMNS), missing = asked.find(model => !isHere(model));
+  if (missing !== undefined) fill(byId("note"), h("div", { class: "note warn" }, theirs(missing, 120), " cannot be talked to. A run can once its client has called save_weights_for_sampler, for as long as that checkpoint is there."));
   if (models.length === 0) fill(byId("note"), h("div", { class: "note" }, "This server has no model to talk to."));
   for (const model of wanted.length ? wanted : [models[0]?.id ?? ""]) if (model) addColumn(model);
 } catch (error) {

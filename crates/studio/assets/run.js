@@ -25,9 +25,10 @@ let openTab = "curves";
 async function describe() {
   try {
     if (isShared) {
-      const [about, { last_step, series }] = await Promise.all([call(`/api/v1/training_runs/${part(id)}`), call(`/api/v1/training_runs/${part(id)}/metrics?points=2`)]);
+      const [about, { series }] = await Promise.all([call(`/api/v1/training_runs/${part(id)}`), call(`/api/v1/training_runs/${part(id)}/metrics?points=2`)]);
       const last = Object.fromEntries(series.map((/** @type {any} */ one) => [one.name, one.points[one.points.length - 1]?.[1]]));
-      run = { id, name: about.name, base_model: about.base_model, rank: about.lora_rank, step: last_step ?? 0, last, tokens_per_second: last.tokens_per_second, last_request_at: about.last_request_time, state: run?.state ?? "", ...run };
+      const steps = series.filter((/** @type {any} */ one) => one.source === "server").map((/** @type {any} */ one) => one.points[one.points.length - 1]?.[0] ?? 0);
+      run = { id, name: about.name, base_model: about.base_model, rank: about.lora_rank, step: Math.max(0, ...steps), last, tokens_per_second: last.tokens_per_second, last_request_at: about.last_request_time, state: run?.state ?? "", ...run };
       show();
       return;
     }
@@ -50,6 +51,12 @@ function show() {
   const figures = [["step", count(run.step)], [label, number(value)], ["tokens / s", run.tokens_per_second ? count(run.tokens_per_second) : "–"],
     ["base model", run.base_model], ["rank", run.rank ? String(run.rank) : "–"], ["computed", cost(run.cost)], ["tokens", count(run.cost?.tokens)], ["last request", ago(run.last_request_at)]];
   fill(byId("figures"), ...figures.map(([term = "", words = ""]) => h("div", { class: "figure" }, h("dt", {}, term), h("dd", {}, theirs(words, 80)))));
+  // What was saved for sampling, or else the run as it was saved last, is in the playground by the name of the run.
+  const chat = document.getElementById("chat");
+  if (chat instanceof HTMLAnchorElement) {
+    chat.href = `/playground?model=${encodeURIComponent(name)}`;
+    chat.hidden = false;
+  }
   curves.rename(id, name);
   data.lastStep(run.step);
 }
@@ -59,7 +66,7 @@ async function opened(name) {
   openTab = name;
   if (name === "operations") await timeline.open();
   if (name === "data") await data.open();
-  if (name === "checkpoints") await checkpoints(byId("tab-checkpoints"), id, run?.name ?? null, isShared);
+  if (name === "checkpoints") await described.then(() => checkpoints(byId("tab-checkpoints"), id, run?.name ?? null, isShared));
   if (name === "settings") await settings();
   if (name === "curves") curves.open();
 }
@@ -67,6 +74,7 @@ async function opened(name) {
 async function settings() {
   const place = byId("tab-settings");
   try {
+    await described;
     const [about, page] = await Promise.all([call(`/api/v1/training_runs/${part(id)}`), isShared ? { runs: [] } : call("/api/v1/studio/runs?limit=500")]);
     /** @type {[string, import("./dom.js").Child][]} */
     const facts = [["Run", theirs(id)], ["Name", about.name ? theirs(about.name) : "none"], ["Base model", theirs(about.base_model)], ["Adapter rank", about.lora_rank ?? "–"],
@@ -90,6 +98,8 @@ async function settings() {
   }
 }
 
+/** What the run is, as far as it is known when a tab opens. */
+const described = describe();
 const openNow = tabs(name => { opened(name).catch(error => failed(byId("note"), error)); });
 const keys = ["curves", "operations", "data", "checkpoints", "settings"];
 onKeys(keys.map((name, index) => ({ key: String(index + 1), what: `Open ${name}`, run: () => openNow(name, true) })));
@@ -126,7 +136,8 @@ listen(id, {
   metrics: event => {
     curves.grow(event);
     if (event.run !== id || !run) return;
-    run.step = Math.max(run.step, event.step);
+    // A client may count its steps otherwise.
+    if (event.source !== "client") run.step = Math.max(run.step, event.step);
     run.last = { ...run.last, ...event.metrics };
     if (event.metrics.tokens_per_second !== undefined) run.tokens_per_second = event.metrics.tokens_per_second;
     run.last_request_at = Date.now();
@@ -134,4 +145,3 @@ listen(id, {
   },
   operation: event => timeline.add(event, openTab === "operations"),
 });
-describe();

@@ -9,10 +9,12 @@ import { command, failed, onKeys, toast } from "./shell.js";
 /**
  * @typedef {{id: string, name?: string | null, base_model: string, client?: string | null, state: string, step: number, last: Record<string, number>,
  *   tokens_per_second?: number | null, created_at: number | string, last_request_at: number | string, rank?: number | null, cost?: {tokens: number, seconds: number},
- *   tags: string[], started_from?: string | null, session_id?: string}} Run
+ *   tags: string[], labels?: Record<string, string>, started_from?: string | null, session_id?: string}} Run
  */
 
-const PAGE = 100;
+const PAGE = 100, LARGE_PAGE = 500;
+/** How many runs are looked through for those of a state. */
+const SEARCHED = 5000;
 /** @type {Map<string, Run>} */
 const runs = new Map();
 /** @type {Set<string>} */
@@ -25,7 +27,7 @@ const body = byId("runs"), note = byId("note");
 async function load(more) {
   const turn = ++loading;
   const offset = more ? runs.size : 0;
-  const search = new URLSearchParams({ query, limit: String(PAGE), offset: String(offset) });
+  const search = new URLSearchParams({ query, limit: String(state ? LARGE_PAGE : PAGE), offset: String(offset) });
   try {
     const page = await call(`/api/v1/studio/runs?${search}`);
     if (turn !== loading) return;
@@ -34,6 +36,8 @@ async function load(more) {
     total = page.total;
     fill(note);
     show();
+    // States are not in the database: all runs are looked through for one.
+    if (state && runs.size < total && runs.size < SEARCHED) load(true);
   } catch (error) {
     // The page stays as it is while the server starts again.
     if (!(error instanceof Refused && error.status === 0 && runs.size)) failed(note, error);
@@ -42,7 +46,7 @@ async function load(more) {
 
 function show() {
   const all = [...runs.values()].filter(run => !state || run.state === state);
-  byId("count").textContent = total === 1 ? "1 run" : `${count(total)} runs`;
+  byId("count").textContent = state ? `${count(all.length)} of ${count(total)} runs` : total === 1 ? "1 run" : `${count(total)} runs`;
   byId("empty").hidden = total > 0 || query !== "";
   byId("list").hidden = total === 0 && query === "";
   fill(body, ...all.map(row));
@@ -60,7 +64,7 @@ function row(run) {
   return h("tr", { "data-run": run.id, "aria-selected": picked.has(run.id) ? "true" : null },
     h("td", { class: "box" }, box),
     h("td", { class: "full" }, h("a", { class: "name", href: address(run) }, theirs(name, 120)),
-      h("div", { class: "below" }, theirs(run.base_model, 80), run.rank ? h("span", {}, `rank ${run.rank}`) : null, ...run.tags.slice(0, 6).map(tag =>
+      h("div", { class: "below" }, run.labels?.name && run.labels.name !== name ? theirs(run.labels.name, 80) : null, theirs(run.base_model, 80), run.rank ? h("span", {}, `rank ${run.rank}`) : null, ...run.tags.slice(0, 6).map(tag =>
         h("button", { class: "chip", title: "Show runs with this tag", onclick: () => search(tag) }, theirs(tag, 60))))),
     h("td", { class: "full" }, h("span", { class: "state", "data-state": run.state }, run.state)),
     h("td", { class: "num rest", "data-label": "step" }, count(run.step)),
@@ -115,6 +119,7 @@ for (const choice of document.querySelectorAll("#states button")) {
     state = choice.getAttribute("data-state") ?? "";
     document.querySelectorAll("#states button").forEach(other => other.setAttribute("aria-pressed", String(other === choice)));
     show();
+    if (state && runs.size < total) load(true);
   });
 }
 

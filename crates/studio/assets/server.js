@@ -2,7 +2,7 @@
 // can be seen.
 
 import { call, send } from "./api.js";
-import { button, byId, count, cut, duration, fill, h, number, size, theirs } from "./dom.js";
+import { button, byId, count, cut, duration, fill, h, number, said, size, theirs } from "./dom.js";
 import { listen } from "./live.js";
 import { confirmLoss, failed } from "./shell.js";
 
@@ -25,9 +25,9 @@ const title = name => {
   return words.charAt(0).toUpperCase() + words.slice(1);
 };
 
-/** @param {string} heading @param {[string, import("./dom.js").Child][]} rows @param {import("./dom.js").Child} [above] */
-function panel(heading, rows, above) {
-  return h("section", { class: "panel" }, h("h2", {}, heading), above, h("table", { class: "facts" }, h("tbody", {},
+/** @param {string} heading @param {[string, import("./dom.js").Child][]} rows @param {import("./dom.js").Child} [above] @param {string} [words] */
+function panel(heading, rows, above, words) {
+  return h("section", { class: "panel" }, h("h2", {}, heading), above, words && h("p", { class: "soft small pad-in" }, words), h("table", { class: "facts" }, h("tbody", {},
     ...rows.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, theirs(name, 80)), h("td", { class: "num" }, value))))));
 }
 
@@ -46,7 +46,7 @@ function gauge({ limit, uses }) {
 /** @param {View["findings"][number]} finding */
 function note(finding) {
   const kind = finding.level === "warning" ? "warn" : finding.level === "error" ? "bad" : "";
-  return h("div", { class: `note ${kind}` }, theirs(finding.text, 1000), finding.hint ? h("div", { class: "small" }, theirs(finding.hint, 500)) : null);
+  return h("div", { class: `note ${kind}` }, said(finding.text), finding.hint ? h("div", { class: "small" }, said(finding.hint, 500)) : null);
 }
 
 /** How fast totals grow, by name. @param {Record<string, number>} tokens */
@@ -66,12 +66,12 @@ function show(view) {
   const problems = view.findings.filter(finding => finding.level !== "ok");
   /** @type {[string, string][]} */
   const figures = [["tokens / s now", number(Math.round(Object.values(speed).reduce((sum, one) => sum + one, 0)))], ["training queue", count(view.queues.training)], ["waiting for a result", count(view.queues.pending)],
-    ["memory", `${size(used)} of ${size(view.memory.limit)}`], ["faults switched on", count(view.faults)], ["keys", view.restricted ? "those of a file" : "any"]];
+    ["memory set aside", `${size(used)} of ${size(view.memory.limit)}`], ["faults switched on", count(view.faults)], ["keys", view.restricted ? "those of a file" : "any"]];
   fill(place,
     h("section", { class: "panel pad" }, h("dl", { class: "figures" }, ...figures.map(([name, value]) => h("div", { class: "figure" }, h("dt", {}, name), h("dd", {}, value))))),
     h("section", { class: "panel" }, h("h2", {}, "Findings"), h("div", { class: "pad-in stack" }, ...(problems.length ? problems.map(note) : [h("p", { class: "good" }, "Nothing is wrong.")]))),
     h("div", { class: "grid2" },
-      panel("Memory", [...Object.entries(view.memory.uses).map(([name, bytes]) => /** @type {[string, string]} */ ([title(name), size(bytes)])), ["Limit", size(view.memory.limit)]], gauge(view.memory)),
+      panel("Memory", [...Object.entries(view.memory.uses).map(([name, bytes]) => /** @type {[string, string]} */ ([title(name), size(bytes)])), ["Limit", size(view.memory.limit)]], gauge(view.memory), "What is set aside by use. Room for adapters, sampling and results is taken from the start; runs and passes take theirs as they come."),
       panel("Queues", Object.entries(view.queues).map(([name, value]) => [title(name), count(value)])),
       panel("Tokens since the start", Object.entries(view.throughput.tokens).map(([name, value]) => [title(name), h("span", {}, count(value), h("span", { class: "faint" }, `  ${number(Math.round(speed[name] ?? 0))}/s`))])),
       panel("Your disk", [["Checkpoints", `${count(view.disk.checkpoint_count)}, ${size(view.disk.checkpoints)}`], ["Database, of all owners", size(view.disk.database)]])),

@@ -1,6 +1,6 @@
 // What every page has: the theme, keyboard shortcuts and their list, copying, asking before something is lost.
 
-import { byId, fill, h } from "./dom.js";
+import { byId, fill, h, said } from "./dom.js";
 
 /** @typedef {{key: string, what: string, run: () => void}} Shortcut */
 
@@ -110,7 +110,7 @@ export function command(line, what) {
 
 /** Shows what went wrong in a place. @param {Element} place @param {unknown} error */
 export function failed(place, error) {
-  fill(place, h("div", { class: "note bad", role: "alert" }, error instanceof Error ? error.message : String(error)));
+  fill(place, h("div", { class: "note bad", role: "alert" }, said(error instanceof Error ? error.message : String(error))));
 }
 
 const THEMES = ["auto", "light", "dark"];
@@ -170,6 +170,7 @@ export function tabs(opened) {
       tab.setAttribute("aria-selected", String(isOpen));
       tab.tabIndex = isOpen ? 0 : -1;
       byId(`tab-${tab.dataset.tab}`).hidden = !isOpen;
+      if (isOpen) tab.scrollIntoView({ block: "nearest", inline: "nearest" });
       if (isOpen && focus) tab.focus();
     }
     opened(known);

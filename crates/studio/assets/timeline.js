@@ -2,7 +2,7 @@
 // anything.
 
 import { call, part } from "./api.js";
-import { cut, duration, fill, h, s, settled } from "./dom.js";
+import { count, cut, duration, fill, h, s, settled } from "./dom.js";
 import { failed } from "./shell.js";
 
 /** @typedef {{number?: number | null, request_id: string, kind: string, seq_id?: number | null, outcome?: string | null, accepted: number, started?: number | null, ended?: number | null, compute_ms?: number | null, waits: {reason: string, ms: number}[]}} Operation */
@@ -118,8 +118,10 @@ export class Timeline {
       bar.append(piece);
     }
     const legend = h("div", { class: "legend" }, ...order.map(reason => h("span", { class: "small" }, h("span", { class: `swatch r-${reason}` }), `${REASONS[reason] ?? reason} `, h("b", {}, duration(sums[reason] ?? 0)))));
+    const failures = all.filter(one => one.outcome === "failed").length;
     const holder = h("div", { class: "timeline" });
     fill(this.place, h("div", { class: "stack" },
+      failures > 0 && h("div", { class: "note bad" }, failures === 1 ? "One of these operations failed" : `${count(failures)} of these operations failed`, ": the client was told why. A loss that is not a number is one reason; a smaller learning rate avoids it."),
       h("section", { class: "panel pad stack" }, h("h2", {}, "Where the time went"), bar, legend),
       h("section", { class: "panel pad stack" }, h("div", { class: "panel-head" }, h("h2", {}, "Timeline"), h("span", { class: "soft small" }, "pale: waited, solid: computed; drag to zoom"),
         this.range && h("button", { class: "tiny", onclick: () => { this.range = null; this.draw(); } }, "Show the newest")), holder),
@@ -158,10 +160,11 @@ export class Timeline {
       parts.push(group);
     }
     const height = AXIS + Math.min(Math.max(lanes.length, 2), LANES) * LANE + 4;
-    for (let index = 0; index <= 5; index += 1) {
-      const time = start + length * index / 5;
+    const spaces = Math.max(1, Math.min(5, Math.floor(width / 110)));
+    for (let index = 0; index <= spaces; index += 1) {
+      const time = start + length * index / spaces;
       parts.push(s("line", { class: "gridline", x1: x(time), x2: x(time), y1: AXIS - 4, y2: height }));
-      parts.push(s("text", { class: `tick ${index === 0 ? "" : index === 5 ? "end" : "mid"}`, x: x(time), y: 12 }, index === 0 ? new Date(start).toLocaleTimeString("en-GB") : `+${duration(time - start)}`));
+      parts.push(s("text", { class: `tick ${index === 0 ? "" : index === spaces ? "end" : "mid"}`, x: x(time), y: 12 }, index === 0 ? new Date(start).toLocaleTimeString("en-GB") : `+${duration(time - start)}`));
     }
     const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": `${all.length} operations; the table below has each` }, ...parts);
     let from = NaN;
@@ -187,9 +190,9 @@ export class Timeline {
       return h("tr", {}, h("td", { class: "num" }, operation.seq_id ?? "–"), h("td", {}, h("span", { class: `key k${COLORS[operation.kind] ?? 7}` }, cut(operation.kind, 60))),
         h("td", { class: "num" }, new Date(operation.accepted).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 })),
         h("td", { class: "num" }, operation.started ? duration(operation.started - operation.accepted) : operation.ended ? "–" : "waits"),
-        h("td", {}, ...waits.map(wait => h("span", { class: "small", title: REASONS[wait.reason] ?? wait.reason }, h("span", { class: `swatch r-${wait.reason in REASONS ? wait.reason : "other"}` }), `${cut(wait.reason, 30)} ${duration(wait.ms)} `))),
+        h("td", {}, ...waits.map(wait => h("span", { class: "small", title: REASONS[wait.reason] ?? wait.reason }, h("span", { class: `swatch r-${wait.reason in REASONS ? wait.reason : "other"}` }), `${wait.reason === "other" ? "queue" : cut(wait.reason, 30)} ${duration(wait.ms)} `))),
         h("td", { class: "num" }, operation.started && operation.ended ? duration(compute(operation)) : "–"),
-        h("td", { class: operation.outcome === "failed" ? "bad" : "soft" }, outcome(operation)));
+        h("td", { class: operation.outcome === "failed" ? "bad" : "soft", title: operation.outcome === "failed" ? "The client was told why, as the error of this request" : null }, outcome(operation)));
     }))), h("div", { class: "pad" }, older));
   }
 }

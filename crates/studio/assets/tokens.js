@@ -116,4 +116,4 @@ export function difference(one, other, same) {
 }
 
 /** @param {number | null | undefined} logprob */
-export const probability = logprob => logprob === null || logprob === undefined ? "–" : `${number(Math.exp(logprob) * 100)} %`;
+export const probability = logprob => logprob === null || logprob === undefined ? "–" : logprob < Math.log(1e-4) ? "< 0.01 %" : `${number(Math.exp(logprob) * 100)} %`;

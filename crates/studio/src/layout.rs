@@ -55,7 +55,7 @@ impl Shell<'_> {
                         button.plain #help aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)" { "?" }
                         button.plain #theme aria-label="Change the theme" title="Change the theme (t)" { "◐" }
                         @if !self.is_shared {
-                            button.plain #logout aria-label="Log out" title="Log out" { span.wide { "Log out" } span.narrow { "⏻" } }
+                            button.plain #logout aria-label="Log out" title="Log out" { span.wide { "Log out" } span.narrow { (log_out_mark()) } }
                         }
                     }
                 }
@@ -94,6 +94,15 @@ pub(crate) fn mark() -> Markup {
             circle cx="3.5" cy="5" r="1.6" fill="currentColor" {}
             circle cx="9.2" cy="15.3" r="1.6" fill="currentColor" {}
             circle cx="20.5" cy="19" r="1.6" fill="currentColor" {}
+        }
+    }
+}
+
+/// A door with an arrow out of it: the character for this is in few fonts.
+fn log_out_mark() -> Markup {
+    html! {
+        svg viewBox="0 0 24 24" width="18" height="18" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true" {
+            path d="M10 4H5v16h5M14 8l4 4-4 4M18 12H9" {}
         }
     }
 }

@@ -19,6 +19,7 @@ pub fn run(id: &str, name: &str, is_shared: bool) -> Markup {
                 span.state #state {}
                 @if is_shared { span.chip { "read-only link" } }
                 div.actions {
+                    @if !is_shared { a.button.tiny #chat hidden { "Chat" } }
                     button.tiny #copy-id { "Copy id" }
                     @if !is_shared { button.tiny #share { "Share" } }
                 }

@@ -12,6 +12,7 @@ use crate::extract::{Caller, Parameters};
 use crate::registry::records::RunRecord;
 use crate::store::LoadedRun;
 use crate::store::studio::Reading;
+use crate::store::tables::metrics::{Series, Source};
 use crate::studio::activity::Now;
 
 /// How many runs are listed, unless a request says otherwise, and at most.
@@ -54,11 +55,7 @@ impl Server {
         let record = &run.record;
         let session = reading.session_of(record.session.as_str())?;
         let progress = reading.progress(&record.id)?;
-        let mut last = BTreeMap::new();
-        // The server's come first of each name.
-        for series in reading.series(&record.id)?.into_iter().take(METRICS) {
-            last.entry(series.name).or_insert(series.last_value);
-        }
+        let last = latest(reading.series(&record.id)?);
         let (client, tags) = match session {
             Some(session) => (session.sdk_version, session.tags),
             None => (String::new(), Vec::new()),
@@ -93,6 +90,19 @@ impl Server {
     }
 }
 
+/// Picks the last values that a summary has: the server's, then those that lists show, then others by name.
+fn latest(mut series: Vec<Series>) -> BTreeMap<String, f64> {
+    let is_headline = |name: &str| name == "reward" || name.ends_with("/reward/total");
+    series.sort_by_key(|it| (it.source == Source::Client, !is_headline(&it.name)));
+    let mut last = BTreeMap::new();
+    for series in series {
+        if last.len() < METRICS {
+            last.entry(series.name).or_insert(series.last_value);
+        }
+    }
+    last
+}
+
 fn state(record: &RunRecord, now: Now) -> RunState {
     match (record.corrupted, &record.closed, now) {
         (true, ..) => RunState::Failed,
@@ -100,5 +110,34 @@ fn state(record: &RunRecord, now: Now) -> RunState {
         (_, None, now) if now.begun > 0 => RunState::Training,
         (_, None, now) if now.pending > 0 => RunState::Waiting,
         (_, None, _) => RunState::Idle,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lists_show_is_not_crowded_out_by_other_metrics() {
+        let series = |name: &str, source, value| Series {
+            id: 0,
+            name: name.to_owned(),
+            source,
+            count: 1,
+            last_step: 1,
+            last_value: value,
+        };
+        let mut all: Vec<_> = (0..100)
+            .map(|number| series(&format!("env/{number:03}"), Source::Client, 0.0))
+            .collect();
+        all.push(series("loss", Source::Client, 9.0));
+        all.push(series("loss", Source::Server, 1.0));
+        all.push(series("reward", Source::Client, 2.0));
+        all.push(series("tokens_per_second", Source::Server, 3.0));
+        let last = latest(all);
+        assert_eq!(last.len(), METRICS);
+        for (name, value) in [("loss", 1.0), ("reward", 2.0), ("tokens_per_second", 3.0)] {
+            assert_eq!(last.get(name), Some(&value), "{name}");
+        }
     }
 }

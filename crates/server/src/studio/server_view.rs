@@ -50,7 +50,7 @@ impl Server {
             watchers: shared.event_streams.count() as u64,
         };
         drop(registry);
-        let (checkpoints, checkpoint_count) = shared.checkpoints.totals(owner);
+        let (checkpoint_count, checkpoints) = shared.checkpoints.totals(owner);
         let rules = shared.faults.document();
         let faults = rules["rules"].as_array().map_or(0, Vec::len) as u64;
         let models = self.bases().values().map(|base| ModelView {

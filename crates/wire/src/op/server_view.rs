@@ -71,7 +71,7 @@ pub struct ThroughputView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiskView {
-    /// The asker's checkpoints.
+    /// How many bytes the asker's checkpoints take.
     pub checkpoints: u64,
     /// How many those are.
     pub checkpoint_count: u64,

@@ -74,3 +74,19 @@ async fn pages_load_files_that_may_be_kept_for_ever() {
     }
     assert_eq!(browser.get("/assets/nothing.js").await.status, 404);
 }
+
+#[tokio::test]
+async fn the_view_of_the_server_counts_checkpoints_and_their_bytes() {
+    let server = TestServer::start().await;
+    let run = server.model().await;
+    let disk = async || server.get("/studio/server").await["disk"].clone();
+    let empty = disk().await;
+    assert_eq!(
+        (&empty["checkpoint_count"], &empty["checkpoints"]),
+        (&json!(0), &json!(0))
+    );
+    server.save("/save_weights", &run, 1, "kept").await;
+    let one = disk().await;
+    assert_eq!(one["checkpoint_count"], 1);
+    assert!(one["checkpoints"].as_u64().unwrap() > 1000, "{one}");
+}

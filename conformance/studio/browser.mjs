@@ -72,6 +72,18 @@ async function main() {
   const metrics = await ada.page.$$eval("[data-metric]", all => all.map(one => one.getAttribute("data-metric")));
   for (const name of ["loss", "loss_per_datum", "grad_norm", "learning_rate", "tokens_per_second", "forward_backward_ms", "queue_ms"]) check(metrics.includes(name), `no chart of ${name} among ${metrics}`);
 
+  const rates = await ada.page.$$eval("[data-metric=learning_rate] .tick.end", all => all.map(one => one.textContent));
+  check(rates.some(one => one.startsWith("0.00")) && !rates.some(one => one.startsWith("−")), `the axis of a constant rate of 0.004: ${rates}`);
+
+  step("what a client reports grows as it comes, also of a step that was told of before");
+  const report = (at, metrics) => ada.page.evaluate(async ([run, step, metrics]) => (await fetch(`/api/v1/training_runs/${encodeURIComponent(run)}/metrics`, { method: "POST", headers: { "X-Tinkrs-Studio": "1", "Content-Type": "application/json" }, body: JSON.stringify({ step, metrics }) })).status, [training.run, at, metrics]);
+  for (const [count, at] of [[1, 6], [2, 5], [3, 100000]]) {
+    check((await report(at, { reward: count })) === 200, "a reward is taken");
+    await until(`${count} rewards`, async () => (await points(ada.page, "reward")) === count);
+  }
+  check(/client/.test(await ada.page.textContent("[data-metric=reward] .chip")), "the reward is the client's");
+  check((await ada.page.textContent("#figures")).includes("step6"), "steps are those of the optimizer");
+
   step("charts zoom, smooth, have logarithmic axes, and can be taken away");
   await ada.page.click("#logY");
   await ada.page.fill("#smooth", "60");
@@ -108,6 +120,14 @@ async function main() {
   check(rows >= 12, `operations: ${rows}`);
   await training.step();
   await until("a new operation appears", async () => (await ada.page.$$eval("#tab-operations tbody tr", all => all.length)) > rows);
+
+  step("a tab that is opened by its address knows the run");
+  await ada.page.goto("about:blank");
+  await ada.page.goto(`${url}/runs/curve#settings`);
+  await ada.page.waitForSelector("#tab-settings a[href^='/sessions/']");
+  await ada.page.goto("about:blank");
+  await ada.page.goto(`${url}/runs/curve`);
+  await ada.page.waitForSelector("[data-metric=loss] polyline");
 
   step("hostile names, labels, metrics and prompts are text and nothing else");
   const logged = await ada.page.evaluate(async ([run, name]) => (await fetch(`/api/v1/training_runs/${encodeURIComponent(run)}/metrics`, { method: "POST", headers: { "X-Tinkrs-Studio": "1", "Content-Type": "application/json" }, body: JSON.stringify({ step: 1, metrics: { [name]: 1.5, "=1+1": 2 } }) })).status, [training.run, HOSTILE]);
@@ -208,6 +228,15 @@ async function main() {
   await guest.page.goto(`${url}/`);
   await guest.page.waitForURL(/\/login/);
   await guest.context.close();
+
+  step("what was saved for sampling is talked to from its row");
+  await ada.page.goto(`${url}/runs/curve#checkpoints`);
+  await ada.page.click("#tab-checkpoints a[href^='/playground?model=tinker']");
+  await ada.page.waitForSelector(".column");
+  check((await ada.page.inputValue(".column select")).endsWith("/sampler_weights/kept"), "the checkpoint is the model");
+  await ada.page.goto(`${url}/playground?model=no-such-run`);
+  await ada.page.waitForSelector("#note .warn");
+  check((await ada.page.textContent("#note")).includes("no-such-run"), "what cannot be talked to is named");
 
   step("deleting a checkpoint asks, and names what is lost");
   await ada.page.goto(`${url}/runs/curve#checkpoints`);

@@ -117,9 +117,10 @@ impl Reading<'_> {
         &self,
         run: &ModelId,
         steps: (i64, i64),
+        with_clients: bool,
         most: usize,
-    ) -> rusqlite::Result<Vec<(String, i64, f64)>> {
-        metrics::between(self.on()?, run.as_str(), steps, most)
+    ) -> rusqlite::Result<Vec<metrics::NewPoint>> {
+        metrics::between(self.on()?, run.as_str(), steps, with_clients, most)
     }
 
     /// Lists operations of a run that have ended, the latest first.

@@ -137,7 +137,7 @@ mod tests {
         let start = Cursor::default();
         let watching = activity.feeds().subscribe(&Topic::Owner(owner), start);
         let feed = watching.to_run.clone().unwrap();
-        let is_told = || !feed.take().0.is_empty();
+        let is_told = || !feed.take().0.runs.is_empty();
         let mut first = activity.enter(owner, &run);
         assert!(is_told(), "it waits");
         let second = activity.enter(owner, &run);

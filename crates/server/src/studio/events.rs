@@ -6,7 +6,7 @@
 //! connection, and goes on where it was when it comes back: the id of an event says how far it has come. Whoever
 //! comes back, or has missed something, reads it for itself up to where the others are.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
-use super::feed::{Feed, News, Topic};
+use super::feed::{Changes, Feed, News, Topic};
 use super::news::Cursor;
 use crate::Server;
 use crate::auth::{Owner, Pass};
@@ -138,7 +138,7 @@ impl Watcher {
     async fn catch_up(&mut self, others: Cursor) -> Result<Vec<u8>, ApiError> {
         let (topic, from) = (self.topic.clone(), self.cursor);
         let read = move |server: &Server, reading: &Reading<'_>| {
-            server.news(reading, &topic, BTreeSet::new(), (from, Some(others)))
+            server.news(reading, &topic, Changes::default(), (from, Some(others)))
         };
         let found = self.server.read(read).await?;
         self.cursor = if found.has_more { found.cursor } else { others };

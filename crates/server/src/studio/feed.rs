@@ -6,7 +6,7 @@
 //!
 //! Invariant: a feed is in the table for exactly as long as somebody is subscribed to it, or its task has not ended.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -19,6 +19,8 @@ use crate::lock::lock;
 
 /// How many news a watcher may be behind. One that is further behind reads for itself.
 const BACKLOG: usize = 16;
+/// How many reports of clients are kept between two readings.
+const REPORTED: usize = 1000;
 
 /// What can be watched.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +45,23 @@ pub(crate) struct Feeds {
     open: Mutex<HashMap<Topic, Arc<Feed>>>,
 }
 
+/// What happened to the runs of a feed since it was last read.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Changes {
+    /// The runs that something happened to.
+    pub(crate) runs: BTreeSet<ModelId>,
+    /// What clients reported of the run of the feed, at whatever steps: the database does not have it in the order in
+    /// which it came.
+    pub(crate) reported: Vec<Reported>,
+}
+
+/// Metrics that a client reported of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Reported {
+    pub(crate) step: i64,
+    pub(crate) metrics: BTreeMap<String, f64>,
+}
+
 /// What the watchers of a topic share.
 #[derive(Debug)]
 pub(crate) struct Feed {
@@ -53,8 +72,7 @@ pub(crate) struct Feed {
 
 #[derive(Debug)]
 struct State {
-    /// The runs that have changed since the last reading.
-    changed: BTreeSet<ModelId>,
+    changes: Changes,
     /// How far the last news led.
     cursor: Cursor,
 }
@@ -80,6 +98,18 @@ impl Feeds {
                 feed.note(run.clone());
             }
         }
+    }
+
+    /// Notes what a client has reported of a run.
+    pub(crate) fn report(&self, owner: Owner, run: &ModelId, reported: Reported) {
+        if let Some(feed) = lock(&self.open).get(&Topic::Run(run.clone())) {
+            let all = &mut lock(&feed.state).changes.reported;
+            // Whoever reports that much between two readings is heard of as far as the first of it.
+            if all.len() < REPORTED {
+                all.push(reported);
+            }
+        }
+        self.tell(owner, run);
     }
 
     /// Returns how far a topic's news have come, if somebody watches it.
@@ -136,7 +166,7 @@ impl Feed {
     fn new(cursor: Cursor) -> Self {
         Self {
             state: Mutex::new(State {
-                changed: BTreeSet::new(),
+                changes: Changes::default(),
                 cursor,
             }),
             changed: Notify::new(),
@@ -147,8 +177,8 @@ impl Feed {
     /// Notes that a run has changed, and wakes the task of the feed if it is the first since the last reading.
     pub(crate) fn note(&self, run: ModelId) {
         let mut state = lock(&self.state);
-        let was_clean = state.changed.is_empty();
-        state.changed.insert(run);
+        let was_clean = state.changes.runs.is_empty();
+        state.changes.runs.insert(run);
         drop(state);
         if was_clean {
             self.wake();
@@ -165,10 +195,10 @@ impl Feed {
         self.changed.notified().await;
     }
 
-    /// Returns the runs that have changed, which are then not changed any more, and from where to read.
-    pub(crate) fn take(&self) -> (BTreeSet<ModelId>, Cursor) {
+    /// Returns what has changed, which then has not any more, and from where to read.
+    pub(crate) fn take(&self) -> (Changes, Cursor) {
         let mut state = lock(&self.state);
-        (std::mem::take(&mut state.changed), state.cursor)
+        (std::mem::take(&mut state.changes), state.cursor)
     }
 
     fn cursor(&self) -> Cursor {
@@ -209,11 +239,39 @@ mod tests {
             feeds.tell(owner, &run);
         }
         feed.changed().await;
-        assert_eq!(feed.take(), (BTreeSet::from([run.clone()]), at(3)));
+        let changes = Changes {
+            runs: BTreeSet::from([run.clone()]),
+            reported: Vec::new(),
+        };
+        assert_eq!(feed.take(), (changes, at(3)));
         let again = feed.changed().now_or_never();
         assert_eq!(again, None, "one word for all of them");
         feeds.tell(owner, &run);
         assert_eq!(feed.changed().now_or_never(), Some(()));
+    }
+
+    #[test]
+    fn reports_of_a_run_are_kept_for_those_who_watch_it_and_only_so_many() {
+        let feeds = Feeds::default();
+        let (owner, run) = (Owner::of_key(b"me"), ModelId::new("r"));
+        let reported = |step| Reported {
+            step,
+            metrics: BTreeMap::from([("reward".to_owned(), 1.0)]),
+        };
+        feeds.report(owner, &run, reported(1));
+        let topic = Topic::Run(run.clone());
+        let feed = feeds.subscribe(&topic, at(0)).to_run.unwrap();
+        feeds.report(owner, &ModelId::new("other"), reported(2));
+        for step in [7, 3, 7] {
+            feeds.report(owner, &run, reported(step));
+        }
+        let steps: Vec<_> = feed.take().0.reported.iter().map(|it| it.step).collect();
+        assert_eq!(steps, [7, 3, 7], "as they came");
+        for _ in 0..2 * REPORTED {
+            feeds.report(owner, &run, reported(1));
+        }
+        assert_eq!(feed.take().0.reported.len(), REPORTED);
+        assert_eq!(feed.take().0, Changes::default());
     }
 
     #[tokio::test]

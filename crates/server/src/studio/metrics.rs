@@ -8,6 +8,7 @@ use tinkrs_wire::op::metrics::{
 };
 use tokio::sync::oneshot;
 
+use super::feed::Reported;
 use crate::Server;
 use crate::api::Plain;
 use crate::error::ApiError;
@@ -49,10 +50,7 @@ pub(crate) async fn get(
             points.iter_mut().for_each(shorten);
             Ok(MetricSeries {
                 name: series.name,
-                source: match series.source {
-                    Source::Server => MetricSource::Server,
-                    Source::Client => MetricSource::Client,
-                },
+                source: series.source.into(),
                 count: series.count,
                 points,
             })
@@ -122,10 +120,14 @@ pub(crate) async fn log(
         Ok(())
     };
     server.read(read).await?;
+    let reported = Reported {
+        step: request.step.cast_signed(),
+        metrics: request.metrics,
+    };
     let change = Change::Metrics {
         run: run.clone(),
-        step: request.step.cast_signed(),
-        values: request.metrics.into_iter().collect(),
+        step: reported.step,
+        values: reported.metrics.clone().into_iter().collect(),
     };
     // Not worth a sync of their own: they are durable with whatever is next.
     let (done, written) = oneshot::channel();
@@ -137,8 +139,18 @@ pub(crate) async fn log(
     });
     let stopped = |_| ApiError::unavailable("the server is stopping");
     written.await.map_err(stopped)??;
-    server.shared().activity.feeds().tell(owner, &run);
+    let feeds = server.shared().activity.feeds();
+    feeds.report(owner, &run, reported);
     Ok(Plain(Empty {}))
+}
+
+impl From<Source> for MetricSource {
+    fn from(source: Source) -> Self {
+        match source {
+            Source::Server => Self::Server,
+            Source::Client => Self::Client,
+        }
+    }
 }
 
 fn check(request: &LogMetricsRequest) -> Result<(), InvalidInput> {

@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tinkrs_types::ModelId;
+use tinkrs_wire::op::metrics::MetricSource;
 use tinkrs_wire::op::run_view::{MetricsEvent, OperationEvent};
 
-use super::feed::Topic;
+use super::feed::{Changes, Reported, Topic};
 use super::operations::of_span;
 use crate::Server;
 use crate::auth::Owner;
 use crate::endpoints::server_sent;
 use crate::error::ApiError;
 use crate::store::studio::Reading;
+use crate::store::tables::metrics::Source;
 
 /// How many points and operations are read at once. The rest comes with the next events.
 const POINTS: usize = 2000;
@@ -59,8 +61,9 @@ impl Cursor {
 }
 
 fn last_step(reading: &Reading<'_>, run: &ModelId) -> Result<i64, ApiError> {
-    let steps = reading.series(run)?.into_iter().map(|it| it.last_step);
-    Ok(steps.max().unwrap_or(0))
+    let all = reading.series(run)?;
+    let of_server = all.iter().filter(|series| series.source == Source::Server);
+    Ok(of_server.map(|it| it.last_step).max().unwrap_or(0))
 }
 
 /// Events, how far they lead, and whether there is more.
@@ -77,46 +80,67 @@ impl Server {
         &self,
         reading: &Reading<'_>,
         topic: &Topic,
-        mut changed: BTreeSet<ModelId>,
+        changes: Changes,
         (from, until): (Cursor, Option<Cursor>),
     ) -> Result<Found, ApiError> {
         match topic {
-            Topic::Run(run) => self.news_of_run(reading, run, from, until),
+            Topic::Run(run) => self.news_of_run(reading, run, changes.reported, (from, until)),
             Topic::Owner(owner) => {
+                let mut changed = changes.runs;
                 changed.extend(reading.runs_since(*owner, from.operation)?);
                 self.news_of_all(reading, *owner, &changed, from)
             }
         }
     }
 
-    /// Every step and operation of a run that is new, and the run itself.
+    /// Every step and operation of a run that is new, what clients have reported, and the run itself. Clients report of
+    /// any step in any order, so a cursor counts the server's steps alone; whoever comes back hears of what was reported
+    /// of the steps since.
     fn news_of_run(
         &self,
         reading: &Reading<'_>,
         run: &ModelId,
-        mut cursor: Cursor,
-        until: Option<Cursor>,
+        reported: Vec<Reported>,
+        (mut cursor, until): (Cursor, Option<Cursor>),
     ) -> Result<Found, ApiError> {
+        let with_clients = until.is_some();
         let until = until.unwrap_or(Cursor {
             operation: i64::MAX,
             step: i64::MAX,
         });
         let mut events = Vec::new();
-        let points = reading.points_between(run, (cursor.step, until.step), POINTS)?;
+        let of_steps = (cursor.step, until.step);
+        let points = reading.points_between(run, of_steps, with_clients, POINTS)?;
         let is_cut = points.len() == POINTS;
-        let mut steps = BTreeMap::<i64, BTreeMap<String, f64>>::new();
-        for (name, step, value) in points {
-            steps.entry(step).or_default().insert(name, value);
+        let mut steps = BTreeMap::<i64, Vec<_>>::new();
+        for point in points {
+            steps.entry(point.step).or_default().push(point);
         }
         if is_cut && steps.len() > 1 {
             // The last one may be incomplete.
             steps.pop_last();
         }
-        for (step, metrics) in steps {
+        let mut tell = |step, source, metrics: BTreeMap<_, _>| {
+            if !metrics.is_empty() {
+                let event = MetricsEvent {
+                    run: run.clone(),
+                    step,
+                    source: Some(source),
+                    metrics,
+                };
+                server_sent::named(&mut events, "metrics", &event);
+            }
+        };
+        for (step, points) in steps {
             cursor.step = step;
-            let run = run.clone();
-            let event = MetricsEvent { run, step, metrics };
-            server_sent::named(&mut events, "metrics", &event);
+            for source in [Source::Server, Source::Client] {
+                let of_source = points.iter().filter(|point| point.source == source);
+                let metrics = of_source.map(|point| (point.name.clone(), point.value));
+                tell(step, source.into(), metrics.collect());
+            }
+        }
+        for Reported { step, metrics } in reported {
+            tell(step, MetricSource::Client, metrics);
         }
         let numbers = (cursor.operation, until.operation);
         let operations = reading.spans_between(run, numbers, OPERATIONS)?;
@@ -150,6 +174,7 @@ impl Server {
             let event = MetricsEvent {
                 run: id.clone(),
                 step: summary.step,
+                source: None,
                 metrics: summary.last.clone(),
             };
             server_sent::named(&mut events, "metrics", &event);

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tinkrs_types::{ModelId, RequestId, SessionId, Timestamp};
 
+use super::metrics::MetricSource;
+
 /// Which runs to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -240,6 +242,9 @@ pub struct MetricsEvent {
     pub run: ModelId,
     /// At which step.
     pub step: i64,
+    /// Who computed them; absent where those of a run are told as they are now.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub source: Option<MetricSource>,
     /// The values that are new.
     pub metrics: BTreeMap<String, f64>,
 }

@@ -29,6 +29,13 @@ impl Source {
             Self::Client => 1,
         }
     }
+
+    fn of_number(number: i64) -> Self {
+        match number {
+            0 => Self::Server,
+            _ => Self::Client,
+        }
+    }
 }
 
 /// A series, without its points.
@@ -222,10 +229,7 @@ fn read_series(row: &Row<'_>) -> rusqlite::Result<Series> {
     Ok(Series {
         id: row.get("id")?,
         name: row.get("name")?,
-        source: match row.get::<_, i64>("source")? {
-            0 => Source::Server,
-            _ => Source::Client,
-        },
+        source: Source::of_number(row.get("source")?),
         count: row.get::<_, i64>("count")?.cast_unsigned(),
         last_step: row.get("last_step")?,
         last_value: row.get("last_value")?,
@@ -268,19 +272,41 @@ pub(in crate::store) fn curve(
     })
 }
 
-/// Returns the points of a run behind one step and up to another, by step: the name, the step and the value.
+/// A point of a run, with the series that it is of.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NewPoint {
+    pub(crate) name: String,
+    pub(crate) source: Source,
+    pub(crate) step: i64,
+    pub(crate) value: f64,
+}
+
+/// Returns the points of a run behind one step and up to another, by step: those of the server, or all.
 pub(in crate::store) fn between(
     on: &Connection,
     run: &str,
     (since, until): (i64, i64),
+    with_clients: bool,
     most: usize,
-) -> rusqlite::Result<Vec<(String, i64, f64)>> {
-    let sql = "SELECT s.name, p.step, p.value FROM series s JOIN points p ON p.series = s.id
+) -> rusqlite::Result<Vec<NewPoint>> {
+    let sql =
+        "SELECT s.name, s.source, p.step, p.value FROM series s JOIN points p ON p.series = s.id
                WHERE s.run = ?1 AND s.last_step > ?2 AND p.step > ?2 AND p.step <= ?3
+               AND (s.source = 0 OR ?5)
                ORDER BY p.step, s.name LIMIT ?4";
-    list(on, sql, (run, since, until, most as i64), |row| {
-        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-    })
+    list(
+        on,
+        sql,
+        (run, since, until, most as i64, with_clients),
+        |row| {
+            Ok(NewPoint {
+                name: row.get("name")?,
+                source: Source::of_number(row.get("source")?),
+                step: row.get("step")?,
+                value: row.get("value")?,
+            })
+        },
+    )
 }
 
 #[cfg(test)]

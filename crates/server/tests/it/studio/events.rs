@@ -214,6 +214,35 @@ async fn a_link_to_a_run_hears_of_that_run_only() {
 }
 
 #[tokio::test]
+async fn what_a_client_reports_of_any_step_is_heard_as_it_comes() {
+    let server = TestServer::start().await;
+    let run = server.model().await;
+    let mut stream = Stream::open(&server, &format!("?run={run}"), &[]).await;
+    let path = format!("/training_runs/{run}/metrics");
+    let mut heard = async |source: &str| loop {
+        let event = stream.next().await;
+        if event.name == "metrics" && event.data["source"] == source {
+            return (
+                event.data["step"].as_i64().unwrap(),
+                event.data["metrics"].clone(),
+            );
+        }
+    };
+    train(&server, &run, 1).await;
+    assert_eq!(heard("server").await.0, 1);
+    // A reward of the step that was just told of, an evaluation by a count of its own, and one of before.
+    for step in [1, 100_000, 0] {
+        let body = json!({"step": step, "metrics": {"reward": step}});
+        server.ok(&path, body).await;
+        let (told, values) = heard("client").await;
+        assert_eq!(told, i64::from(step));
+        assert_eq!(values, json!({"reward": f64::from(step)}));
+    }
+    train(&server, &run, 2).await;
+    assert_eq!(heard("server").await.0, 2, "the server's own go on");
+}
+
+#[tokio::test]
 async fn readers_that_never_read_are_let_go_of_and_hold_up_nobody() {
     let server = TestServer::with(|settings| {
         settings.write_timeout = Duration::from_millis(50);

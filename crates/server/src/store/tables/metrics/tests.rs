@@ -95,12 +95,20 @@ fn a_run_has_only_so_many_series_and_none_of_what_is_no_number() {
 fn what_came_behind_a_step_is_found_in_order() {
     let (_root, mut on) = database();
     set_all(&mut on, "r", (1..=5).map(|step| (step, step as f64)));
-    let found = between(&on, "r", (3, i64::MAX), 10).unwrap();
-    let steps: Vec<_> = found.iter().map(|(_, step, _)| *step).collect();
+    let found = between(&on, "r", (3, i64::MAX), true, 10).unwrap();
+    let steps: Vec<_> = found.iter().map(|point| point.step).collect();
     assert_eq!(steps, [4, 5]);
-    let found = between(&on, "r", (1, 3), 10).unwrap();
-    let steps: Vec<_> = found.iter().map(|(_, step, _)| *step).collect();
+    let found = between(&on, "r", (1, 3), true, 10).unwrap();
+    let steps: Vec<_> = found.iter().map(|point| point.step).collect();
     assert_eq!(steps, [2, 3]);
-    assert_eq!(between(&on, "r", (0, i64::MAX), 2).unwrap().len(), 2);
-    assert!(between(&on, "other", (0, 9), 2).unwrap().is_empty());
+    assert_eq!(between(&on, "r", (0, i64::MAX), true, 2).unwrap().len(), 2);
+    let transaction = on.transaction().unwrap();
+    let values = [("reward", 1.0)];
+    set(&transaction, "r", Source::Client, (900, 0), &values).unwrap();
+    transaction.commit().unwrap();
+    let found = |with_clients| between(&on, "r", (4, i64::MAX), with_clients, 10).unwrap();
+    let steps: Vec<_> = found(false).iter().map(|point| point.step).collect();
+    assert_eq!(steps, [5], "a client's steps are its own");
+    assert_eq!(found(true)[1].source, Source::Client);
+    assert!(between(&on, "other", (0, 9), true, 2).unwrap().is_empty());
 }

@@ -190,7 +190,7 @@ pub(crate) async fn require_key(
         Some(key) if !key.is_empty() => server
             .auth()
             .admit(key, Timestamp::now())
-            .map(|owner| Pass { owner, run: None })
+            .map(Pass::of_key)
             .map_err(|denied| ApiError::unauthorized(denied.to_string())),
         // A browser that logged in has a cookie instead.
         empty => {
@@ -209,9 +209,16 @@ pub(crate) async fn require_key(
     };
     match admitted {
         Ok(pass) => {
+            let is_browser = pass.signed.is_some();
             request.extensions_mut().insert(Caller(pass.owner));
             request.extensions_mut().insert(pass);
-            next.run(request).await
+            let mut response = next.run(request).await;
+            // Whoever logs out leaves nothing in the browser, nor in a cache on the way to it.
+            if is_browser {
+                let kept = response.headers_mut().entry(header::CACHE_CONTROL);
+                kept.or_insert(HeaderValue::from_static("no-store"));
+            }
+            response
         }
         Err(refusal) => refusal.into_response(),
     }

@@ -2,7 +2,7 @@
 //!
 //! The first few cost nothing: people mistype. Each one after them doubles the time in which nothing from that address is
 //! looked at, a right key included, or the wait would tell which one was right. A while without a failure, and an
-//! address is forgotten. Behind a proxy all callers have its address, and wait for each other.
+//! address is forgotten. Behind a proxy that does not say who calls, all have its address and wait for each other.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

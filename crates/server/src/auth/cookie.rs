@@ -18,25 +18,50 @@ pub(crate) struct Pass {
     pub(crate) owner: Owner,
     /// The one run that may be read, and nothing else; without it, everything that the owner may do.
     pub(crate) run: Option<ModelId>,
+    /// For how long, if it was signed: a key is good for as long as it is taken.
+    pub(crate) signed: Option<Signed>,
 }
 
-/// Writes a pass that is good from `issued` until `expires`.
-pub(super) fn issue(key: &Key, pass: &Pass, (issued, expires): (Timestamp, Timestamp)) -> String {
-    let run = pass.run.as_ref().map_or("", ModelId::as_str);
+impl Pass {
+    /// What the holder of an owner's key may do.
+    pub(crate) fn of_key(owner: Owner) -> Self {
+        Self {
+            owner,
+            run: None,
+            signed: None,
+        }
+    }
+}
+
+/// When a pass was signed, and until when it is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Signed {
+    pub(crate) issued: Timestamp,
+    pub(crate) expires: Timestamp,
+}
+
+impl Signed {
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        self.expires.as_second() <= now.as_second()
+    }
+}
+
+/// Writes a pass for an owner, or for one run of that owner.
+pub(super) fn issue(key: &Key, owner: Owner, run: Option<&ModelId>, times: Signed) -> String {
+    let run = run.map_or("", ModelId::as_str);
     // No part has a dot, so no two passes are written alike.
     let signed = format!(
-        "{}.{}.{}.{}",
-        issued.as_millisecond(),
-        expires.as_second(),
-        pass.owner,
+        "{}.{}.{owner}.{}",
+        times.issued.as_millisecond(),
+        times.expires.as_second(),
         BASE64.encode(run)
     );
     let signature = BASE64.encode(hmac::sign(key, signed.as_bytes()));
     format!("{signed}.{signature}")
 }
 
-/// Reads a pass, and when it was issued. Nothing of it is believed before its signature is known to be ours.
-pub(super) fn verify(key: &Key, value: &str, now: Timestamp) -> Result<(Pass, Timestamp), Denied> {
+/// Reads a pass. Nothing of it is believed before its signature is known to be ours.
+pub(super) fn verify(key: &Key, value: &str, now: Timestamp) -> Result<Pass, Denied> {
     if value.len() > COOKIE_BYTES {
         return Err(Denied::Forged);
     }
@@ -48,17 +73,19 @@ pub(super) fn verify(key: &Key, value: &str, now: Timestamp) -> Result<(Pass, Ti
     let (issued, expires, owner, run) = (part()?, part()?, part()?, part()?);
     let issued = issued.parse().map_err(|_| Denied::Forged)?;
     let issued = Timestamp::from_millisecond(issued).map_err(|_| Denied::Forged)?;
-    let expires: i64 = expires.parse().map_err(|_| Denied::Forged)?;
-    if expires <= now.as_second() {
+    let expires = expires.parse().map_err(|_| Denied::Forged)?;
+    let expires = Timestamp::from_second(expires).map_err(|_| Denied::Forged)?;
+    let times = Signed { issued, expires };
+    if times.is_over(now) {
         return Err(Denied::Expired);
     }
     let run = BASE64.decode(run).map_err(|_| Denied::Forged)?;
     let run = String::from_utf8(run).map_err(|_| Denied::Forged)?;
-    let pass = Pass {
+    Ok(Pass {
         owner: owner.parse().map_err(|_| Denied::Forged)?,
         run: (!run.is_empty()).then(|| ModelId::new(run)),
-    };
-    Ok((pass, issued))
+        signed: Some(times),
+    })
 }
 
 #[cfg(test)]
@@ -75,11 +102,19 @@ mod tests {
         let keys = SigningKeys::new(&[1; 32]);
         let owner = Owner::of_key(b"tml-one");
         for run in [None, Some(ModelId::new("a.b:train:0"))] {
-            let pass = Pass { owner, run };
-            let value = issue(keys.cookies(), &pass, (second(7), second(100)));
+            let times = Signed {
+                issued: second(7),
+                expires: second(100),
+            };
+            let value = issue(keys.cookies(), owner, run.as_ref(), times);
+            let pass = Pass {
+                owner,
+                run,
+                signed: Some(times),
+            };
             assert!(!value.contains("tml-") && !value.contains([';', ' ', '"']));
             let read = verify(keys.cookies(), &value, second(99));
-            assert_eq!(read, Ok((pass, second(7))));
+            assert_eq!(read, Ok(pass));
             let late = verify(keys.cookies(), &value, second(100));
             assert_eq!(late, Err(Denied::Expired));
             for key in [keys.tokens(), keys.links()] {
@@ -91,11 +126,12 @@ mod tests {
     #[test]
     fn a_pass_changed_anywhere_is_forged() {
         let keys = SigningKeys::new(&[1; 32]);
-        let pass = Pass {
-            owner: Owner::of_key(b"tml-one"),
-            run: Some(ModelId::new("r")),
+        let (owner, run) = (Owner::of_key(b"tml-one"), ModelId::new("r"));
+        let times = Signed {
+            issued: second(7),
+            expires: second(100),
         };
-        let value = issue(keys.cookies(), &pass, (second(7), second(100)));
+        let value = issue(keys.cookies(), owner, Some(&run), times);
         for index in 0..value.len() {
             let mut changed = value.clone().into_bytes();
             changed[index] = if changed[index] == b'0' { b'1' } else { b'0' };

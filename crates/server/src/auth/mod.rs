@@ -22,9 +22,10 @@ mod token;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use tinkrs_types::ModelId;
 use tinkrs_wire::op::get_api_key::{ApiKey, KeyDetails, OrgDetails, UserDetails};
 
-pub(crate) use cookie::Pass;
+pub(crate) use cookie::{Pass, Signed};
 pub(crate) use keys::KeyFileError;
 pub(crate) use link::BadLink;
 pub(crate) use owner::Owner;
@@ -166,10 +167,16 @@ impl Auth {
         Ok(owner)
     }
 
-    /// Writes a cookie that is good until `expires`.
-    pub(crate) fn issue_cookie(&self, pass: &Pass, expires: Timestamp) -> String {
-        let times = (Timestamp::now(), expires);
-        cookie::issue(self.signing_keys.cookies(), pass, times)
+    /// Writes a cookie for an owner, or for one run of that owner, that is good until `expires`.
+    pub(crate) fn issue_cookie(
+        &self,
+        owner: Owner,
+        run: Option<&ModelId>,
+        expires: Timestamp,
+    ) -> String {
+        let issued = Timestamp::now();
+        let times = Signed { issued, expires };
+        cookie::issue(self.signing_keys.cookies(), owner, run, times)
     }
 
     /// Returns what the holder of a cookie may do.
@@ -179,21 +186,36 @@ impl Auth {
     /// When it was not issued here, is too old, its owner logged out everywhere since, or its key is not taken any
     /// more.
     pub(crate) fn admit_cookie(&self, value: &str, now: Timestamp) -> Result<Pass, Denied> {
-        let (pass, issued) = cookie::verify(self.signing_keys.cookies(), value, now)?;
-        self.check_owner(pass.owner)?;
-        if !self.logged_out.takes(pass.owner, issued) {
-            return Err(Denied::Expired);
-        }
+        let pass = cookie::verify(self.signing_keys.cookies(), value, now)?;
+        self.check_pass(&pass, now)?;
         Ok(pass)
     }
 
-    /// Takes no cookie and no link to a run any more that an owner has until now, also after a restart.
+    /// Checks that whoever was admitted would be now. A connection that stays open asks again and again.
+    ///
+    /// # Errors
+    ///
+    /// When the key is not taken any more, or a cookie or link has ended.
+    pub(crate) fn check_pass(&self, pass: &Pass, now: Timestamp) -> Result<(), Denied> {
+        self.check_owner(pass.owner)?;
+        let is_good = |signed: &Signed| {
+            !signed.is_over(now) && self.logged_out.takes(pass.owner, signed.issued)
+        };
+        match pass.signed.as_ref().is_none_or(is_good) {
+            true => Ok(()),
+            false => Err(Denied::Expired),
+        }
+    }
+
+    /// Takes no cookie and no link any more that an owner has until now, also after a restart.
     ///
     /// # Errors
     ///
     /// When that could not be written down; they are then taken as before.
     pub(crate) fn log_out_everywhere(&self, owner: Owner, now: Timestamp) -> std::io::Result<()> {
-        self.logged_out.set(owner, now)
+        self.logged_out.set(owner, now)?;
+        self.one_time.forget(owner);
+        Ok(())
     }
 
     /// Returns from where logins failed.
@@ -385,6 +407,32 @@ mod tests {
         for text in [format!("{auth:?}"), format!("{described:?} {owner:?}")] {
             assert!(!text.contains("tml-"), "{text}");
         }
+    }
+
+    #[test]
+    fn what_was_admitted_ends_with_its_time_its_key_and_a_logout() {
+        let data = tempfile::tempdir().unwrap();
+        let auth = listed(data.path());
+        let owner = auth.admit(b"tml-one", second(0)).unwrap();
+        let run = ModelId::new("r");
+        let now = Timestamp::now();
+        let later = now + jiff::SignedDuration::from_secs(60);
+        let pass = |run| auth.admit_cookie(&auth.issue_cookie(owner, run, later), now);
+        let (login, link) = (pass(None).unwrap(), pass(Some(&run)).unwrap());
+        let key = Pass::of_key(owner);
+        for pass in [&login, &link] {
+            assert_eq!(auth.check_pass(pass, now), Ok(()));
+            assert_eq!(auth.check_pass(pass, later), Err(Denied::Expired));
+        }
+        assert_eq!(auth.check_pass(&key, later), Ok(()));
+        let once = auth.issue_once(owner, now).unwrap();
+        auth.log_out_everywhere(owner, Timestamp::now()).unwrap();
+        assert_eq!(auth.check_pass(&login, now), Err(Denied::Expired));
+        assert_eq!(auth.check_pass(&link, now), Err(Denied::Expired));
+        assert_eq!(auth.redeem_once(&once, now), None);
+        assert_eq!(auth.check_pass(&key, now), Ok(()));
+        auth.revoke(owner).unwrap();
+        assert_eq!(auth.check_pass(&key, now), Err(Denied::Revoked));
     }
 
     #[test]

@@ -57,6 +57,11 @@ impl OneTime {
         let found = waiting.iter().position(|token| token.hash == hash)?;
         waiting.remove(found).map(|token| token.owner)
     }
+
+    /// Takes none of an owner's tokens any more.
+    pub(super) fn forget(&self, owner: Owner) {
+        lock(&self.waiting).retain(|token| token.owner != owner);
+    }
 }
 
 fn hash(token: &str) -> [u8; 32] {

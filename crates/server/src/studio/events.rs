@@ -14,6 +14,7 @@ use axum::extract::{Extension, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use bytes::Bytes;
+use jiff::Timestamp;
 use tinkrs_wire::op::run_view::EventsQuery;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -67,13 +68,14 @@ pub(crate) async fn stream(
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let resumed = last.and_then(Cursor::parse);
     Ok(server_sent::respond(
-        Watcher::new(server, topic, resumed, place).await?,
+        Watcher::new(server, pass, topic, (resumed, place)).await?,
     ))
 }
 
 /// One who watches.
 struct Watcher {
     server: Server,
+    pass: Pass,
     topic: Topic,
     news: broadcast::Receiver<News>,
     cursor: Cursor,
@@ -100,9 +102,9 @@ impl Drop for Leaving {
 impl Watcher {
     async fn new(
         server: Server,
+        pass: Pass,
         topic: Topic,
-        resumed: Option<Cursor>,
-        place: StreamPlace,
+        (resumed, place): (Option<Cursor>, StreamPlace),
     ) -> Result<Self, ApiError> {
         let feeds = server.shared().activity.feeds();
         let start = match feeds.cursor(&topic) {
@@ -130,8 +132,15 @@ impl Watcher {
                 topic: topic.clone(),
             },
             server,
+            pass,
             topic,
         })
+    }
+
+    /// Whether a new request would still be admitted. Nothing is sent to whoever has logged out, or whose link has ended.
+    fn is_admitted(&self) -> bool {
+        let admitted = self.server.auth().check_pass(&self.pass, Timestamp::now());
+        admitted.is_ok()
     }
 
     /// Reads what the others have been told since the cursor, or a part of it.
@@ -165,10 +174,14 @@ impl Events for Watcher {
             }
             let news = tokio::select! {
                 () = self.server.closing() => return None,
-                () = tokio::time::sleep(HEARTBEAT) => {
-                    return Some(Bytes::from_static(b": still here\n\n"));
-                }
-                news = self.news.recv() => news,
+                () = tokio::time::sleep(HEARTBEAT) => None,
+                news = self.news.recv() => Some(news),
+            };
+            if !self.is_admitted() {
+                return None;
+            }
+            let Some(news) = news else {
+                return Some(Bytes::from_static(b": still here\n\n"));
             };
             match news {
                 Ok(news) if news.from == self.cursor => {
@@ -305,8 +318,8 @@ mod tests {
     fn nobody_takes_the_streams_of_others() {
         let streams = EventStreams::default();
         let pass = |key: &[u8], run: Option<ModelId>| Pass {
-            owner: Owner::of_key(key),
             run,
+            ..Pass::of_key(Owner::of_key(key))
         };
         let fill =
             |pass: &Pass| -> Vec<_> { std::iter::from_fn(|| streams.enter(pass).ok()).collect() };

@@ -12,7 +12,7 @@ use tinkrs_wire::op::studio::{CreateLoginLinkRequest, LoginLink, ShareRunRequest
 use tinkrs_wire::query::{LoginForm, LoginQuery, LogoutQuery};
 
 use super::headers::{refresh, tell_own_forms};
-use super::origin::{Sender, sender};
+use super::origin::{Sender, address, sender};
 use super::pages;
 use super::visitor::{LOGIN_COOKIE, SHARE_COOKIE, admit_cookies};
 use crate::Server;
@@ -77,7 +77,7 @@ pub(crate) async fn log_in(
         let why = "this form was sent by a page of another site";
         return ApiError::forbidden(why).into_response();
     }
-    let address = peer.map(|Extension(ConnectInfo(peer))| peer.ip());
+    let address = peer.map(|Extension(ConnectInfo(peer))| address(peer.ip(), &headers, public));
     let attempts = server.auth().attempts();
     if let Some(wait) = address.and_then(|it| attempts.wait(it, Instant::now())) {
         return too_many(wait, &headers, form_next(&form).as_deref());
@@ -190,13 +190,8 @@ pub(crate) async fn share(
         return Err(InvalidInput::new("hours", request.hours.to_string(), allowed).into());
     }
     let expires = Timestamp::now().saturating_add(SignedDuration::from_hours(hours));
-    let pass = Pass {
-        owner,
-        run: Some(run),
-    };
-    let token = server
-        .auth()
-        .issue_cookie(&pass, expires.unwrap_or(Timestamp::MAX));
+    let expires = expires.unwrap_or(Timestamp::MAX);
+    let token = server.auth().issue_cookie(owner, Some(&run), expires);
     let origin = server.public_origin(&headers)?;
     let login = endpoint::LOGIN_PAGE.path;
     Ok(Plain(SharedRun {
@@ -220,10 +215,8 @@ impl Server {
     /// Sets the cookie of an owner, and goes on to a page.
     fn log_in(&self, headers: &HeaderMap, owner: Owner, next: &str) -> Response {
         let expires = Timestamp::now().saturating_add(LIFETIME);
-        let pass = Pass { owner, run: None };
-        let value = self
-            .auth()
-            .issue_cookie(&pass, expires.unwrap_or(Timestamp::MAX));
+        let expires = expires.unwrap_or(Timestamp::MAX);
+        let value = self.auth().issue_cookie(owner, None, expires);
         let mut response = Redirect::to(next).into_response();
         self.set_cookie(&mut response, headers, LOGIN_COOKIE, &value);
         response

@@ -4,6 +4,8 @@
 //! browsers know none of it. So what a browser says of itself is looked at, too: `Sec-Fetch-Site`, which no page
 //! can set, or `Origin`, which none can either.
 
+use std::net::{IpAddr, SocketAddr};
+
 use axum::http::{HeaderMap, HeaderName, header};
 
 /// Who sent a request.
@@ -39,6 +41,37 @@ pub(crate) fn sender(headers: &HeaderMap, public: Option<&str>) -> Sender {
     }
 }
 
+/// Returns the address that a request comes from. It is that of the connection, or, where a proxy with TLS stands in
+/// front of this server, the one that the proxy has added to those that its caller claims.
+pub(crate) fn address(peer: IpAddr, headers: &HeaderMap, public: Option<&str>) -> IpAddr {
+    // This server has no TLS of its own: where its address is `https`, there is a proxy. Nobody else may say who calls.
+    let has_proxy = public.is_some_and(|url| url.starts_with("https://"));
+    if !has_proxy || !is_near(peer) {
+        return peer;
+    }
+    let last = headers.get_all(FORWARDED_FOR).into_iter().next_back();
+    let text = last.and_then(|value| value.to_str().ok());
+    let text = text.and_then(|value| value.rsplit(',').next());
+    text.and_then(|text| read_address(text.trim()))
+        .unwrap_or(peer)
+}
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Whether an address is of this machine or of a network that is not the internet.
+fn is_near(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.is_loopback() || address.is_private(),
+        IpAddr::V6(address) => address.is_loopback() || address.is_unique_local(),
+    }
+}
+
+/// Some proxies add the port.
+fn read_address(text: &str) -> Option<IpAddr> {
+    let with_port = || Some(text.parse::<SocketAddr>().ok()?.ip());
+    text.parse().ok().or_else(with_port)
+}
+
 /// Decides whether an origin is where a request was sent to.
 fn is_same(origin: &str, host: Option<&str>, public: Option<&str>) -> bool {
     let authority = |url: &str| {
@@ -64,6 +97,36 @@ mod tests {
             map.insert(*name, value.parse().unwrap());
         }
         sender(&map, Some("https://train.example.org/x"))
+    }
+
+    #[test]
+    fn a_proxy_says_where_a_request_comes_from_and_nobody_else_does() {
+        let of = |peer: &str, public, lines: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append("x-forwarded-for", line.parse().unwrap());
+            }
+            address(peer.parse().unwrap(), &headers, public).to_string()
+        };
+        let https = Some("https://train.example.org");
+        for (lines, expected) in [
+            (vec!["198.51.100.7"], "198.51.100.7"),
+            // What a caller writes there itself comes first.
+            (vec!["1.1.1.1, 198.51.100.7"], "198.51.100.7"),
+            (vec!["1.1.1.1", "198.51.100.7"], "198.51.100.7"),
+            (vec!["198.51.100.7:5123"], "198.51.100.7"),
+            (vec!["[2001:db8::1]:5123"], "2001:db8::1"),
+            (vec!["unknown"], "172.18.0.2"),
+            (vec![], "172.18.0.2"),
+        ] {
+            assert_eq!(of("172.18.0.2", https, &lines), expected, "{lines:?}");
+        }
+        let claim = ["198.51.100.7"];
+        assert_eq!(of("::1", https, &claim), "198.51.100.7");
+        assert_eq!(of("203.0.113.9", https, &claim), "203.0.113.9");
+        assert_eq!(of("127.0.0.1", None, &claim), "127.0.0.1");
+        let http = Some("http://train.example.org");
+        assert_eq!(of("127.0.0.1", http, &claim), "127.0.0.1");
     }
 
     #[test]

@@ -135,7 +135,7 @@ impl FromRequestParts<Server> for Visitor {
     async fn from_request_parts(parts: &mut Parts, server: &Server) -> Result<Self, Response> {
         if let Some(key) = credential(&parts.headers) {
             return match server.auth().admit(&key, Timestamp::now()) {
-                Ok(owner) => Ok(Self(Pass { owner, run: None })),
+                Ok(owner) => Ok(Self(Pass::of_key(owner))),
                 Err(_) => Err(ask_for_key()),
             };
         }

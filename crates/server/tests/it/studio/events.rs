@@ -69,6 +69,20 @@ impl Stream {
         }
     }
 
+    /// Everything that comes until the server ends the stream.
+    async fn rest(mut self) -> String {
+        loop {
+            let frame = tokio::time::timeout(Duration::from_secs(60), self.body.frame());
+            match frame.await.expect("an end") {
+                None => return self.text,
+                Some(frame) => {
+                    let data = frame.unwrap().into_data().unwrap();
+                    self.text += std::str::from_utf8(&data).unwrap();
+                }
+            }
+        }
+    }
+
     async fn next(&mut self) -> Event {
         loop {
             let block = self.block().await;
@@ -240,6 +254,36 @@ async fn what_a_client_reports_of_any_step_is_heard_as_it_comes() {
     }
     train(&server, &run, 2).await;
     assert_eq!(heard("server").await.0, 2, "the server's own go on");
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_the_login_or_the_link_that_opened_it() {
+    let server = TestServer::start().await;
+    let run = server.model().await;
+    let query = format!("?run={run}");
+    let share = server
+        .ok(&format!("/training_runs/{run}/share"), json!({"hours": 1}))
+        .await;
+    let link = share["url"].as_str().unwrap().strip_prefix(&server.url());
+    let mut guest = Browser::new(&server);
+    guest.get(link.unwrap()).await;
+    let mut member = Browser::logged_in(&server, KEY).await;
+    let mut open = Vec::new();
+    for browser in [&guest, &member] {
+        let headers = [("x-api-key", ""), ("cookie", browser.cookies.as_str())];
+        open.push(Stream::open(&server, &query, &headers).await);
+    }
+    let mut program = Stream::open(&server, &query, &[]).await;
+    let own = [("x-tinkrs-studio", "1"), ("sec-fetch-site", "same-origin")];
+    let path = "/logout?everywhere=true";
+    let out = member.send(Method::POST, path, &own, "").await;
+    assert_eq!(out.status, 303);
+    train(&server, &run, 1).await;
+    for stream in open {
+        let rest = stream.rest().await;
+        assert!(!rest.contains("event: metrics"), "{rest}");
+    }
+    assert_eq!(program.until_step(1).await.last().unwrap().name, "run");
 }
 
 #[tokio::test]

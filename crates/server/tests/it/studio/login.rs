@@ -50,6 +50,7 @@ async fn a_key_logs_in_until_the_browser_logs_out() {
     }
     let run = server.model().await;
     let listed = browser.get("/api/v1/training_runs").await;
+    assert_eq!(listed.headers["cache-control"], "no-store");
     assert_eq!(listed.json()["training_runs"][0]["training_run_id"], run);
     // Another owner's browser sees nothing of it.
     let mut stranger = Browser::logged_in(&server, "tml-stranger").await;
@@ -257,6 +258,24 @@ async fn guessing_keys_takes_longer_and_longer() {
 }
 
 #[tokio::test]
+async fn behind_a_proxy_with_tls_each_caller_waits_alone() {
+    let server = TestServer::with(|settings| {
+        settings.public_url = Some("https://train.example.org".to_owned());
+    })
+    .await;
+    let mut browser = Browser::new(&server);
+    let claims = ["1.1.1.1, 198.51.100.7", "2.2.2.2, 198.51.100.7"];
+    for number in 0..6 {
+        let from = [("x-forwarded-for", claims[number % 2])];
+        assert_eq!(browser.log_in("sk-wrong", &from).await.status, 401);
+    }
+    let guesser = [("x-forwarded-for", "3.3.3.3, 198.51.100.7")];
+    assert_eq!(browser.log_in(KEY, &guesser).await.status, 429);
+    let person = [("x-forwarded-for", "198.51.100.8")];
+    assert_eq!(browser.log_in(KEY, &person).await.status, 303);
+}
+
+#[tokio::test]
 async fn logging_out_everywhere_ends_every_browser_and_link_of_the_owner_only() {
     let server = TestServer::start().await;
     let run = server.model().await;
@@ -268,6 +287,7 @@ async fn logging_out_everywhere_ends_every_browser_and_link_of_the_owner_only() 
     let mut other = Browser::logged_in(&server, "tml-other").await;
     let mut guest = Browser::new(&server);
     guest.get(link).await;
+    let once = server.ok("/studio/login_link", json!({})).await["path"].clone();
     let read = format!("/api/v1/training_runs/{run}");
     let path = "/logout?everywhere=true";
     let own = [("x-tinkrs-studio", "1"), ("sec-fetch-site", "same-origin")];
@@ -289,6 +309,9 @@ async fn logging_out_everywhere_ends_every_browser_and_link_of_the_owner_only() 
     let cookies = guest.cookies.clone();
     guest.get(link).await;
     assert_eq!(guest.cookies, cookies, "the link has ended, too");
+    let mut late = Browser::new(&server);
+    late.get(once.as_str().unwrap()).await;
+    assert_eq!(late.cookies, "", "and so has one that logs in once");
     assert_eq!(other.get("/").await.status, 200);
     assert_eq!(
         server.get(&format!("/training_runs/{run}")).await["training_run_id"],

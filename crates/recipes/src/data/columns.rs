@@ -16,11 +16,12 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_ipc::reader::StreamReader;
 use arrow_schema::{DataType, TimeUnit};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use tinkrs_chat::Json;
 
 /// Rows in memory at a time, of a Parquet file. An Arrow file has them in batches of its own.
@@ -103,9 +104,26 @@ impl Iterator for ColumnRows {
     }
 }
 
-/// Calls what reads a file that others have made, and which may be broken.
+thread_local! {
+    /// Whether a panic on this thread is about a file that is read, which is told as an error.
+    static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls what reads a file that others have made, and which may be broken. A panic over it is an error, and none of
+/// the messages that panics have.
 fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !IS_GUARDED.get() {
+                usual(panic);
+            }
+        }));
+    });
+    let was = IS_GUARDED.replace(true);
     let called = catch_unwind(AssertUnwindSafe(read));
+    IS_GUARDED.set(was);
     called.unwrap_or_else(|_| Err("the file is damaged".to_owned()))
 }
 

@@ -8,6 +8,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{Error as IoError, ErrorKind, Read};
 use std::path::Path;
 
+/// Most characters of what is said about a line.
+const LONGEST_MESSAGE: usize = 400;
+
 /// Reads the objects of a file in any of the layouts of [`Rows`].
 ///
 /// # Errors
@@ -112,13 +115,20 @@ pub(crate) fn parse_numbered<T: DeserializeOwned>(
         .collect()
 }
 
-/// Says what is wrong with a line, without serde's own "at line 1 column 7": it counts within the line.
+/// Says what is wrong with a line, without serde's own "at line 1 column 7": it counts within the line. What a line says
+/// is repeated up to a point.
 fn explain(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let place = message.rfind(" at line ");
     let message = &message[..place.unwrap_or(message.len())];
+    let message = match message.char_indices().nth(LONGEST_MESSAGE) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message.to_owned(),
+    };
     if error.is_data() {
-        message.to_owned()
+        message
+    } else if error.is_eof() {
+        format!("not JSON: {message} (an object has to stand on one line)")
     } else {
         format!("not JSON: {message}")
     }
@@ -158,6 +168,19 @@ mod tests {
         assert!(!error.contains("column"), "{error}");
         let error = read("1\nnone\n").unwrap_err().to_string();
         assert_eq!(error, "data.jsonl, line 2: not JSON: expected ident");
+        let object = parse_jsonl::<serde_json::Value>("{}\n{\n", Path::new("a.json"));
+        let error = object.unwrap_err().to_string();
+        assert!(
+            error.starts_with("a.json, line 2: not JSON: EOF"),
+            "{error}"
+        );
+        assert!(
+            error.ends_with("(an object has to stand on one line)"),
+            "{error}"
+        );
+        let long = format!("1\n{:?}\n", "é".repeat(100_000));
+        let error = read(&long).unwrap_err().to_string();
+        assert!(error.len() < 1000 && error.ends_with("éé…"), "{error}");
     }
 
     #[test]

@@ -94,6 +94,7 @@ impl Rows {
     /// # Errors
     /// If it cannot be read.
     pub(crate) fn open_table(path: &Path, columns: &[&str]) -> Result<Self, Error> {
+        check_is_file(path)?;
         let rows = TextRows::open_table(path, Some(Layout::Csv), Some(columns))?;
         Ok(Self {
             path: path.to_owned(),
@@ -182,7 +183,22 @@ impl Iterator for Rows {
 
 type FileRows = Box<dyn Iterator<Item = Result<(Place, String), Error>>>;
 
+/// Refuses what can be read only once, such as a pipe, before it is waited for.
+fn check_is_file(path: &Path) -> Result<(), Error> {
+    let found = std::fs::metadata(path).map_err(Error::file("read", path))?;
+    if found.is_file() {
+        return Ok(());
+    }
+    Err(Error::Data {
+        path: path.to_owned(),
+        message:
+            "not a file: data are read more than once, so write what a pipe has to a file first"
+                .to_owned(),
+    })
+}
+
 fn open_file(path: &Path, format: DataFormat) -> Result<(Layout, FileRows), Error> {
+    check_is_file(path)?;
     let layout = match format.layout {
         Some(layout) => Some(layout),
         None => columns_layout(path)?,
@@ -238,6 +254,19 @@ mod tests {
         );
         let texts: Vec<_> = rows.map(|row| row.unwrap().1).collect();
         assert_eq!(texts, [r#"{"prompt": "a", "completion": "c"}"#]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_file_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        for path in [pipe.as_path(), Path::new("/dev/zero")] {
+            let error = Rows::open(path).unwrap_err().to_string();
+            assert!(error.contains("not a file: data are read"), "{error}");
+        }
     }
 
     #[test]

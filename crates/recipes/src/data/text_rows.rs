@@ -14,12 +14,15 @@ use tinkrs_chat::Json;
 
 /// No row of a training file is longer, so one that is has another layout, or wants to fill the memory.
 const LONGEST_ROW: usize = 64 << 20;
+/// How a file begins that Git LFS has left in place of another.
+const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 
 /// The rows of a file.
 pub(super) struct TextRows {
     path: Arc<Path>,
     layout: Layout,
     bytes: Box<dyn BufRead>,
+    is_compressed: bool,
     /// The line that is read next, from 1.
     line: usize,
     /// The names of a table's columns.
@@ -41,30 +44,39 @@ impl TextRows {
     ) -> Result<Self, Error> {
         let read = Error::file("read", path);
         let file = File::open(path).and_then(|file| decompressed(BufReader::new(file)));
-        let mut bytes = file.map_err(read)?;
-        let begin = bytes.fill_buf().map_err(Error::file("read", path))?;
-        let mark = begin.starts_with(b"\xef\xbb\xbf");
-        if mark {
-            bytes.consume(3);
-        }
-        let begin = bytes.fill_buf().map_err(Error::file("read", path))?;
-        let first = begin.iter().find(|byte| !byte.is_ascii_whitespace());
-        let first = first.copied();
-        let layout = forced.unwrap_or_else(|| layout(path, first));
+        let (bytes, is_compressed) = file.map_err(read)?;
         let mut rows = Self {
             path: path.into(),
-            layout,
+            layout: Layout::Text,
             bytes,
+            is_compressed,
             line: 1,
             header: Vec::new(),
             done: false,
         };
+        if rows.begin()?.starts_with(b"\xef\xbb\xbf") {
+            rows.bytes.consume(3);
+        }
+        let begin = rows.begin()?;
+        let problem = if begin.starts_with(LFS_POINTER) {
+            Some("Git LFS has left a pointer in place of the data: `git lfs pull` fetches them")
+        } else if begin.starts_with(b"\xff\xfe") || begin.starts_with(b"\xfe\xff") {
+            Some("UTF-16 text, expected UTF-8")
+        } else {
+            None
+        };
+        let first = begin.iter().find(|byte| !byte.is_ascii_whitespace());
+        let first = first.copied();
+        if let Some(problem) = problem {
+            return Err(rows.fault(1, problem));
+        }
+        let layout = forced.unwrap_or_else(|| layout(path, first));
+        rows.layout = layout;
         if let Some(columns) = columns {
             rows.header = columns.iter().map(ToString::to_string).collect();
         } else if matches!(layout, Layout::Csv | Layout::Tsv) {
             rows.header = rows.fields()?.unwrap_or_default();
-            if let Some(empty) = rows.header.iter().position(String::is_empty) {
-                let problem = format!("the header has no name for column {}", empty + 1);
+            if let Some(problem) = header_problem(&rows.header) {
                 return Err(rows.fault(1, problem));
             }
         }
@@ -88,12 +100,27 @@ impl TextRows {
         }
     }
 
+    fn unreadable(&self, problem: io::Error) -> Error {
+        if self.is_compressed {
+            let message = format!("the compressed file is damaged or cut short: {problem}");
+            return self.fault(self.line, message);
+        }
+        Error::file("read", &self.path)(problem)
+    }
+
+    /// Returns how the rest of the file begins, as far as it is in memory.
+    fn begin(&mut self) -> Result<&[u8], Error> {
+        if let Err(problem) = self.bytes.fill_buf() {
+            return Err(self.unreadable(problem));
+        }
+        Ok(self.bytes.fill_buf().unwrap_or_default())
+    }
+
     fn byte(&mut self) -> Result<Option<u8>, Error> {
-        let buffer = self.bytes.fill_buf();
-        let byte = buffer
-            .map_err(Error::file("read", &self.path))?
-            .first()
-            .copied();
+        let byte = match self.bytes.fill_buf() {
+            Ok(buffer) => buffer.first().copied(),
+            Err(problem) => return Err(self.unreadable(problem)),
+        };
         if let Some(byte) = byte {
             self.bytes.consume(1);
             self.line += usize::from(byte == b'\n');
@@ -105,6 +132,16 @@ impl TextRows {
         while let Some(byte) = self.byte()? {
             if byte == wanted {
                 break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses what stands behind an array: it would be left out.
+    fn expect_end(&mut self) -> Result<(), Error> {
+        while let Some(byte) = self.byte()? {
+            if !byte.is_ascii_whitespace() {
+                return Err(self.fault(self.line, "not JSON: something stands behind the array"));
             }
         }
         Ok(())
@@ -157,6 +194,9 @@ impl TextRows {
                 b'{' | b'[' => depth += 1,
                 b']' | b',' if depth == 0 => {
                     self.done = byte == b']';
+                    if self.done {
+                        self.expect_end()?;
+                    }
                     let text = self.text(row, start)?;
                     let empty = text.trim().is_empty();
                     return match (empty, self.done) {
@@ -307,17 +347,35 @@ fn layout(path: &Path, first: Option<u8>) -> Layout {
     }
 }
 
-fn decompressed(mut file: BufReader<File>) -> io::Result<Box<dyn BufRead>> {
+/// Returns the text of a file, and whether it was compressed.
+fn decompressed(mut file: BufReader<File>) -> io::Result<(Box<dyn BufRead>, bool)> {
     let begin = file.fill_buf()?;
     if begin.starts_with(b"\x1f\x8b") {
-        return Ok(Box::new(BufReader::new(
-            flate2::bufread::MultiGzDecoder::new(file),
-        )));
+        let text = flate2::bufread::MultiGzDecoder::new(file);
+        return Ok((Box::new(BufReader::new(text)), true));
     }
     if begin.starts_with(b"\x28\xb5\x2f\xfd") {
-        return Ok(Box::new(BufReader::new(zstd::Decoder::with_buffer(file)?)));
+        let text = zstd::Decoder::with_buffer(file)?;
+        return Ok((Box::new(BufReader::new(text)), true));
     }
-    Ok(Box::new(file))
+    Ok((Box::new(file), false))
+}
+
+/// Says what is wrong with the names of columns.
+fn header_problem(header: &[String]) -> Option<String> {
+    let mut names = header.iter().enumerate();
+    names.find_map(|(column, name)| {
+        let number = column + 1;
+        let same = header[..column].iter().position(|other| other == name);
+        match same {
+            _ if name.is_empty() => Some(format!("the header has no name for column {number}")),
+            Some(same) => Some(format!(
+                "columns {} and {number} are both `{name}`",
+                same + 1
+            )),
+            None => None,
+        }
+    })
 }
 
 #[cfg(test)]
@@ -415,8 +473,22 @@ mod tests {
             4
         );
         assert_eq!(read("a.jsonl.zst", &zstd), plain);
-        let cut = read("a.jsonl.zst", &zstd[..zstd.len() - 4]).1;
-        assert!(cut.is_err(), "{cut:?}");
+        let lines = "{\"a\":1}\n".repeat(40_000);
+        let mut long = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+        long.write_all(lines.as_bytes()).unwrap();
+        let long = long.finish().unwrap();
+        for (name, bytes, expected) in [
+            ("a.jsonl.zst", &zstd[..zstd.len() - 4], "line "),
+            ("a.jsonl.gz", &long[..long.len() / 2], "line 2"),
+            ("a.jsonl.gz", b"\x1f\x8bno", "line 1"),
+        ] {
+            let error = read(name, bytes).1.unwrap_err();
+            let problem = "the compressed file is damaged or cut short";
+            assert!(
+                error.contains(expected) && error.contains(problem),
+                "{error}"
+            );
+        }
     }
 
     #[test]
@@ -431,6 +503,21 @@ mod tests {
                 "a.json",
                 "[{},,{}]",
                 "line 1: not JSON: an element is missing",
+            ),
+            (
+                "a.json",
+                "[{},\n{}]\n[{}]",
+                "line 3: not JSON: something stands behind the array",
+            ),
+            (
+                "a.csv",
+                "a,b,a\n1,2,3\n",
+                "line 1: columns 1 and 3 are both `a`",
+            ),
+            (
+                "a.txt",
+                "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+                "line 1: Git LFS has left a pointer",
             ),
             (
                 "a.csv",
@@ -450,5 +537,7 @@ mod tests {
         }
         let error = read("a.jsonl", b"{\"a\":1}\n\xff\n").1.unwrap_err();
         assert!(error.contains("line 2: not UTF-8"), "{error}");
+        let error = read("a.jsonl", b"\xff\xfe{\0}\0").1.unwrap_err();
+        assert!(error.contains("line 1: UTF-16"), "{error}");
     }
 }

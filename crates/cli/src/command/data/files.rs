@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use tinkrs_chat::{Example, Renderer, TrainOn};
-use tinkrs_recipes::data::{DataFormat, Place, Record, Rows};
+use tinkrs_recipes::data::{DataFormat, Place, Record, Rows, parse_row};
 
 use crate::backend;
 use crate::context::Context;
@@ -106,14 +106,11 @@ impl FileArgs {
         let rows = Rows::open_as(&self.file, self.data_format.unwrap_or_default())?;
         let layout = rows.to_string();
         note(format_args!("{}: {layout}", self.file.display()));
-        let example = |text: &str| -> anyhow::Result<Example> {
-            let record: Record = serde_json::from_str(text)?;
-            Ok(record.example(renderer, self.train_on)?)
-        };
         let examples = rows.map(move |row| {
             let (place, text) = row?;
-            let example = example(&text);
-            let example = example.with_context(|| place.to_string())?;
+            let record: Record = parse_row(&text, &place)?;
+            let example = record.example(renderer, self.train_on);
+            let example = example.map_err(|error| error.at(&place))?;
             Ok((place, example))
         });
         Ok((layout, examples))

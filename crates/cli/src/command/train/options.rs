@@ -113,10 +113,12 @@ impl RunArgs {
     }
 }
 
-/// Refuses a file that cannot be read.
+/// Refuses a file that cannot be read. What is no file is refused where it is opened: a pipe would be waited for here.
 pub(super) fn readable(path: &Path) -> anyhow::Result<()> {
-    let opened = std::fs::File::open(path);
-    opened.with_context(|| format!("could not read {}", path.display()))?;
+    let read = || format!("could not read {}", path.display());
+    if std::fs::metadata(path).with_context(read)?.is_file() {
+        std::fs::File::open(path).with_context(read)?;
+    }
     Ok(())
 }
 

@@ -366,6 +366,11 @@ fn what_a_format_cannot_write_is_refused() {
     assert!(cause.contains("no user"), "{cause}");
 
     assert!(ChatTemplate::new("{% if %}").is_err());
+    let endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
+    let endless = ChatTemplate::new(endless).unwrap().end_token("<|im_end|>");
+    let error = renderer(endless).prompt(&harmless).unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("it does not end"), "{cause}");
     let endless = ChatTemplate::new("{{ messages }}").unwrap();
     assert!(Renderer::new(tokenizer(), endless).is_err());
 }

@@ -25,6 +25,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
+/// Most instructions of a template for one conversation. Those of models take some hundred for a message, and some that
+/// compare each message with all before it a hundred times that; what takes more does not end in this life.
+const MOST_INSTRUCTIONS: u64 = 20_000_000;
+
 /// A character that no text contains: Unicode reserves it for uses such as this one.
 const GUARD: char = '\u{FDD0}';
 
@@ -49,6 +53,7 @@ impl ChatTemplate {
             .lstrip_blocks(true)
             .build();
         environment.set_syntax(syntax.map_err(failed)?);
+        environment.set_fuel(Some(MOST_INSTRUCTIONS));
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         environment
             .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
@@ -248,7 +253,12 @@ impl ChatTemplate {
             context.insert("reasoning_effort", Value::from(effort.name()));
         }
         let template = self.environment.get_template(NAME).map_err(failed)?;
-        template.render(context).map_err(failed)
+        template.render(context).map_err(|error| match error.kind() {
+            ErrorKind::OutOfFuel => failed(format!(
+                "it does not end: {MOST_INSTRUCTIONS} instructions are enough for any conversation"
+            )),
+            _ => failed(error),
+        })
     }
 }
 

@@ -301,11 +301,14 @@ fn read_weight<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f32>
         Number(f32),
         Flag(bool),
     }
-    let weight = Option::<Weight>::deserialize(deserializer)?;
-    Ok(weight.map(|weight| match weight {
-        Weight::Number(weight) => weight,
-        Weight::Flag(flag) => f32::from(u8::from(flag)),
-    }))
+    match Option::<Weight>::deserialize(deserializer)? {
+        None => Ok(None),
+        Some(Weight::Flag(flag)) => Ok(Some(f32::from(u8::from(flag)))),
+        Some(Weight::Number(weight)) if weight >= 0.0 && weight.is_finite() => Ok(Some(weight)),
+        Some(Weight::Number(weight)) => Err(serde::de::Error::custom(format!(
+            "a message's weight is {weight}, expected a finite number, 0 or more"
+        ))),
+    }
 }
 
 fn null_is_empty<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
@@ -339,6 +342,23 @@ mod tests {
         let image = r#"{"role":"user","content":[{"type":"image_url","image_url":"x"}]}"#;
         let error = serde_json::from_str::<Message>(image).unwrap_err();
         assert!(error.to_string().contains("image_url"), "{error}");
+    }
+
+    #[test]
+    fn a_weight_that_would_ruin_a_loss_is_refused() {
+        let read = |weight: &str| {
+            let text = format!(r#"{{"role": "user", "content": "a", "weight": {weight}}}"#);
+            serde_json::from_str::<Message>(&text).map(|message| message.weight)
+        };
+        assert_eq!(read("0.5").unwrap(), Some(0.5));
+        assert_eq!(read("false").unwrap(), Some(0.0));
+        for weight in ["-0.5", "1e39"] {
+            let error = read(weight).unwrap_err().to_string();
+            assert!(
+                error.contains("expected a finite number, 0 or more"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -17,7 +17,15 @@ struct Golden {
     models: BTreeMap<String, String>,
     conversations: BTreeMap<String, Conversation>,
     cases: Vec<Case>,
+    refused: Vec<Refused>,
     qwen3_tokenizer: Vec<RealCase>,
+}
+
+/// What the package itself cannot write.
+#[derive(Deserialize)]
+struct Refused {
+    format: String,
+    conversation: String,
 }
 
 #[derive(Deserialize)]
@@ -268,6 +276,73 @@ fn formats_write_what_the_cookbooks_renderers_write() {
     );
     assert!(needless.is_empty(), "not different: {needless:?}");
     assert_eq!((compared, formats.len()), (383, 43));
+}
+
+/// Returns why a mask of a conversation is not compared: the package has no such mask, or refuses the conversation
+/// with it.
+fn without_mask(format: &str, conversation: &str, mask: TrainOn) -> Option<&'static str> {
+    let last = [TrainOn::LastAssistantMessage, TrainOn::LastAssistantTurn];
+    let thinks = ["thinking", "thinking and calls", "steps"].contains(&conversation);
+    match mask {
+        TrainOn::AllTokens => Some("every token, without a reference"),
+        _ if (mask == TrainOn::Customized) != (conversation == "customized") => {
+            Some("for messages that say whether they count")
+        }
+        TrainOn::LastAssistantTurn | TrainOn::AllMessages | TrainOn::AllUserAndSystemMessages
+            if format == "tml_v0" =>
+        {
+            Some("the renderer has answers only")
+        }
+        _ if format.ends_with("disable_thinking") && thinks && last.contains(&mask) => {
+            Some("the last answer would learn to think where thinking is turned off")
+        }
+        TrainOn::LastAssistantTurn if format == "qwen3_disable_thinking" => {
+            Some("a turn of several answers has several prompts")
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn every_cell_of_the_table_is_compared_or_the_package_has_none() {
+    let golden = golden();
+    let formats: BTreeSet<&str> = golden.cases.iter().map(|case| &*case.format).collect();
+    assert_eq!(formats.len(), 43);
+    let masks = [
+        TrainOn::LastAssistantMessage,
+        TrainOn::AllAssistantMessages,
+        TrainOn::LastAssistantTurn,
+        TrainOn::AllMessages,
+        TrainOn::AllUserAndSystemMessages,
+        TrainOn::Customized,
+    ];
+    let mut missing = Vec::new();
+    for format in formats {
+        for conversation in golden.conversations.keys() {
+            let mut cases = golden.cases.iter();
+            let case = cases.find(|c| c.format == format && c.conversation == *conversation);
+            let mut refused = golden.refused.iter();
+            let Some(case) = case else {
+                if !refused.any(|r| r.format == format && r.conversation == *conversation) {
+                    missing.push(format!("{format}, {conversation}"));
+                }
+                continue;
+            };
+            for mask in masks {
+                let compared = case.example.masks.contains_key(&mask);
+                if !compared && without_mask(format, conversation, mask).is_none() {
+                    missing.push(format!("{format}, {conversation}, {mask:?}"));
+                }
+            }
+            let begun = ["system", "turns", "thinking", "tools"].contains(&conversation.as_str());
+            if (case.prompt.is_none() && conversation != "customized")
+                || (case.prefilled.is_none() && begun && format != "tml_v0")
+            {
+                missing.push(format!("{format}, {conversation}, the prompt"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
 #[test]

@@ -103,6 +103,9 @@ CONVERSATIONS = {
                                 message("user", "warm?", trainable=False), message("assistant", "yes", trainable=True)]},
 }
 
+# Their last answers are also begun for the model. Not those of `tml_v0`, whose renderer has no beginnings.
+PREFILLED = ("system", "turns", "thinking", "tools")
+
 
 def cookbook_message(given):
     """The same message in the package's own shape."""
@@ -237,7 +240,7 @@ def case(name, label, stand_in):
         text = stand_in.decode(tokens)
         if not result["example"]["text"].startswith(text):
             result["prompt_text"] = text
-    if label == "system" and name != "tml_v0":
+    if label in PREFILLED and name != "tml_v0":
         begin = "<|channel|>final<|message|>" if name.startswith("gpt_oss") else ""
         result["prefilled"] = hashed(prompt(stand_in, renderer, messages[:-1], prefill=begin + "Sure, it"))
     return result

@@ -44,7 +44,7 @@ RECIPES = [
     ("chat_sl", "chat_sl.train", [MODEL_NAME, PLAIN, "batch_size=16", "max_length=256", "save_every=1", "log_path={log}"], 2),
     ("chat_sl, resumed", "chat_sl.train", [MODEL_NAME, PLAIN, "batch_size=16", "max_length=256", "save_every=1", "log_path={log}"], 4),
     ("dpo", "preference.dpo.train", [MODEL_NAME, PLAIN, "batch_size=16", "max_length=256", "log_path={log}"], 2),
-    ("guess_number", "multiplayer_rl.guess_number.train", [GAMES_NAME, PLAIN, "eval_every=0", "batch_size=8", "group_size=2", "max_tokens=8", "log_path={log}"], 2),
+    ("guess_number", "multiplayer_rl.guess_number.train", [GAMES_NAME, PLAIN, "eval_every=0", "batch_size=2", "group_size=2", "max_tokens=8", "log_path={log}"], 2),
     ("math_rl", "math_rl.train", [MODEL_NAME, PLAIN, "groups_per_batch=8", "group_size=4", "max_tokens=5", "log_path={log}"], 2),
     ("math_rl, off policy", "math_rl.train", [MODEL_NAME, PLAIN, "groups_per_batch=8", "group_size=4", "max_tokens=5", "max_steps_off_policy=2", "log_path={log}"], 2),
     ("math_rl, minibatches", "math_rl.train", [MODEL_NAME, PLAIN, "groups_per_batch=8", "group_size=4", "max_tokens=5", "stream_minibatch_config.groups_per_batch=8", "stream_minibatch_config.num_minibatches=2", "log_path={log}"], 2),
@@ -57,7 +57,7 @@ RECIPES = [
     ("shorter", "preference.shorter.train", [MODEL_NAME, PLAIN, "batch_size=8", "group_size=4", "max_tokens=16", "log_path={log}"], 2),
     ("text_arena", "multiplayer_rl.text_arena.train", [GAMES_NAME, PLAIN, "eval_every=0", "batch_size=16", "num_train_datapoints=128", "num_test_datapoints=16", "max_tokens=8", "log_path={log}"], 2),
     ("text_arena, random opponent", "multiplayer_rl.text_arena.train", [GAMES_NAME, PLAIN, "eval_every=0", "batch_size=16", "num_train_datapoints=128", "num_test_datapoints=16", "max_tokens=8", "test_opponent=random", "log_path={log}"], 2),
-    ("twenty_questions", "multiplayer_rl.twenty_questions.train", [GAMES_NAME, PLAIN, "eval_every=0", "batch_size=8", "group_size=2", "num_epochs=1", "max_tokens=8", "log_path={log}"], 2),
+    ("twenty_questions", "multiplayer_rl.twenty_questions.train", [GAMES_NAME, PLAIN, "eval_every=0", "batch_size=2", "group_size=2", "num_epochs=1", "max_tokens=8", "log_path={log}"], 2),
 ]
 
 

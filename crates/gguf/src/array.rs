@@ -101,6 +101,14 @@ impl Array {
         })
     }
 
+    /// Returns the elements if they are truth values.
+    pub fn bools(&self, file: &[u8]) -> Option<Vec<bool>> {
+        self.numbers(file, |value| match value {
+            Value::Bool(value) => Some(value),
+            _ => None,
+        })
+    }
+
     fn numbers<T>(&self, file: &[u8], read: impl Fn(Value) -> Option<T>) -> Option<Vec<T>> {
         // Texts are refused before one of them is copied.
         self.element.size()?;

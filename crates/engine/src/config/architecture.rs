@@ -32,10 +32,13 @@ pub enum Architecture {
     GptOss,
     /// Qwen3.5 without experts (the part for text): three of four layers have a state instead of keys and values.
     Qwen35,
+    /// Qwen3.5 with experts, such as Qwen3.5-35B-A3B: one of them computes every token.
+    Qwen35Moe,
 }
 
 /// The families, as messages list them.
-pub(crate) const SUPPORTED: &str = "llama, qwen2, qwen3, mistral, phi3, gemma2, gemma3, gemma3_text, qwen3_moe, gpt_oss, qwen3_5 and qwen3_5_text";
+pub(crate) const SUPPORTED: &str = "llama, qwen2, qwen3, mistral, phi3, gemma2, gemma3, gemma3_text, qwen3_moe, gpt_oss, qwen3_5, \
+    qwen3_5_text, qwen3_5_moe and qwen3_5_moe_text";
 
 /// What a family is called, and what its files leave unsaid.
 pub(crate) struct Family {
@@ -65,6 +68,8 @@ pub(crate) struct Family {
     pub(crate) is_gemma: bool,
     /// Whether it has experts.
     pub(crate) has_experts: bool,
+    /// Whether one more expert computes every token.
+    pub(crate) shares_expert: bool,
     /// Whether it computes as gpt-oss does: biases everywhere, sinks, a clamped activation.
     pub(crate) is_gpt_oss: bool,
     /// Part of each head that turns where the file does not say.
@@ -111,6 +116,7 @@ const LLAMA: Family = Family {
     fused_projections: false,
     is_gemma: false,
     has_experts: false,
+    shares_expert: false,
     is_gpt_oss: false,
     default_rotary: 1.0,
     default_theta: 10_000.0,
@@ -209,22 +215,32 @@ const GPT_OSS: Family = Family {
     ..LLAMA
 };
 
-/// In GGUF files it is not known.
 const QWEN35: Family = Family {
     name: "Qwen3.5",
     model_type: "qwen3_5_text",
     class: "Qwen3_5ForCausalLM",
     around: &["qwen3_5", "Qwen3_5ForConditionalGeneration"],
-    gguf: "",
+    gguf: "qwen35",
     default_head_dim: Some(256),
     windows: Windows::States(4),
     default_rotary: 0.25,
     ..QWEN3
 };
 
+const QWEN35_MOE: Family = Family {
+    name: "Qwen3.5-MoE",
+    model_type: "qwen3_5_moe_text",
+    class: "Qwen3_5MoeForCausalLM",
+    around: &["qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"],
+    gguf: "qwen35moe",
+    has_experts: true,
+    shares_expert: true,
+    ..QWEN35
+};
+
 impl Architecture {
     /// Every family.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Llama,
         Self::Qwen2,
         Self::Qwen3,
@@ -235,6 +251,7 @@ impl Architecture {
         Self::Qwen3Moe,
         Self::GptOss,
         Self::Qwen35,
+        Self::Qwen35Moe,
     ];
 
     /// Returns the name to be shown: `Llama`.
@@ -267,6 +284,7 @@ impl Architecture {
             Self::Qwen3Moe => &QWEN3_MOE,
             Self::GptOss => &GPT_OSS,
             Self::Qwen35 => &QWEN35,
+            Self::Qwen35Moe => &QWEN35_MOE,
         }
     }
 

@@ -98,6 +98,8 @@ pub struct Experts {
     pub normalised: bool,
     /// Whether they and their router have biases.
     pub biases: bool,
+    /// Width of one more that computes every token, times the sigmoid of a score of its own.
+    pub shared: Option<usize>,
 }
 
 /// What a family adds to the plain layer; the default is nothing.
@@ -183,6 +185,11 @@ impl Features {
             ("num_experts", experts.count, MOST),
             ("num_experts_per_tok", experts.per_token, experts.count),
             ("moe_intermediate_size", experts.ffn, 1 << 24),
+            (
+                "shared_expert_intermediate_size",
+                experts.shared.unwrap_or(1),
+                1 << 24,
+            ),
         ] {
             if size == 0 || size > most {
                 return Err(Error::invalid(

@@ -63,6 +63,7 @@ struct RawConfig {
     num_local_experts: Option<usize>,
     num_experts_per_tok: Option<usize>,
     moe_intermediate_size: Option<usize>,
+    shared_expert_intermediate_size: Option<usize>,
     norm_topk_prob: Option<bool>,
     swiglu_alpha: Option<f64>,
     swiglu_limit: Option<f64>,
@@ -130,7 +131,12 @@ pub(super) fn parse(text: &str) -> Result<ModelConfig, Error> {
             .or(defaults.kv_heads)
             .unwrap_or(heads),
         head_dim,
-        ffn: required("intermediate_size", raw.intermediate_size)?,
+        ffn: match family.shares_expert {
+            // All layers have experts there, so that files need not name it.
+            true => raw.intermediate_size.or(raw.moe_intermediate_size),
+            false => raw.intermediate_size,
+        }
+        .map_or_else(|| required("intermediate_size", None), Ok)?,
         vocab: required("vocab_size", raw.vocab_size.or(defaults.vocab))?,
         max_context: ropes.context,
         rms_eps: raw.rms_norm_eps.unwrap_or(1e-6),
@@ -361,8 +367,18 @@ impl RawConfig {
                 true => required("intermediate_size", self.intermediate_size)?,
                 false => required("moe_intermediate_size", self.moe_intermediate_size)?,
             },
-            normalised: self.norm_topk_prob.unwrap_or(family.is_gpt_oss),
+            // Families that always do it have no option for it.
+            normalised: family.is_gpt_oss
+                || family.shares_expert
+                || self.norm_topk_prob.unwrap_or(false),
             biases: family.is_gpt_oss,
+            shared: match family.shares_expert {
+                true => Some(required(
+                    "shared_expert_intermediate_size",
+                    self.shared_expert_intermediate_size,
+                )?),
+                false => None,
+            },
         }))
     }
 

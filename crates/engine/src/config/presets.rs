@@ -170,6 +170,7 @@ impl ModelConfig {
                     ffn: 24,
                     normalised: true,
                     biases: false,
+                    shared: None,
                 }),
                 ..Features::default()
             },
@@ -208,6 +209,7 @@ impl ModelConfig {
                     ffn: 32,
                     normalised: true,
                     biases: true,
+                    shared: None,
                 }),
                 ..Features::default()
             },
@@ -241,9 +243,32 @@ impl ModelConfig {
         }
     }
 
+    /// Returns a Qwen3.5 with five experts, and one more that computes every token.
+    #[must_use]
+    pub fn tiny_qwen35_moe() -> Self {
+        let dense = Self::tiny_qwen35();
+        Self {
+            architecture: Architecture::Qwen35Moe,
+            ffn: 24,
+            tied_head: false,
+            features: Features {
+                experts: Some(Experts {
+                    count: 5,
+                    per_token: 2,
+                    ffn: 24,
+                    normalised: true,
+                    biases: false,
+                    shared: Some(32),
+                }),
+                ..dense.features
+            },
+            ..dense
+        }
+    }
+
     /// Returns every tiny shape, so that a test can cover all architectures in one loop.
     #[must_use]
-    pub fn tiny_models() -> [Self; 11] {
+    pub fn tiny_models() -> [Self; 12] {
         [
             Self::tiny_llama(),
             Self::tiny_llama3(),
@@ -256,6 +281,7 @@ impl ModelConfig {
             Self::tiny_qwen3_moe(),
             Self::tiny_gpt_oss(),
             Self::tiny_qwen35(),
+            Self::tiny_qwen35_moe(),
         ]
     }
 

@@ -26,8 +26,8 @@ use crate::{Error, ModelConfig};
 const ATTENTION_NORM: Names = Names::new("input_layernorm", "attn_norm");
 const FEED_FORWARD_NORM: Names = Names::new("post_attention_layernorm", "ffn_norm");
 // In models that normalise outputs, the name above is that of attention's output.
-// In GGUF files of gpt-oss, the norm before the experts has this name.
-const GPT_OSS_NORM: Names = Names::new("post_attention_layernorm", "post_attention_norm");
+// In GGUF files of gpt-oss and Qwen3.5, the norm before the second part has this name.
+const POST_ATTENTION_NORM: Names = Names::new("post_attention_layernorm", "post_attention_norm");
 const ATTENTION_OUTPUT_NORM: Names = Names::new("post_attention_layernorm", "post_attention_norm");
 const FEED_FORWARD_INPUT_NORM: Names = Names::new("pre_feedforward_layernorm", "ffn_norm");
 const FEED_FORWARD_OUTPUT_NORM: Names = Names::new("post_feedforward_layernorm", "post_ffw_norm");
@@ -85,7 +85,9 @@ impl Layer {
             tensors.norm(&norm(FEED_FORWARD_OUTPUT_NORM));
         } else {
             tensors.norm(&norm(match config.architecture {
-                Architecture::GptOss => GPT_OSS_NORM,
+                Architecture::GptOss | Architecture::Qwen35 | Architecture::Qwen35Moe => {
+                    POST_ATTENTION_NORM
+                }
                 _ => FEED_FORWARD_NORM,
             }));
             FeedForward::declare(config, tensors);

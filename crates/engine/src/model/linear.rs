@@ -24,6 +24,7 @@ use crate::adapter::{Adapter, Pair};
 use crate::kernels::gemm::{Start, project, project_back};
 use crate::kernels::matrix::{Mat, MatMut};
 use crate::kernels::panels::Panels;
+use crate::weights::order::Order;
 
 /// A frozen linear layer, which knows where its adapter and its gradients are.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub(crate) struct Linear {
     pub(crate) weight: Panels,
     pub(crate) weight_key: TensorKey,
     pub(crate) bias: Option<Bias>,
+    /// The order of the weight's columns, which is the file's; inputs, gradients and adapters are in Hugging Face's.
+    pub(crate) columns: Order,
 }
 
 #[derive(Debug)]
@@ -66,7 +69,12 @@ pub(crate) fn forward(
     }
     let start = if biased { Start::Keep } else { start };
     let weights: Vec<&Panels> = linears.iter().map(|linear| &linear.weight).collect();
-    project(x, &weights, MatMut::new(y, x.rows(), width), start);
+    let ordered = in_order_of(linears, x);
+    let seen = match &ordered {
+        None => x,
+        Some(ordered) => Mat::new(ordered, x.rows(), x.cols()),
+    };
+    project(seen, &weights, MatMut::new(y, x.rows(), width), start);
 
     add_adapters(rows, y, width, u, |range, adapter, y, u| {
         let mut pairs: Vec<(usize, &Pair)> = Vec::with_capacity(linears.len());
@@ -78,6 +86,26 @@ pub(crate) fn forward(
         let x = x.part(range.start, range.len());
         add_pairs(x, &pairs, y, width, u);
     });
+}
+
+/// The inputs in the order of a weight's columns, where that is another one. Such a layer comes alone.
+fn in_order_of(linears: &[&Linear], x: Mat<'_>) -> Option<Vec<f32>> {
+    let [linear] = linears else {
+        debug_assert!(linears.iter().all(|linear| linear.columns == Order::Same));
+        return None;
+    };
+    if linear.columns == Order::Same {
+        return None;
+    }
+    let places: Vec<usize> = (0..x.cols())
+        .map(|input| linear.columns.place(input))
+        .collect();
+    let mut ordered = vec![0.0; x.rows() * x.cols()];
+    for (row, to) in ordered.chunks_exact_mut(x.cols()).enumerate() {
+        let numbers = places.iter().zip(x.row(row));
+        numbers.for_each(|(&place, &number)| to[place] = number);
+    }
+    Some(ordered)
 }
 
 /// Adds to the rows of each adapter of a batch. Products of single rows are too small to be shared by threads, so
@@ -133,6 +161,12 @@ pub(crate) fn backward(
         column += linear.weight.outputs();
         if let Some(dx) = &mut dx {
             project_back(dy, &linear.weight, MatMut::new(dx, count, inputs), start);
+            if linear.columns != Order::Same {
+                debug_assert_eq!(linears.len(), 1, "others would have added to it");
+                for row in dx.chunks_exact_mut(inputs) {
+                    row.copy_from_slice(&linear.columns.restore(row, 1));
+                }
+            }
             start = Start::Keep;
         }
         pass.gradients.linear(linear, x, dy);

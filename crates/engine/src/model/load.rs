@@ -18,6 +18,7 @@ use crate::kernels::isa;
 use crate::kernels::panels::Panels;
 use crate::kernels::rope;
 use crate::weights::WeightSource;
+use crate::weights::order::Order;
 use crate::{Error, ModelConfig, Threads};
 
 impl Model {
@@ -107,6 +108,12 @@ impl Reader<'_> {
     }
 
     fn matrix(&self, names: &FullNames) -> Result<(Panels, TensorKey), Error> {
+        let (panels, key, _) = self.ordered_matrix(names)?;
+        Ok((panels, key))
+    }
+
+    /// Reads a matrix whose columns may be in another order.
+    fn ordered_matrix(&self, names: &FullNames) -> Result<(Panels, TensorKey, Order), Error> {
         let names = names.weight();
         let (key, shape) = self.declared(&names);
         let tensor = self.source.stored(&names.hugging_face)?;
@@ -124,7 +131,7 @@ impl Reader<'_> {
         self.digests[key.0].store(digest.finish(), Ordering::Relaxed);
         let panels = Panels::pack(&tensor, format, self.plan.activations());
         self.source.release(tensor.name());
-        Ok((panels, key))
+        Ok((panels, key, tensor.columns()))
     }
 
     fn norm(&self, names: &FullNames) -> Result<Norm, Error> {
@@ -165,13 +172,12 @@ impl Reader<'_> {
         for number in frequencies.iter().chain([&rms_eps]) {
             digest.number(number.to_bits());
         }
-        // Models from before there were features keep their digests.
+        // Models from before there were features have the digests that they had.
         if self.config.features != Features::default() || self.config.rope.attention_factor() != 1.0
         {
-            digest.text(&format!(
-                "{:?} {:?}",
-                self.config.features, self.config.rope
-            ));
+            let features = format!("{:?} {:?}", self.config.features, self.config.rope);
+            // So have those from before an expert could be shared.
+            digest.text(&features.replace(", shared: None", ""));
         }
         for size in [self.config.heads, self.config.kv_heads] {
             digest.number(size as u64);
@@ -239,7 +245,7 @@ impl LayerReader<'_> {
 
     fn linear_named(&self, names: &FullNames) -> Result<Linear, Error> {
         let reader = self.reader;
-        let (weight, weight_key) = reader.matrix(names)?;
+        let (weight, weight_key, columns) = reader.ordered_matrix(names)?;
         let bias_names = names.bias();
         let bias = match reader.table.tensor_key(&bias_names.hugging_face) {
             None => None,
@@ -256,6 +262,7 @@ impl LayerReader<'_> {
             weight,
             weight_key,
             bias,
+            columns,
         })
     }
 }

@@ -283,14 +283,10 @@ impl LayerTensors<'_> {
         self.table.push(tensor);
     }
 
-    /// Declares a vector that only some models have, whose name has no ending.
+    /// Declares a vector that only some models have, whose names are whole.
     pub(crate) fn vector(&mut self, names: Names, width: usize) {
-        let FullNames { hugging_face, gguf } = names.in_layer(self.index);
         self.optional.push(TensorSpec {
-            names: FullNames {
-                hugging_face,
-                gguf: format!("{gguf}.weight"),
-            },
+            names: names.in_layer(self.index),
             shape: vec![width],
             rotary_heads: None,
             part: None,
@@ -460,7 +456,7 @@ mod tests {
                 .tensors()
                 .iter()
                 .filter(|tensor| tensor.shape.len() == 2)
-                .filter(|tensor| !tensor.names.gguf.contains("ffn_gate_inp"))
+                .filter(|tensor| !tensor.names.gguf.ends_with("ffn_gate_inp.weight"))
                 .filter_map(|tensor| tensor.names.hugging_face.strip_suffix(".weight"))
                 .filter(|name| *name != EMBEDDING.hugging_face && *name != HEAD.hugging_face);
             let sites: Vec<&str> = table

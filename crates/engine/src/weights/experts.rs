@@ -1,4 +1,6 @@
-//! The experts of gpt-oss in Hugging Face folders, which hold those of a layer in one tensor, told apart.
+//! Experts in Hugging Face folders that hold those of a layer in one tensor, told apart.
+//!
+//! gpt-oss:
 //!
 //! ```text
 //! gate_up_proj           [experts, hidden, 2 ffn]        gates and values in turn, inputs before outputs
@@ -8,6 +10,15 @@
 //! ```
 //!
 //! `down_proj` likewise, with `ffn` and `hidden` exchanged and without the doubling.
+//!
+//! Qwen3.5, whose folders may have a tensor for each expert, too:
+//!
+//! ```text
+//! gate_up_proj           [experts, 2 ffn, hidden]        gates, then values
+//! down_proj              [experts, hidden, ffn]
+//! ```
+
+use std::borrow::Cow;
 
 use super::mxfp4::{self, Order};
 use super::safetensors::SafetensorsFile;
@@ -15,35 +26,46 @@ use super::{Dtype, Format, StoredTensor, TensorView};
 use crate::Error;
 use crate::config::ModelConfig;
 
+/// How a tensor holds all experts of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stacking {
+    /// As gpt-oss has it: inputs before outputs, gates and values in turn.
+    InputsFirst,
+    /// As linear layers have it: outputs before inputs, gates before values.
+    OutputsFirst,
+}
+
 /// A matrix or bias of one expert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ExpertTensor {
     /// `model.layers.3.mlp.experts.gate_up_proj`
     base: String,
-    expert: usize,
-    /// Which of the outputs: all of them, or every other one from here on.
-    first: usize,
-    step: usize,
+    pub(super) expert: usize,
+    stacking: Stacking,
+    /// Which one of so many parts of the outputs.
+    part: usize,
+    parts: usize,
     is_bias: bool,
 }
 
 impl ExpertTensor {
     /// Reads a name such as `model.layers.3.mlp.experts.5.gate_proj.weight`.
-    pub(super) fn parse(name: &str) -> Option<Self> {
+    pub(super) fn parse(name: &str, stacking: Stacking) -> Option<Self> {
         let (layer, rest) = name.split_once(".mlp.experts.")?;
         let mut parts = rest.split('.');
         let expert = parts.next()?.parse().ok()?;
-        let (part, first, step) = match parts.next()? {
+        let (joined, part, of) = match parts.next()? {
             "gate_proj" => ("gate_up_proj", 0, 2),
             "up_proj" => ("gate_up_proj", 1, 2),
             "down_proj" => ("down_proj", 0, 1),
             _ => return None,
         };
         Some(Self {
-            base: format!("{layer}.mlp.experts.{part}"),
+            base: format!("{layer}.mlp.experts.{joined}"),
             expert,
-            first,
-            step,
+            stacking,
+            part,
+            parts: of,
             is_bias: parts.next()? == "bias",
         })
     }
@@ -52,7 +74,7 @@ impl ExpertTensor {
     pub(super) fn sources(&self, config: &ModelConfig) -> [Vec<(String, Vec<usize>)>; 2] {
         let experts = config.features.experts;
         let (count, ffn) = experts.map_or((0, 0), |experts| (experts.count, experts.ffn));
-        let (outputs, inputs) = match self.step {
+        let (outputs, inputs) = match self.parts {
             2 => (2 * ffn, config.hidden),
             _ => (config.hidden, ffn),
         };
@@ -62,8 +84,12 @@ impl ExpertTensor {
             return [bias.clone(), bias];
         }
         let blocks = vec![count, outputs, inputs / 32];
+        let plain = match self.stacking {
+            Stacking::InputsFirst => vec![count, inputs, outputs],
+            Stacking::OutputsFirst => vec![count, outputs, inputs],
+        };
         [
-            vec![(name(""), vec![count, inputs, outputs])],
+            vec![(name(""), plain)],
             vec![
                 (name("_blocks"), [&blocks[..], &[16]].concat()),
                 (name("_scales"), blocks),
@@ -72,17 +98,36 @@ impl ExpertTensor {
     }
 
     /// Takes it out of a plain tensor.
-    pub(super) fn plain(
+    pub(super) fn plain<'a>(
         &self,
         name: &str,
-        all: &TensorView<'_>,
-    ) -> Result<TensorView<'static>, Error> {
+        all: TensorView<'a>,
+    ) -> Result<TensorView<'a>, Error> {
+        match self.stacking {
+            Stacking::InputsFirst => self.turned(name, &all),
+            Stacking::OutputsFirst => self.cut(name, all),
+        }
+    }
+
+    fn cut<'a>(&self, name: &str, all: TensorView<'a>) -> Result<TensorView<'a>, Error> {
+        let (_, dtype, shape, bytes) = all.into_parts();
+        let (count, outputs) = (shape[0] * self.parts, shape[1] / self.parts);
+        let length = bytes.len() / count.max(1);
+        let start = (self.expert * self.parts + self.part) * length;
+        let bytes = match bytes {
+            Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[start..start + length]),
+            Cow::Owned(bytes) => Cow::Owned(bytes[start..start + length].to_vec()),
+        };
+        TensorView::new(name, dtype, vec![outputs, shape[2]], bytes)
+    }
+
+    fn turned(&self, name: &str, all: &TensorView<'_>) -> Result<TensorView<'static>, Error> {
         let sizes = &all.shape()[1..];
         let per_expert: usize = sizes.iter().product();
         let mut values = vec![0.0; per_expert];
         all.write_f32(self.expert * per_expert, &mut values);
         let outputs = sizes.last().copied().unwrap_or(1);
-        let chosen = (self.first..outputs).step_by(self.step);
+        let chosen = (self.part..outputs).step_by(self.parts);
         let (shape, values): (_, Vec<f32>) = if self.is_bias {
             let values: Vec<f32> = chosen.map(|output| values[output]).collect();
             (vec![values.len()], values)
@@ -105,7 +150,7 @@ impl ExpertTensor {
         let (codes, shape) = blocks.0.bytes(blocks.1)?;
         let (exponents, _) = scales.0.bytes(scales.1)?;
         let (outputs, per_row) = (shape[1], shape[2]);
-        let rows = (self.first..outputs).step_by(self.step);
+        let rows = (self.part..outputs).step_by(self.parts);
         let rows = rows.map(|output| (self.expert * outputs + output) * per_row);
         let places: Vec<usize> = rows.flat_map(|start| start..start + per_row).collect();
         let count = places.len() / per_row.max(1);
@@ -129,10 +174,12 @@ mod tests {
 
     #[test]
     fn names_say_which_rows_of_which_tensor() {
-        let found = ExpertTensor::parse("model.layers.3.mlp.experts.5.up_proj.weight").unwrap();
+        let parse = |name: &str| ExpertTensor::parse(name, Stacking::InputsFirst);
+        let found = parse("model.layers.3.mlp.experts.5.up_proj.weight").unwrap();
         assert_eq!(found.base, "model.layers.3.mlp.experts.gate_up_proj");
-        assert_eq!((found.expert, found.first, found.step), (5, 1, 2));
-        assert!(ExpertTensor::parse("model.layers.3.mlp.router.weight").is_none());
-        assert!(ExpertTensor::parse("model.layers.3.mlp.experts.x.up_proj.weight").is_none());
+        assert_eq!((found.expert, found.part, found.parts), (5, 1, 2));
+        assert!(parse("model.layers.3.mlp.router.weight").is_none());
+        assert!(parse("model.layers.3.mlp.shared_expert.up_proj.weight").is_none());
+        assert!(parse("model.layers.3.mlp.experts.x.up_proj.weight").is_none());
     }
 }

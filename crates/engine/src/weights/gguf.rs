@@ -4,7 +4,8 @@
 //! the sizes of a shape in reverse order. What differs is put right here: names become those of
 //! Hugging Face; in Llama files the rows of the query and key projections, which are stored in
 //! interleaved rotary order, are put back in half-and-half order; experts, which share a tensor, are
-//! told apart; and norms that multiply by `1 + w`, stored with the one added, lose it.
+//! told apart; norms that multiply by `1 + w`, stored with the one added, lose it; and heads of the gated
+//! delta rule, which llama.cpp sorts otherwise, are put back, those of the outputs' columns by the model.
 
 mod metadata;
 
@@ -14,7 +15,8 @@ use std::path::{Path, PathBuf};
 use memmap2::Mmap;
 use tinkrs_gguf::{Header, TensorInfo};
 
-use super::mxfp4::{self, Order};
+use super::mxfp4;
+use super::order::{Order, Tiled};
 use super::safetensors::{self, map_file};
 use super::{Dtype, Format, StoredTensor, TensorView, WeightSource};
 use crate::model::feed_forward::FeedForward;
@@ -90,7 +92,11 @@ impl GgufFile {
             (self.header.tensors.get(&tensor.names.gguf)).ok_or_else(missing)?;
         let count = tensor.part.map(|part| part.count);
         let expected: Vec<usize> = count.into_iter().chain(tensor.shape.clone()).collect();
-        if info.shape != expected {
+        // Files leave out axes of size one.
+        let axes = |shape: &[usize]| -> Vec<usize> {
+            shape.iter().copied().filter(|&size| size != 1).collect()
+        };
+        if axes(&info.shape) != axes(&expected) {
             return Err(Error::Shape {
                 tensor: name.to_owned(),
                 expected,
@@ -133,14 +139,53 @@ impl GgufFile {
         }
         let blocks = found.bytes.chunks_exact(mxfp4::BLOCK.1);
         let blocks = blocks.map(|block| (block[0], &block[1..]));
-        Ok(Cow::Owned(mxfp4::to_q5_0(name, blocks, Order::Halves)?))
+        Ok(Cow::Owned(mxfp4::to_q5_0(
+            name,
+            blocks,
+            mxfp4::Order::Halves,
+        )?))
     }
 
-    /// Returns the number of heads whose rows a tensor holds in interleaved order.
-    fn interleaved_heads(&self, name: &str) -> Option<usize> {
+    /// Returns the order that the file has a tensor's rows in, and that of its columns.
+    fn orders(&self, name: &str) -> (Order, Order) {
         let family = self.config.architecture.family();
-        let rotary_heads = self.table.tensor(name)?.rotary_heads;
-        rotary_heads.filter(|_| family.gguf_interleaves_heads)
+        let rotary_heads = (self.table.tensor(name)).and_then(|tensor| tensor.rotary_heads);
+        if rotary_heads.is_some() && family.gguf_interleaves_heads {
+            return (Order::Interleaved(self.config.head_dim), Order::Same);
+        }
+        let part = name.split_once(".linear_attn.").map(|(_, part)| part);
+        let (Some(part), Some(shape)) = (part, self.config.features.delta) else {
+            return (Order::Same, Order::Same);
+        };
+        let tiled = |before: usize, width: usize| {
+            Order::Tiled(Tiled {
+                before,
+                key_heads: shape.key_heads,
+                shared: shape.shared(),
+                width,
+            })
+        };
+        match part {
+            "in_proj_qkv.weight" | "conv1d.weight" => {
+                (tiled(2 * shape.keys(), shape.value_dim), Order::Same)
+            }
+            "in_proj_z.weight" => (tiled(0, shape.value_dim), Order::Same),
+            "in_proj_b.weight" | "in_proj_a.weight" | "A_log" | "dt_bias" => {
+                (tiled(0, 1), Order::Same)
+            }
+            "out_proj.weight" => (Order::Same, tiled(0, shape.value_dim)),
+            _ => (Order::Same, Order::Same),
+        }
+    }
+
+    /// Returns how to get Hugging Face's number from the file's, where they differ.
+    fn stored_otherwise(&self, name: &str) -> Option<fn(f32) -> f32> {
+        let adds_one = self.config.features.norms_add_one && name.ends_with("norm.weight");
+        if adds_one && !name.ends_with(".linear_attn.norm.weight") {
+            return Some(|stored| stored - 1.0);
+        }
+        name.ends_with(".linear_attn.A_log")
+            .then_some(|stored| (-stored).ln())
     }
 }
 
@@ -157,16 +202,28 @@ impl WeightSource for GgufFile {
             Some(dtype) => (dtype, bytes),
             None => (Dtype::F32, Cow::Owned(format.dequantise_to_bytes(&bytes))),
         };
-        let bytes = match self.interleaved_heads(name) {
-            Some(heads) => Cow::Owned(deinterleave(&bytes, heads, self.config.head_dim)),
-            None => bytes,
+        let (rows, columns) = self.orders(name);
+        let outputs = shape.first().copied().unwrap_or(1).max(1);
+        let bytes = match rows {
+            Order::Same => bytes,
+            order => Cow::Owned(order.restore(&bytes, bytes.len() / outputs)),
+        };
+        let bytes = match columns {
+            Order::Same => bytes,
+            order => {
+                let rows = bytes.chunks_exact((bytes.len() / outputs).max(1));
+                let rows = rows.map(|row| order.restore(row, dtype.size_bytes()));
+                Cow::Owned(rows.collect::<Vec<_>>().concat())
+            }
         };
         let tensor = TensorView::new(name, dtype, shape.to_vec(), bytes)?;
-        if !(self.config.features.norms_add_one && name.ends_with("norm.weight")) {
+        let Some(original) = self.stored_otherwise(name) else {
             return Ok(tensor);
-        }
+        };
         let mut values = tensor.to_f32();
-        values.iter_mut().for_each(|value| *value -= 1.0);
+        values
+            .iter_mut()
+            .for_each(|value| *value = original(*value));
         TensorView::from_f32(name, Dtype::F32, shape.to_vec(), &values)
     }
 
@@ -178,10 +235,9 @@ impl WeightSource for GgufFile {
         let found = self.stored_bytes(name)?;
         let (shape, format) = (found.shape, found.format);
         let bytes = self.blocks(name, &found)?;
-        let heads = self.interleaved_heads(name);
-        let interleaved = heads.map(|_| self.config.head_dim);
+        let (rows, columns) = self.orders(name);
         let tensor = StoredTensor::new(name, format, shape.to_vec(), bytes)?;
-        Ok(tensor.interleaved(interleaved))
+        Ok(tensor.ordered(rows, columns))
     }
 
     fn format(&self, name: &str) -> Result<Format, Error> {
@@ -210,36 +266,4 @@ pub fn interleave<T: Copy>(rows: &[T], heads: usize, head_dim: usize) -> Vec<T> 
         }
     }
     interleaved
-}
-
-/// Moves row `2i + j` of each head to row `j · head_dim / 2 + i`.
-///
-/// GGUF keeps the two numbers that rotate together side by side; Hugging Face keeps the first of
-/// every pair in a head's first half and the second in its second half.
-fn deinterleave(bytes: &[u8], heads: usize, head_dim: usize) -> Vec<u8> {
-    let row = bytes.len() / (heads * head_dim);
-    let mut rows = Vec::with_capacity(bytes.len());
-    for head in bytes.chunks_exact(head_dim * row) {
-        for half in 0..2 {
-            for pair in 0..head_dim / 2 {
-                let start = (2 * pair + half) * row;
-                rows.extend_from_slice(&head[start..start + row]);
-            }
-        }
-    }
-    rows
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_of_each_head_are_separated_into_halves() {
-        // Two heads of four rows, one byte a row; rows are named by their Hugging Face order.
-        let interleaved = [0, 2, 1, 3, 4, 6, 5, 7];
-        let in_order = [0, 1, 2, 3, 4, 5, 6, 7];
-        assert_eq!(deinterleave(&interleaved, 2, 4), in_order);
-        assert_eq!(interleave(&in_order, 2, 4), interleaved);
-    }
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::experts::{self, ExpertTensor};
+use super::experts::{self, ExpertTensor, Stacking};
 use super::safetensors::{self, Layout, Outline, SafetensorsFile};
 use super::{Dtype, Format, StoredTensor, TensorView, WeightSource, tensor_shapes};
 use crate::config::{Architecture, TokenIds};
@@ -75,7 +75,7 @@ impl HuggingFaceFolder {
             folder,
             config,
             shards,
-            places: places.collect(),
+            places,
             precision: Dtype::F32,
         };
         let mut expected = Vec::new();
@@ -115,9 +115,18 @@ impl HuggingFaceFolder {
 
     /// Tells what a tensor of an expert is made of, where the folder has all experts of a layer in one.
     fn shared_experts(&self, name: &str) -> Option<ExpertTensor> {
-        let is_shared = self.config.architecture == Architecture::GptOss;
-        let here = is_shared && !self.places.contains_key(name);
-        ExpertTensor::parse(name).filter(|_| here)
+        let stacking = match self.config.architecture {
+            Architecture::GptOss => Stacking::InputsFirst,
+            _ => Stacking::OutputsFirst,
+        };
+        if self.config.features.experts.is_none() || self.places.contains_key(name) {
+            return None;
+        }
+        let tensor = ExpertTensor::parse(name, stacking)?;
+        // Where there is neither, the plain name is the one that is missing.
+        let [plain, _] = tensor.sources(&self.config);
+        let is_here = stacking == Stacking::InputsFirst || self.places.contains_key(&plain[0].0);
+        is_here.then_some(tensor)
     }
 
     /// The plain tensor that has a tensor of an expert; `None` if that is in MXFP4.
@@ -159,7 +168,7 @@ impl WeightSource for HuggingFaceFolder {
     fn tensor(&self, name: &str) -> Result<TensorView<'_>, Error> {
         if let Some(tensor) = self.shared_experts(name) {
             return match self.plain_experts(&tensor) {
-                Some(all) => tensor.plain(name, &all?),
+                Some(all) => tensor.plain(name, all?),
                 None => experts::widened(&self.take_mxfp4(name, &tensor)?),
             };
         }
@@ -189,6 +198,13 @@ impl WeightSource for HuggingFaceFolder {
     }
 
     fn release(&self, name: &str) {
+        if let Some(tensor) = self.shared_experts(name) {
+            for (source, shape) in tensor.sources(&self.config).iter().flatten() {
+                if let Ok((shard, stored)) = self.place(source) {
+                    shard.release_part(stored, tensor.expert, shape[0]);
+                }
+            }
+        }
         if let Ok((shard, stored)) = self.place(name) {
             shard.release(stored);
         }

@@ -69,7 +69,8 @@ impl Quantisation {
     #[must_use]
     pub fn format_of(self, tensor: &GgufTensor, config: &ModelConfig) -> (Format, bool) {
         // The router's few numbers decide who computes: llama.cpp leaves them, too.
-        if tensor.shape.len() < 2 || tensor.gguf_name.ends_with("ffn_gate_inp.weight") {
+        let routes = ["ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight"];
+        if tensor.shape.len() < 2 || routes.iter().any(|end| tensor.gguf_name.ends_with(end)) {
             return (Format::F32, false);
         }
         let meant = match self {

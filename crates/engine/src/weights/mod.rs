@@ -10,6 +10,7 @@ mod gguf;
 mod huggingface;
 mod mixture;
 mod mxfp4;
+pub(crate) mod order;
 mod quantise;
 mod random;
 pub(crate) mod safetensors;

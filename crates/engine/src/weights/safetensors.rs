@@ -90,12 +90,18 @@ impl SafetensorsFile {
 
     /// Lets the system take back the memory of a tensor until it is read again.
     pub(crate) fn release(&self, name: &str) {
+        self.release_part(name, 0, 1);
+    }
+
+    /// The same of one of so many equal parts of a tensor.
+    pub(crate) fn release_part(&self, name: &str, index: usize, count: usize) {
         let bytes = self.info(name).ok().and_then(|info| {
             let (start, end) = info.data_offsets;
             self.map.get(self.data_start + start..self.data_start + end)
         });
         if let Some(bytes) = bytes {
-            forget(&self.map, bytes);
+            let length = bytes.len() / count.max(1);
+            forget(&self.map, &bytes[index * length..][..length]);
         }
     }
 

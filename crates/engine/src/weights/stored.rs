@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 
+use super::order::Order;
 use super::{Format, TensorView};
 use crate::Error;
 
 /// A named tensor in its stored format, quantised or plain, borrowed from its file where possible.
 ///
-/// Rows are in Hugging Face's order, whatever order the file has them in.
+/// Rows are in Hugging Face's order, whatever order the file has them in; columns are as the file has them.
 #[derive(Clone, Debug)]
 pub struct StoredTensor<'a> {
     name: String,
@@ -15,8 +16,8 @@ pub struct StoredTensor<'a> {
     shape: Vec<usize>,
     /// Invariant: exactly as many as the shape and the format call for, and rows are whole blocks.
     bytes: Cow<'a, [u8]>,
-    /// Rows of each head, if the file has their halves interleaved.
-    interleaved: Option<usize>,
+    rows: Order,
+    columns: Order,
 }
 
 impl<'a> StoredTensor<'a> {
@@ -58,14 +59,20 @@ impl<'a> StoredTensor<'a> {
             format,
             shape,
             bytes,
-            interleaved: None,
+            rows: Order::Same,
+            columns: Order::Same,
         })
     }
 
-    /// Says that the file has the halves of each head's rows interleaved.
-    pub(crate) fn interleaved(mut self, head_dim: Option<usize>) -> Self {
-        self.interleaved = head_dim;
+    /// Says in which order the file has rows and columns.
+    pub(crate) fn ordered(mut self, rows: Order, columns: Order) -> Self {
+        (self.rows, self.columns) = (rows, columns);
         self
+    }
+
+    /// The order of the columns. Blocks of quantised numbers run along a row, so that they cannot be put right here.
+    pub(crate) fn columns(&self) -> Order {
+        self.columns
     }
 
     /// Returns the Hugging Face name.
@@ -96,14 +103,7 @@ impl<'a> StoredTensor<'a> {
         let (elements, size) = self.format.block();
         let inputs = self.shape.last().copied().unwrap_or(1);
         let length = inputs / elements * size;
-        let place = match self.interleaved {
-            None => row,
-            // Row `j · rows / 2 + i` of a head is at `2i + j`.
-            Some(rows) => {
-                let (head, within) = (row / rows, row % rows);
-                head * rows + within % (rows / 2) * 2 + within / (rows / 2)
-            }
-        };
+        let place = self.rows.place(row);
         &self.bytes[place * length..(place + 1) * length]
     }
 
@@ -121,7 +121,8 @@ impl<'a> From<TensorView<'a>> for StoredTensor<'a> {
             format: dtype.into(),
             shape,
             bytes,
-            interleaved: None,
+            rows: Order::Same,
+            columns: Order::Same,
         }
     }
 }
@@ -141,7 +142,7 @@ mod tests {
         let file = interleave(&rows, heads, head_dim).concat();
         let shape = vec![heads * head_dim, 32];
         let tensor = StoredTensor::new("w", Format::Q8_0, shape, file).unwrap();
-        let tensor = tensor.interleaved(Some(head_dim));
+        let tensor = tensor.ordered(Order::Interleaved(head_dim), Order::Same);
         for (row, expected) in rows.iter().enumerate() {
             assert_eq!(tensor.row(row), expected, "row {row}");
         }

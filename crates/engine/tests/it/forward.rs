@@ -106,6 +106,8 @@ fn a_gguf_file_gives_nearly_the_logits_of_its_folder() {
         "tiny-qwen3",
         "tiny-phi3",
         "tiny-qwen3-moe",
+        "tiny-qwen35",
+        "tiny-qwen35-moe",
     ] {
         let file = GgufFile::open(reference::path(&format!("gguf/{name}.gguf"))).unwrap();
         let model = Model::load(&file, Precision::F32, &Threads::new(1).unwrap()).unwrap();

@@ -348,7 +348,7 @@ const NOTES: &str = "
 Differences of logits, log-probabilities and parameters are absolute; those of gradients are relative to the largest element of
 their tensor. The small models are random ones with two layers: Llama with and without the scaled rotary embedding of
 Llama 3, Qwen2 with its biases, Qwen3 with its norms of queries and keys, Mistral with a window of seven tokens, Phi-3 with fused
-projections and half of each head rotated, Gemma 2 and 3 with sliding and full layers in turn, Qwen3-MoE with two of five experts, gpt-oss with sinks and two of four experts, Qwen3.5 with a layer of the gated delta rule and one of gated attention,
+projections and half of each head rotated, Gemma 2 and 3 with sliding and full layers in turn, Qwen3-MoE with two of five experts, gpt-oss with sinks and two of four experts, Qwen3.5 with a layer of the gated delta rule and one of gated attention, without experts and with two of five and a shared one,
 each with its own adapter of rank 4 by `peft` (of experts, which `peft` does not adapt one by one, by PyTorch); every
 element is compared. Of the real models all log-probabilities of three texts are compared (two for SmolLM2), and for the first
 text 32 logits of each position and, with an adapter of rank 4 on every linear layer, the norm and eight elements of every

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::{Dtype, SafeTensors};
 
 /// The tiny models, by folder.
-pub(crate) const TINY_MODELS: [&str; 11] = [
+pub(crate) const TINY_MODELS: [&str; 12] = [
     "tiny-llama",
     "tiny-llama3",
     "tiny-qwen2",
@@ -17,6 +17,7 @@ pub(crate) const TINY_MODELS: [&str; 11] = [
     "tiny-qwen3-moe",
     "tiny-gpt-oss",
     "tiny-qwen35",
+    "tiny-qwen35-moe",
 ];
 
 /// Returns the path of a reference file or folder.

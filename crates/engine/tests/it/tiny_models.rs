@@ -22,7 +22,8 @@ fn adapters_written_by_peft_load() {
         let linears = match config.features.experts {
             _ if config.features.fused_projections => 4,
             None => 7,
-            Some(experts) => 4 + 3 * experts.count,
+            // The shared expert has its score, too.
+            Some(experts) => 4 + 3 * experts.count + 4 * usize::from(experts.shared.is_some()),
         };
         // A layer with a state has five linear layers instead of attention's four.
         let states = usize::from(config.features.delta.is_some());

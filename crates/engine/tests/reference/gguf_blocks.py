@@ -31,9 +31,15 @@ GEMMA = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_lay
          "post_feedforward_layernorm": "post_ffw_norm"}
 MOE = {"mlp.gate": "ffn_gate_inp", "mlp.experts.gate_proj": "ffn_gate_exps", "mlp.experts.up_proj": "ffn_up_exps",
        "mlp.experts.down_proj": "ffn_down_exps"}
+QWEN35 = {"post_attention_layernorm": "post_attention_norm", "linear_attn.in_proj_qkv": "attn_qkv",
+          "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
+          "linear_attn.out_proj": "ssm_out", "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm",
+          "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
+          "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp"}
 # Hugging Face's name, that of GGUF, and names of parts that differ from the usual ones.
 FAMILIES = {"gemma2": ("gemma2", GEMMA), "gemma3_text": ("gemma3", GEMMA), "phi3": ("phi3", PHI3),
-            "qwen3_moe": ("qwen3moe", MOE),
+            "qwen3_moe": ("qwen3moe", MOE), "qwen3_5_text": ("qwen35", QWEN35),
+            "qwen3_5_moe_text": ("qwen35moe", MOE | QWEN35),
             "gpt_oss": ("gpt-oss", MOE | {"mlp.router": "ffn_gate_inp", "self_attn.sinks": "attn_sinks",
                                           "post_attention_layernorm": "post_attention_norm"})}
 NAMES = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
@@ -57,6 +63,10 @@ def gguf_name(name, parts):
         return NAMES[name]
     if name.endswith("sinks"):
         name += ".weight"
+    if name.endswith("A_log"):
+        return f"blk.{name.split('.')[2]}.ssm_a"
+    if name.endswith("dt_bias"):
+        return f"blk.{name.split('.')[2]}.ssm_dt.bias"
     _, _, layer, *part, kind = name.split(".")
     return f"blk.{layer}.{(PARTS | parts)['.'.join(part)]}.{kind}"
 
@@ -123,6 +133,51 @@ def write_features(writer, config):
         writer.add_expert_count(config["num_local_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if kind.startswith("qwen3_5"):
+        heads, width = config["linear_num_value_heads"], config["linear_value_head_dim"]
+        writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+        writer.add_ssm_state_size(config["linear_key_head_dim"])
+        writer.add_ssm_group_count(config["linear_num_key_heads"])
+        writer.add_ssm_time_step_rank(heads)
+        writer.add_ssm_inner_size(heads * width)
+        writer.add_array(f"{FAMILIES[kind][0]}.attention.recurrent_layers",
+                         [layer == "linear_attention" for layer in config["layer_types"]])
+        writer.add_uint32(f"{FAMILIES[kind][0]}.full_attention_interval", 4)
+        writer.add_rope_dimension_count(int(config["head_dim"] * rope["partial_rotary_factor"]))
+        writer.add_rope_dimension_sections([11, 11, 10, 0])
+    if kind == "qwen3_5_moe_text":
+        writer.add_expert_count(config["num_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+
+
+def as_llama_cpp_computes(name, tensor, config):
+    """Values and order of the tensors of Qwen3.5: value heads are in another order, and some numbers are computed."""
+    if name.endswith("norm.weight") and "linear_attn" not in name:
+        return tensor + 1
+    if name.endswith("A_log"):
+        tensor = -np.exp(tensor)
+    if name.endswith(("conv1d.weight", "shared_expert_gate.weight")):
+        tensor = tensor.squeeze()
+    if "linear_attn." not in name:
+        return tensor
+    key_heads, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    width = config["linear_value_head_dim"]
+
+    def tiled(rows, width):
+        """The first value head of every key head, then the second of each."""
+        parts = rows.reshape(key_heads, heads // key_heads, width, *rows.shape[1:])
+        return parts.swapaxes(0, 1).reshape(rows.shape)
+
+    if name.endswith(("in_proj_qkv.weight", "conv1d.weight")):
+        keys = 2 * key_heads * config["linear_key_head_dim"]
+        return np.concatenate([tensor[:keys], tiled(tensor[keys:], width)])
+    if name.endswith("in_proj_z.weight"):
+        return tiled(tensor, width)
+    if name.endswith("out_proj.weight"):
+        return np.ascontiguousarray(tiled(tensor.T, width).T)
+    return tensor if name.endswith("norm.weight") else tiled(tensor, 1)
 
 
 def interleave(rows, heads):
@@ -165,7 +220,8 @@ def write_model(model):
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config["intermediate_size"])
+    if "intermediate_size" in config:
+        writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(heads)
     writer.add_head_count_kv(kv_heads)
     if config.get("head_dim"):
@@ -189,14 +245,17 @@ def write_model(model):
             tensor = interleave(tensor, heads)
         if config["model_type"] == "llama" and ".k_proj." in name:
             tensor = interleave(tensor, kv_heads)
+        if family.startswith("qwen35"):
+            tensor = as_llama_cpp_computes(name, tensor, config)
         if family == "gpt-oss" and ".experts." in name and name.endswith(".weight"):
             writer.add_tensor(gguf_name(name, parts), quants.quantize(tensor, Type.MXFP4), raw_dtype=Type.MXFP4)
         elif ".experts." in name and name.endswith(".bias"):
             writer.add_tensor(gguf_name(name, parts), tensor)
-        elif ".up_proj." in name or ".gate_proj." in name:
+        elif ".up_proj." in name or ".gate_proj." in name or ".out_proj." in name:
             writer.add_tensor(gguf_name(name, parts), quants.quantize(tensor, Type.Q8_0), raw_dtype=Type.Q8_0)
         else:
-            writer.add_tensor(gguf_name(name, parts), tensor.astype(np.float16) if tensor.ndim > 1 else tensor)
+            is_matrix = tensor.ndim > 1 and "conv1d" not in name
+            writer.add_tensor(gguf_name(name, parts), tensor.astype(np.float16) if is_matrix else tensor)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -207,6 +266,6 @@ if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     write_blocks()
     for model in ("tiny-llama", "tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-gemma2", "tiny-gemma3",
-                  "tiny-qwen3-moe", "tiny-gpt-oss"):
+                  "tiny-qwen3-moe", "tiny-gpt-oss", "tiny-qwen35", "tiny-qwen35-moe"):
         write_model(model)
     write_mxfp4_folder()

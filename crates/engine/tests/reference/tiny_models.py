@@ -30,11 +30,12 @@ import transformers
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, GptOssConfig, LlamaConfig, MistralConfig, Phi3Config,
-                          Qwen2Config, Qwen3Config, Qwen3MoeConfig, Qwen3_5TextConfig)
+                          Qwen2Config, Qwen3Config, Qwen3MoeConfig, Qwen3_5MoeTextConfig,
+                          Qwen3_5TextConfig)
 
 HERE = Path(__file__).parent
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj",
-           "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"]
+           "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj", "shared_expert_gate"]
 SHAPE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48,
              vocab_size=96, max_position_embeddings=128, bos_token_id=1, eos_token_id=2, pad_token_id=None)
 # The base is small so that, of the four rotating pairs, one is kept, one blended and two divided.
@@ -81,6 +82,13 @@ MODELS = [
                                       linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=8,
                                       linear_conv_kernel_dim=4,
                                       rope_parameters=plain(1e4) | dict(partial_rotary_factor=0.25)), False),
+    ("tiny-qwen35-moe", Qwen3_5MoeTextConfig(**{key: size for key, size in SHAPE.items() if key != "intermediate_size"},
+                                             rms_norm_eps=1e-6, tie_word_embeddings=False, head_dim=16,
+                                             layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2,
+                                             linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=8,
+                                             linear_conv_kernel_dim=4, num_experts=5, num_experts_per_tok=2,
+                                             moe_intermediate_size=24, shared_expert_intermediate_size=32,
+                                             rope_parameters=plain(1e4) | dict(partial_rotary_factor=0.25)), False),
 ]
 # Whether the model that is being written has experts as gpt-oss does: inputs first, gates and values in turn.
 GPT_OSS = False
@@ -245,7 +253,7 @@ def write(name, config, with_head):
     written = json.loads(settings.read_text()) | {"base_model_name_or_path": name}
     if by_hand:
         written["target_modules"] += ["gate_proj", "up_proj", "down_proj"]
-    written["target_modules"].sort()
+    written["target_modules"] = sorted(set(written["target_modules"]))
     settings.write_text(json.dumps(written, indent=2, sort_keys=True) + "\n")
     for s, (tokens, _, _) in enumerate(data):
         expected[f"adapted.logits.{s}"] = logits_of(model, tokens)

@@ -224,7 +224,7 @@ fn register(ctx: &Context, name: &str, path: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("{} is not a model that can be used", path.display()))
         .context(Hint(
             "a model is a Hugging Face folder with config.json and safetensors, or a GGUF file, of a \
-             Llama, Mistral, Qwen2, Qwen3 (experts, too), Qwen3.5, gpt-oss, Phi-3 or Gemma 2 or 3",
+             Llama, Mistral, Qwen2, Qwen3 and Qwen3.5 (experts, too), gpt-oss, Phi-3 or Gemma 2 or 3",
         ))?;
     if let Some(note) = &facts.note {
         ctx.note(format_args!("note: {note}"));

@@ -221,6 +221,28 @@ fn real_files_of_newer_families_are_read() {
     assert_eq!(qwen.rope.dimensions, Some(64));
     assert!(qwen.features.output_gate && qwen.features.norms_add_one);
 
+    // The text part of Qwen3.5-35B-A3B, shortened to four layers.
+    let qwen = ModelConfig::from_hf_json(
+        r#"{"architectures": ["Qwen3_5MoeForConditionalGeneration"], "model_type": "qwen3_5_moe", "text_config":
+        {"attention_bias": false, "attn_output_gate": true, "eos_token_id": 248044, "full_attention_interval": 4,
+        "head_dim": 256, "hidden_act": "silu", "hidden_size": 2048, "linear_conv_kernel_dim": 4,
+        "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
+        "linear_key_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+        "linear_value_head_dim": 128, "max_position_embeddings": 262144, "mlp_only_layers": [],
+        "model_type": "qwen3_5_moe_text", "moe_intermediate_size": 512, "mtp_num_hidden_layers": 1,
+        "num_attention_heads": 16, "num_experts": 256, "num_experts_per_tok": 8, "num_hidden_layers": 4,
+        "num_key_value_heads": 2, "output_router_logits": false, "rms_norm_eps": 1e-06, "router_aux_loss_coef": 0.001,
+        "rope_parameters": {"mrope_interleaved": true, "mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25,
+        "rope_theta": 10000000, "rope_type": "default"}, "shared_expert_intermediate_size": 512,
+        "vocab_size": 248320}, "tie_word_embeddings": false, "vision_config": {"depth": 27}}"#,
+    )
+    .unwrap();
+    assert_eq!(qwen.architecture, Architecture::Qwen35Moe);
+    let found = qwen.features.experts.unwrap();
+    assert_eq!((found.count, found.per_token, found.ffn), (256, 8, 512));
+    assert_eq!((found.shared, found.normalised), (Some(512), true));
+    assert_eq!((qwen.layer_kind(2), qwen.ffn), (LayerKind::Delta, 512));
+
     // gpt-oss-20b, without its list of 24 kinds of layers.
     let oss = ModelConfig::from_hf_json(
         r#"{"architectures": ["GptOssForCausalLM"], "attention_bias": true, "eos_token_id": 200002,
@@ -285,6 +307,17 @@ fn what_a_newer_family_lacks_is_refused_by_name() {
         (
             json!({ "quantization_config": { "quant_method": "mxfp4" } }),
             "unsupported quantization_config",
+        ),
+        (
+            json!({ "model_type": "qwen3_5_moe_text", "num_experts": 4, "num_experts_per_tok": 2,
+                    "moe_intermediate_size": 8, "layer_types": ["full_attention", "full_attention"] }),
+            "invalid shared_expert_intermediate_size: it is missing",
+        ),
+        (
+            json!({ "model_type": "qwen3_5_moe_text", "num_experts": 4, "num_experts_per_tok": 2,
+                    "moe_intermediate_size": 8, "layer_types": ["full_attention", "full_attention"],
+                    "shared_expert_intermediate_size": 0 }),
+            "invalid shared_expert_intermediate_size: 0 is not in",
         ),
         (
             json!({ "model_type": "qwen3_moe", "mlp_only_layers": [1] }),

@@ -49,6 +49,9 @@ pub(crate) fn write(config: &ModelConfig) -> String {
             // gpt-oss has another name for it.
             "num_local_experts": experts.count,
         })));
+        if let Some(width) = experts.shared {
+            members.insert("shared_expert_intermediate_size".to_owned(), json!(width));
+        }
     }
     format!("{written:#}\n")
 }

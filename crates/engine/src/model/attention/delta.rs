@@ -34,15 +34,15 @@ use crate::kernels::shared::for_each_part;
 use crate::kernels::softmax::dot;
 use crate::{Error, ModelConfig};
 
-const QKV: Names = Names::new("linear_attn.in_proj_qkv", "delta_qkv");
-const GATE: Names = Names::new("linear_attn.in_proj_z", "delta_z");
-const BETA: Names = Names::new("linear_attn.in_proj_b", "delta_b");
-const DECAY: Names = Names::new("linear_attn.in_proj_a", "delta_a");
-const OUTPUT: Names = Names::new("linear_attn.out_proj", "delta_out");
-const CONVOLUTION: Names = Names::new("linear_attn.conv1d", "delta_conv");
-const STEP_BIAS: Names = Names::new("linear_attn.dt_bias", "delta_dt");
-const RATE: Names = Names::new("linear_attn.A_log", "delta_rate");
-const NORM: Names = Names::new("linear_attn.norm", "delta_norm");
+const QKV: Names = Names::new("linear_attn.in_proj_qkv", "attn_qkv");
+const GATE: Names = Names::new("linear_attn.in_proj_z", "attn_gate");
+const BETA: Names = Names::new("linear_attn.in_proj_b", "ssm_beta");
+const DECAY: Names = Names::new("linear_attn.in_proj_a", "ssm_alpha");
+const OUTPUT: Names = Names::new("linear_attn.out_proj", "ssm_out");
+const CONVOLUTION: Names = Names::new("linear_attn.conv1d", "ssm_conv1d");
+const STEP_BIAS: Names = Names::new("linear_attn.dt_bias", "ssm_dt.bias");
+const RATE: Names = Names::new("linear_attn.A_log", "ssm_a");
+const NORM: Names = Names::new("linear_attn.norm", "ssm_norm");
 
 /// Added to the square of a length before its root.
 const LENGTH_EPS: f32 = 1e-6;

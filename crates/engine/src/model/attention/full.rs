@@ -46,7 +46,7 @@ const FUSED: Names = Names::new("self_attn.qkv_proj", "attn_qkv");
 pub(crate) const OUTPUT: Names = Names::new("self_attn.o_proj", "attn_output");
 pub(crate) const QUERY_NORM: Names = Names::new("self_attn.q_norm", "attn_q_norm");
 const KEY_NORM: Names = Names::new("self_attn.k_norm", "attn_k_norm");
-const SINKS: Names = Names::new("self_attn.sinks", "attn_sinks");
+const SINKS: Names = Names::new("self_attn.sinks", "attn_sinks.weight");
 
 pub(crate) struct FullAttention {
     /// Index among the layers that have keys and values, under which caches hold those.

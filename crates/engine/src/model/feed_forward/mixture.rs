@@ -10,7 +10,9 @@
 //! The weight multiplies the activation and not the output, so that its gradient comes from products that are
 //! needed anyway. Rows of one expert are gathered and computed together; a row's outputs are added in the order
 //! of the experts, so its bits depend on itself alone. The router has no adapter. Where the outputs have a bias, it is
-//! weighted, too: `y += w_e b_e`.
+//! weighted, too: `y += w_e b_e`. In some models one more expert, which is [`shared`], computes every row.
+
+mod shared;
 
 use rayon::prelude::*;
 
@@ -26,6 +28,7 @@ use crate::kernels::matrix::{Mat, MatMut};
 use crate::kernels::panels::Panels;
 use crate::kernels::{gated, softmax};
 use crate::{Error, ModelConfig};
+use shared::{SharedBuffers, SharedExpert, SharedKept};
 
 const ROUTER: Names = Names::new("mlp.gate", "ffn_gate_inp");
 // As gpt-oss, which has a bias, calls it.
@@ -41,6 +44,7 @@ pub(crate) struct Mixture {
     router_key: TensorKey,
     router_bias: Option<Bias>,
     experts: Vec<Expert>,
+    shared: Option<SharedExpert>,
 }
 
 struct Expert {
@@ -52,7 +56,7 @@ struct Expert {
 }
 
 /// Activations are recomputed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct MixtureKept {
     numbers_per_row: usize,
     routes: Routes,
@@ -61,6 +65,7 @@ pub(crate) struct MixtureKept {
     /// Inner activations of the adapters, by expert.
     u_inputs: Vec<Vec<f32>>,
     u_down: Vec<Vec<f32>>,
+    shared: SharedKept,
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +77,7 @@ pub(crate) struct MixtureBuffers {
     activation: Vec<f32>, // rows of an expert × ffn
     weighted: Vec<f32>,   // rows of an expert × ffn
     d_weights: Vec<f32>,  // rows × k
+    shared: SharedBuffers,
 }
 
 /// Which experts compute which rows, and with which weights.
@@ -124,7 +130,13 @@ impl Routes {
 impl Mixture {
     /// Counts the numbers in the buffers of a row, in both directions.
     pub(crate) fn buffer_numbers(config: &ModelConfig, experts: Experts) -> usize {
-        2 * experts.count + 3 * config.hidden + 2 * experts.ffn + experts.per_token
+        let shared = experts.shared;
+        let shared = shared.map(|width| SharedExpert::buffer_numbers(config.hidden, width));
+        2 * experts.count
+            + 3 * config.hidden
+            + 2 * experts.ffn
+            + experts.per_token
+            + shared.unwrap_or(0)
     }
 
     pub(crate) fn declare(config: &ModelConfig, experts: Experts, tensors: &mut LayerTensors<'_>) {
@@ -146,6 +158,9 @@ impl Mixture {
                 };
                 tensors.expert(&spec, expert, experts.count);
             }
+        }
+        if let Some(width) = experts.shared {
+            SharedExpert::declare(config, width, tensors);
         }
     }
 
@@ -177,13 +192,19 @@ impl Mixture {
                 .into_par_iter()
                 .map(expert)
                 .collect::<Result<_, Error>>()?,
+            shared: match shape.shared {
+                Some(width) => Some(SharedExpert::load(config, width, reader)?),
+                None => None,
+            },
         })
     }
 
     pub(crate) fn linears(&self) -> Vec<&Linear> {
         let experts = self.experts.iter();
+        let shared = self.shared.iter();
         experts
             .flat_map(|expert| expert.inputs.iter().chain([&expert.down]))
+            .chain(shared.flat_map(SharedExpert::linears))
             .collect()
     }
 
@@ -243,6 +264,9 @@ impl Mixture {
             }
             scatter(output, &rows, hidden, y);
         }
+        if let Some(shared) = &self.shared {
+            shared.forward(pass, x, y, &mut kept.shared, &mut buffers.shared);
+        }
     }
 
     pub(crate) fn backward(
@@ -260,6 +284,7 @@ impl Mixture {
             gate_up,
             u_inputs,
             u_down,
+            shared: shared_kept,
             ..
         } = kept;
         dx.fill(0.0);
@@ -312,6 +337,9 @@ impl Mixture {
             };
             linear::backward(&expert.inputs.each_ref(), &seen, Some(output), pass);
             scatter(output, &rows, hidden, dx);
+        }
+        if let Some(shared) = &self.shared {
+            shared.backward(pass, x, dy, dx, shared_kept, &mut buffers.shared);
         }
         let logits = sized(&mut buffers.logits, count * self.shape.count);
         self.d_logits(x, routes, &buffers.d_weights, logits);
@@ -412,13 +440,17 @@ impl MixtureKept {
         let numbers = |experts: Experts| experts.per_token * (2 * experts.ffn + 4);
         Self {
             numbers_per_row: experts.map_or(0, numbers),
-            ..Self::default()
+            routes: Routes::default(),
+            gate_up: Vec::new(),
+            u_inputs: Vec::new(),
+            u_down: Vec::new(),
+            shared: SharedKept::new(experts),
         }
     }
 
     /// Adapters aside, whose rank decides what they keep.
     pub(crate) fn bytes_per_row(&self) -> usize {
-        self.numbers_per_row * size_of::<f32>()
+        self.numbers_per_row * size_of::<f32>() + self.shared.bytes_per_row()
     }
 }
 
@@ -454,6 +486,7 @@ mod tests {
             ffn: 1,
             normalised,
             biases: false,
+            shared: None,
         };
         let logits = [0.0, 2.0, 1.0, 2.0, 1.0, 1.0, 1.0, 1.0];
         let mut routes = Routes::default();

@@ -306,6 +306,12 @@ impl Reference {
             let output = self.mlp(x, &format!("{name}.experts.{expert}"), experts.ffn);
             y.iter_mut().zip(output).for_each(|(y, o)| *y += weight * o);
         }
+        if let Some(width) = experts.shared {
+            let score = self.linear(x, &format!("{name}.shared_expert_gate"), 1)[0];
+            let weight = 1.0 / (1.0 + (-score).exp());
+            let output = self.mlp(x, &format!("{name}.shared_expert"), width);
+            y.iter_mut().zip(output).for_each(|(y, o)| *y += weight * o);
+        }
         y
     }
 

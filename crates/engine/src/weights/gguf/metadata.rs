@@ -3,7 +3,9 @@
 use tinkrs_gguf::{Header, Value};
 
 use crate::config::architecture::{self, Windows};
-use crate::config::{Activation, Architecture, Experts, Features, LayerKind, Rope, RopeScaling};
+use crate::config::{
+    Activation, Architecture, DeltaRule, Experts, Features, LayerKind, Rope, RopeScaling,
+};
 use crate::model::attention::full;
 use crate::model::tensor_table::{EMBEDDING, FullNames, HEAD};
 use crate::weights::Format;
@@ -19,6 +21,7 @@ pub(super) fn config(header: &Header, file: &[u8]) -> Result<ModelConfig, Error>
         .ok_or_else(|| Error::unsupported("general.architecture", name, architecture::SUPPORTED))?;
     let source = Metadata {
         header,
+        file,
         architecture: name,
     };
     source.refuse_unsupported(architecture)?;
@@ -33,7 +36,13 @@ pub(super) fn config(header: &Header, file: &[u8]) -> Result<ModelConfig, Error>
     let embedding_names = EMBEDDING.in_model().weight();
     let embedding = header.tensors.get(&embedding_names.gguf);
     let vocab = embedding.and_then(|tensor| tensor.shape.first().copied());
-    let layers = source.size("block_count")?;
+    // Blocks that predict further tokens come last, and nothing here runs them.
+    let blocks = source.size("block_count")?;
+    let predicting = source.optional_size("nextn_predict_layers")?.unwrap_or(0);
+    let layers = blocks.checked_sub(predicting).ok_or_else(|| {
+        let reason = format!("{predicting} of {blocks} blocks");
+        Error::invalid(source.key("nextn_predict_layers"), reason)
+    })?;
     let turning = source.optional_size("rope.dimension_count")?;
     let config = ModelConfig {
         architecture,
@@ -63,7 +72,9 @@ pub(super) fn config(header: &Header, file: &[u8]) -> Result<ModelConfig, Error>
         tied_head: !has(HEAD.in_model().weight()),
         qkv_bias: has(full::QUERY.in_layer(0).bias()),
         attention_output_bias: has(full::OUTPUT.in_layer(0).bias()),
-        qk_norm: has(full::QUERY_NORM.in_layer(0).weight()),
+        // Where the first layer has a state, it has none of these norms.
+        qk_norm: matches!(architecture.family().windows, Windows::States(_))
+            || has(full::QUERY_NORM.in_layer(0).weight()),
         bos: source.token("bos_token_id")?,
         eos: [source.token("eos_token_id")?, source.token("eot_token_id")?]
             .into_iter()
@@ -169,6 +180,7 @@ fn with_rope_factors(
 
 struct Metadata<'a> {
     header: &'a Header,
+    file: &'a [u8],
     architecture: &'a str,
 }
 
@@ -224,7 +236,11 @@ impl Metadata<'_> {
                 family.windows.slide(),
                 "full attention in every layer",
             ),
-            ("expert_shared_count", false, "experts that are routed to"),
+            (
+                "expert_shared_count",
+                family.shares_expert,
+                "experts that are routed to",
+            ),
             ("leading_dense_block_count", false, "experts in every layer"),
         ] {
             if let Some(value) = self.optional_size(option)?
@@ -302,10 +318,16 @@ impl Metadata<'_> {
                 )
                 .collect(),
             (Some(_), Windows::All) => vec![LayerKind::Sliding; layers],
+            (_, Windows::States(step)) => self.states(layers, step)?,
             _ => Vec::new(),
         };
         let layer_kinds = Features::repeating(&kinds);
-        let slides = !layer_kinds.is_empty();
+        let slides = layer_kinds.contains(&LayerKind::Sliding);
+        let has_states = matches!(family.windows, Windows::States(_));
+        let delta = match layer_kinds.contains(&LayerKind::Delta) {
+            true => Some(self.delta_rule()?),
+            false => None,
+        };
         let local_rope = match family.local_theta {
             Some(theta) if slides => Some(Rope::plain(self.float("rope.freq_base_swa", theta)?)),
             _ => None,
@@ -334,15 +356,15 @@ impl Metadata<'_> {
                 (_, true) => Activation::ClampedSwiGlu,
                 _ => Activation::SwiGlu,
             },
-            norms_add_one: family.is_gemma,
+            norms_add_one: family.is_gemma || has_states,
             output_norms: family.is_gemma,
             scaled_embedding: family.is_gemma,
             query_scalar: family.is_gemma.then_some(scalar as f64),
             attention_softcap: softcap("attn_logit_softcapping")?,
             final_softcap: softcap("final_logit_softcapping")?,
             sinks: family.is_gpt_oss,
-            output_gate: false,
-            delta: None,
+            output_gate: has_states,
+            delta,
             experts: match family.has_experts {
                 false => None,
                 true => Some(Experts {
@@ -351,8 +373,58 @@ impl Metadata<'_> {
                     ffn: self.size("expert_feed_forward_length")?,
                     normalised: true,
                     biases: family.is_gpt_oss,
+                    shared: match family.shares_expert {
+                        true => Some(self.size("expert_shared_feed_forward_length")?),
+                        false => None,
+                    },
                 }),
             },
+        })
+    }
+
+    /// The kinds of layers of a family of which some have states.
+    fn states(&self, layers: usize, step: usize) -> Result<Vec<LayerKind>, Error> {
+        let key = self.key("attention.recurrent_layers");
+        let kind = |has_state: bool| match has_state {
+            true => LayerKind::Delta,
+            false => LayerKind::Full,
+        };
+        match self.header.metadata.get(&key) {
+            None => {
+                let found = self.optional_size("full_attention_interval")?;
+                let step = found.unwrap_or(step).max(1);
+                let layers = 1..=layers;
+                Ok(layers
+                    .map(|layer| kind(!layer.is_multiple_of(step)))
+                    .collect())
+            }
+            Some(Value::Array(array)) => {
+                let found = array.bools(self.file).unwrap_or_default();
+                if found.len() < layers {
+                    let reason = format!("{} truth values for {layers} layers", found.len());
+                    return Err(Error::invalid(key, reason));
+                }
+                Ok(found.into_iter().take(layers).map(kind).collect())
+            }
+            Some(other) => Err(Error::invalid(key, format!("{other:?} is not a list"))),
+        }
+    }
+
+    fn delta_rule(&self) -> Result<DeltaRule, Error> {
+        let (value_heads, inner) = (
+            self.size("ssm.time_step_rank")?,
+            self.size("ssm.inner_size")?,
+        );
+        if value_heads == 0 || !inner.is_multiple_of(value_heads) {
+            let reason = format!("{inner} is not a multiple of {value_heads} heads");
+            return Err(Error::invalid(self.key("ssm.inner_size"), reason));
+        }
+        Ok(DeltaRule {
+            key_heads: self.size("ssm.group_count")?,
+            value_heads,
+            key_dim: self.size("ssm.state_size")?,
+            value_dim: inner / value_heads,
+            kernel: self.size("ssm.conv_kernel")?,
         })
     }
 }

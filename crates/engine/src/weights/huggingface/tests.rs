@@ -234,3 +234,82 @@ fn end_tokens_come_from_the_generation_config() {
     fs::write(&path, "[").unwrap();
     assert!(refusal(&folder).contains("generation_config.json is not valid JSON"));
 }
+
+#[test]
+fn experts_that_share_a_tensor_are_those_of_their_own_tensors() {
+    // As published folders have them: in one tensor a layer, with the model for text inside another one.
+    let (folder, weights) = saved(ModelConfig::tiny_qwen35_moe());
+    let experts = weights.config().features.experts.unwrap();
+    let mut tensors = Vec::new();
+    for (name, shape) in tensor_shapes(weights.config()) {
+        let outer = match name.strip_prefix("model.") {
+            Some(rest) => format!("model.language_model.{rest}"),
+            None => name.clone(),
+        };
+        let Some((layer, rest)) = name.split_once(".experts.") else {
+            tensors.push(weights.tensor(&name).unwrap().renamed(&outer));
+            continue;
+        };
+        let joined = |parts: &[&str]| -> Vec<f32> {
+            let experts = 0..experts.count;
+            experts
+                .flat_map(|expert| {
+                    let names = parts
+                        .iter()
+                        .map(move |part| format!("{layer}.experts.{expert}.{part}.weight"));
+                    names.flat_map(|name| weights.tensor(&name).unwrap().to_f32())
+                })
+                .collect()
+        };
+        let (part, sources, factor): (_, &[&str], _) = match rest {
+            "0.up_proj.weight" => ("gate_up_proj", &["gate_proj", "up_proj"], 2),
+            "0.down_proj.weight" => ("down_proj", &["down_proj"], 1),
+            _ => continue,
+        };
+        let shape = vec![experts.count, factor * shape[0], shape[1]];
+        let layer = layer.replacen("model.", "model.language_model.", 1);
+        let name = format!("{layer}.experts.{part}");
+        tensors.push(TensorView::from_f32(name, Dtype::Bf16, shape, &joined(sources)).unwrap());
+    }
+    let model = folder.path().join("model.safetensors");
+    fs::write(&model, safetensors::encode(&tensors).unwrap()).unwrap();
+
+    let stacked = HuggingFaceFolder::open(folder.path()).unwrap();
+    for (name, _) in tensor_shapes(weights.config()) {
+        let (ours, theirs) = (
+            stacked.tensor(&name).unwrap(),
+            weights.tensor(&name).unwrap(),
+        );
+        assert_eq!(ours.shape(), theirs.shape(), "{name}");
+        assert_eq!(ours.bytes(), theirs.bytes(), "{name}");
+        stacked.release(&name);
+        assert_eq!(
+            stacked.stored(&name).unwrap().bytes(),
+            theirs.bytes(),
+            "{name}"
+        );
+    }
+
+    // One expert too few, and no experts at all.
+    let last = tensors
+        .iter()
+        .position(|tensor| tensor.shape().len() == 3 && tensor.shape()[1] == 48);
+    let last = last.unwrap();
+    let (name, dtype, shape, bytes) = tensors.remove(last).into_parts();
+    let short = bytes.len() / 5 * 4;
+    let few = TensorView::new(&name, dtype, vec![4, shape[1], shape[2]], &bytes[..short]).unwrap();
+    tensors.push(few);
+    fs::write(&model, safetensors::encode(&tensors).unwrap()).unwrap();
+    let message = refusal(&folder);
+    assert!(
+        message.contains("experts.gate_up_proj") && message.contains("[4, 48, 32]"),
+        "{message}"
+    );
+    tensors.pop();
+    fs::write(&model, safetensors::encode(&tensors).unwrap()).unwrap();
+    let message = refusal(&folder);
+    assert!(
+        message.contains("experts.0.gate_proj.weight` is missing"),
+        "{message}"
+    );
+}

@@ -70,6 +70,13 @@ pub(crate) struct LayerReader<'a> {
 impl Reader<'_> {
     fn model(&self, table: &Arc<TensorTable>, threads: &Threads) -> Result<Model, Error> {
         let config = self.config;
+        // The largest first: while one is packed it is in memory twice, the second time as pages of its file.
+        let head = if config.tied_head {
+            None
+        } else {
+            Some(self.matrix(&HEAD.in_model())?.0)
+        };
+        let embedding = self.matrix(&EMBEDDING.in_model())?.0;
         let layers = (0..config.layers)
             .into_par_iter()
             .map(|layer| {
@@ -80,12 +87,6 @@ impl Reader<'_> {
                 Layer::load(config, &reader)
             })
             .collect::<Result<_, _>>()?;
-        let head = if config.tied_head {
-            None
-        } else {
-            Some(self.matrix(&HEAD.in_model())?.0)
-        };
-        let embedding = self.matrix(&EMBEDDING.in_model())?.0;
         let final_norm = self.norm(&FINAL_NORM.in_model())?;
         Ok(Model {
             config: config.clone(),

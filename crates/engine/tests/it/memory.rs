@@ -9,7 +9,7 @@ use std::process::Command;
 use tinkrs_backend::{Backend, Need, Objective, PassProgress, PassRequest, StatePart, TrainingRun};
 use tinkrs_engine::types::training::OptimizerConfig;
 use tinkrs_engine::types::{AdamParams, Datum, LoraConfig, LossFn};
-use tinkrs_engine::weights::{Dtype, RandomWeights};
+use tinkrs_engine::weights::{Dtype, HuggingFaceFolder, RandomWeights, save_folder};
 use tinkrs_engine::{CpuBackend, Model, ModelConfig, Precision, Threads};
 
 /// Whether this process is the one that measures.
@@ -80,6 +80,36 @@ fn pass(run: &mut dyn TrainingRun, data: &[Datum], backward: bool) {
     while pass.advance(1024).unwrap() == PassProgress::Continue {}
 }
 
+/// The embedding is half of this model, and is mapped while it is packed.
+fn loading_a_folder_takes_little_more_than_the_weights(threads: &Threads) {
+    let config = ModelConfig {
+        vocab: 65_536,
+        hidden: 256,
+        ffn: 2048,
+        layers: 12,
+        ..ModelConfig::tiny_llama()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let random = RandomWeights::new(config, 3, Dtype::Bf16).unwrap();
+    save_folder(&random, folder.path()).unwrap();
+    let weights = HuggingFaceFolder::open(folder.path()).unwrap();
+    let (model, taken, most) =
+        measure(|| Model::load(&weights, Precision::Stored, threads).unwrap());
+    let packed = model.size_bytes() as u64;
+    println!(
+        "a folder of {} MiB: {} MiB at the most, {} MiB afterwards",
+        packed / MIB,
+        most / MIB,
+        taken / MIB
+    );
+    assert!(
+        most <= packed + 2 * SLACK,
+        "{} MiB for weights of {} MiB",
+        most / MIB,
+        packed / MIB
+    );
+}
+
 /// Not a test by itself: measures, in a process of its own.
 #[test]
 fn measures() {
@@ -99,6 +129,7 @@ fn measures() {
     let (model, taken, _) = measure(|| Model::load(&weights, Precision::Stored, &threads).unwrap());
     let backend = CpuBackend::new(model);
     check("weights", backend.memory(&Need::Weights), taken);
+    loading_a_folder_takes_little_more_than_the_weights(&threads);
 
     for precision in [Precision::Q8_0, Precision::Q4K] {
         let (model, taken, _) = measure(|| Model::load(&weights, precision, &threads).unwrap());

@@ -94,7 +94,9 @@ impl Header {
         let mut metadata = HashMap::new();
         for _ in 0..metadata_count {
             let key = cursor.text()?;
-            metadata.insert(key, cursor.value()?);
+            if metadata.insert(key.clone(), cursor.value()?).is_some() {
+                return Err(Error::malformed(format!("key `{key}` appears twice")));
+            }
         }
 
         let mut tensors = HashMap::new();
@@ -236,6 +238,26 @@ mod tests {
             });
             assert!(!complete, "{length} of {} bytes", file.len());
         }
+    }
+
+    #[test]
+    fn names_that_appear_twice_are_refused() {
+        let mut file = b"GGUF\x03\0\0\0".to_vec();
+        file.extend([0u64.to_le_bytes(), 2u64.to_le_bytes()].concat());
+        for _ in 0..2 {
+            file.extend(text("flags"));
+            file.extend([9u32.to_le_bytes(), 7u32.to_le_bytes()].concat());
+            file.extend(2u64.to_le_bytes());
+            file.extend([1, 0]);
+        }
+        let message = Header::parse(&file).unwrap_err().to_string();
+        assert!(message.contains("key `flags` appears twice"), "{message}");
+        // One alone is a list of truth values.
+        file[16] = 1;
+        let header = Header::parse(&file).unwrap();
+        let flags = header.array("flags").unwrap();
+        assert_eq!(flags.bools(&file), Some(vec![true, false]));
+        assert_eq!(flags.integers(&file), None);
     }
 
     #[test]

@@ -198,8 +198,8 @@ impl Features {
                 ));
             }
         }
-        // Keys and lists are made for every expert of every layer.
-        if experts.count * config.layers > 1 << 20 {
+        // Keys and lists are made for every expert of every layer, of which published models have up to 31 thousand.
+        if experts.count * config.layers > 1 << 17 {
             return Err(Error::invalid(
                 "num_experts",
                 format!("{} in each of {} layers", experts.count, config.layers),

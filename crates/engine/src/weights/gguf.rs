@@ -69,9 +69,7 @@ impl GgufFile {
             config,
             precision: Dtype::F32,
         };
-        for tensor in model.table.tensors() {
-            model.stored_bytes(&tensor.names.hugging_face)?;
-        }
+        model.check_tensors()?;
         let probe = FeedForward::precision_probe(&model.config);
         model.precision = model
             .stored_bytes(&probe.hugging_face)?
@@ -79,6 +77,26 @@ impl GgufFile {
             .as_dtype()
             .unwrap_or(Dtype::F32);
         Ok(model)
+    }
+
+    /// Checks that every tensor is there, and that no two are the same bytes.
+    fn check_tensors(&self) -> Result<(), Error> {
+        let mut ranges = Vec::with_capacity(self.table.tensors().len());
+        for tensor in self.table.tensors() {
+            let bytes = self.stored_bytes(&tensor.names.hugging_face)?.bytes;
+            ranges.push((bytes.as_ptr_range(), &tensor.names.gguf));
+        }
+        ranges.sort_by_key(|(range, _)| range.start);
+        for pair in ranges.windows(2) {
+            let [(first, name), (second, other)] = pair else {
+                continue;
+            };
+            if first.end > second.start {
+                let reason = format!("tensors `{name}` and `{other}` overlap");
+                return Err(Error::malformed(self.path.display().to_string(), reason));
+            }
+        }
+        Ok(())
     }
 
     /// Finds a tensor by its Hugging Face name.

@@ -69,8 +69,14 @@ impl HuggingFaceFolder {
         }
 
         let (shards, stored) = open_shards(&folder)?;
-        let places = stored.into_iter();
-        let places = places.map(|(stored, shard)| (text_name(&stored), Place { shard, stored }));
+        let mut places = HashMap::with_capacity(stored.len());
+        for (stored, shard) in stored {
+            let place = Place { shard, stored };
+            if let Some(other) = places.insert(text_name(&place.stored), place) {
+                let reason = format!("it has `{}` under two names", text_name(&other.stored));
+                return Err(Error::malformed(folder.display().to_string(), reason));
+            }
+        }
         let mut model = Self {
             folder,
             config,
@@ -99,6 +105,10 @@ impl HuggingFaceFolder {
                     got: got.to_vec(),
                 });
             }
+        }
+        // So that what cannot be read is refused before anything is.
+        for (name, _) in tensor_shapes(&model.config) {
+            model.format(&name)?;
         }
         // Norms are sometimes kept in more precision than the matrices, which are what counts.
         let probe = FeedForward::precision_probe(&model.config);

@@ -144,6 +144,34 @@ fn a_file_cut_short_or_missing_is_refused() {
     assert!(GgufFile::open(folder.path().join("absent.gguf")).is_err());
 }
 
+#[test]
+fn tensors_that_share_bytes_are_refused_by_name() {
+    let mut bytes = std::fs::read(reference::path("gguf/tiny-llama.gguf")).unwrap();
+    let places = |name: &str| {
+        let name = [&(name.len() as u64).to_le_bytes()[..], name.as_bytes()].concat();
+        let at = bytes
+            .windows(name.len())
+            .position(|window| window == name)
+            .unwrap();
+        // Two sizes and the format come before the offset.
+        at + name.len() + 4 + 16 + 4
+    };
+    let (up, gate) = (
+        places("blk.0.ffn_up.weight"),
+        places("blk.0.ffn_gate.weight"),
+    );
+    bytes.copy_within(up..up + 8, gate);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lying.gguf");
+    std::fs::write(&path, bytes).unwrap();
+    let message = GgufFile::open(&path).unwrap_err().to_string();
+    assert!(
+        message.contains("lying.gguf") && message.contains("overlap"),
+        "{message}"
+    );
+    assert!(message.contains("blk.0.ffn_up.weight"), "{message}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

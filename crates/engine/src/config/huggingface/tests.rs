@@ -350,3 +350,82 @@ fn what_a_newer_family_lacks_is_refused_by_name() {
         assert!(message.starts_with(expected), "{changes}: {message}");
     }
 }
+
+#[test]
+fn absurd_numbers_anywhere_are_read_or_refused_and_never_cost_much() {
+    let absurd = [
+        json!(0),
+        json!(-1),
+        json!(1),
+        json!(3),
+        json!(0.5),
+        json!(1e12),
+        json!(1e308),
+        json!(4_294_967_296_u64),
+        json!(u64::MAX),
+        json!(16_777_216),
+        json!("12"),
+        json!(null),
+        json!([]),
+        json!({}),
+        json!(true),
+    ];
+    let (mut read, mut refused) = (0, 0);
+    for config in ModelConfig::tiny_models() {
+        let good: Value = serde_json::from_str(&config.to_hf_json()).unwrap();
+        let names: Vec<String> = good.as_object().unwrap().keys().cloned().collect();
+        for name in names {
+            for value in &absurd {
+                let mut changed = good.clone();
+                changed[&name] = value.clone();
+                match ModelConfig::from_hf_json(&changed.to_string()) {
+                    // What is made of a configuration before a file is compared with it.
+                    Ok(config) => {
+                        read += 1;
+                        let tensors = crate::weights::tensor_shapes(&config);
+                        assert!(tensors.len() < 1 << 19, "{name}: {value}");
+                    }
+                    Err(error) => {
+                        refused += 1;
+                        assert!(!error.to_string().is_empty(), "{name}: {value}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(
+        read > 100 && refused > 1000,
+        "{read} read, {refused} refused"
+    );
+}
+
+#[test]
+fn sizes_that_no_model_has_are_refused_by_name() {
+    for (changes, expected) in [
+        (
+            json!({ "num_attention_heads": 0 }),
+            "invalid num_attention_heads: 0",
+        ),
+        (
+            json!({ "num_attention_heads": 4, "num_key_value_heads": 3 }),
+            "invalid num_key_value_heads: 3 does not divide",
+        ),
+        (
+            json!({ "num_hidden_layers": 1_000_000_000_000_u64 }),
+            "invalid num_hidden_layers: 1000000000000 is not in 1..=4096",
+        ),
+        (
+            json!({ "rope_theta": -1.0 }),
+            "invalid rope_theta: -1 is not",
+        ),
+        (json!({ "rope_theta": 0.0 }), "invalid rope_theta: 0 is not"),
+        (
+            json!({ "model_type": "qwen3_moe", "num_hidden_layers": 4096, "num_experts": 64,
+                    "num_experts_per_tok": 2, "moe_intermediate_size": 8 }),
+            "invalid num_experts: 64 in each of 4096 layers",
+        ),
+    ] {
+        let message = with(changes.clone()).unwrap_err().to_string();
+        assert!(message.starts_with(expected), "{changes}: {message}");
+    }
+}

@@ -313,3 +313,72 @@ fn experts_that_share_a_tensor_are_those_of_their_own_tensors() {
         "{message}"
     );
 }
+
+#[test]
+fn a_tensor_of_integers_is_refused_when_the_folder_is_opened() {
+    let (folder, _) = saved(ModelConfig::tiny_llama());
+    let path = folder.path().join("model.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    let name = br#""model.layers.1.mlp.up_proj.weight":{"dtype":"BF16""#;
+    let at = bytes
+        .windows(name.len())
+        .position(|window| window == name)
+        .unwrap();
+    let end = at + name.len();
+    bytes[end - 5..end].copy_from_slice(b"I16\" ");
+    fs::write(&path, bytes).unwrap();
+    let message = refusal(&folder);
+    assert!(
+        message.contains("model.layers.1.mlp.up_proj.weight") && message.contains("I16"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_tensor_under_two_names_is_refused() {
+    let (folder, weights) = saved(ModelConfig::tiny_llama());
+    let mut tensors: Vec<_> = tensor_shapes(weights.config())
+        .iter()
+        .map(|(name, _)| weights.tensor(name).unwrap())
+        .collect();
+    let twice = weights.tensor("model.norm.weight").unwrap();
+    tensors.push(twice.renamed("model.language_model.norm.weight"));
+    let model = folder.path().join("model.safetensors");
+    fs::write(model, safetensors::encode(&tensors).unwrap()).unwrap();
+    let message = refusal(&folder);
+    assert!(
+        message.contains("`model.norm.weight` under two names"),
+        "{message}"
+    );
+}
+
+#[test]
+fn headers_with_changed_bytes_are_read_or_refused() {
+    let (folder, _) = saved(ModelConfig::tiny_llama());
+    let path = folder.path().join("model.safetensors");
+    let good = fs::read(&path).unwrap();
+    let header = usize::try_from(u64::from_le_bytes(good[..8].try_into().unwrap())).unwrap();
+    let mut refused = 0;
+    for seed in 0..400u64 {
+        let mut bytes = good.clone();
+        let mut random = crate::rng::SplitMix64::new(seed);
+        for _ in 0..1 + seed % 3 {
+            let at = (random.unit() * (8 + header) as f32) as usize;
+            // Digits stay digits often enough to lie rather than to be no JSON.
+            bytes[at] = match bytes[at] {
+                b'0'..=b'9' => b'0' + (random.unit() * 10.0) as u8 % 10,
+                _ => (random.unit() * 255.0) as u8,
+            };
+        }
+        fs::write(&path, &bytes).unwrap();
+        match HuggingFaceFolder::open(folder.path()) {
+            Err(_) => refused += 1,
+            Ok(opened) => {
+                for (name, shape) in tensor_shapes(opened.config()) {
+                    assert_eq!(opened.tensor(&name).unwrap().shape(), shape, "seed {seed}");
+                }
+            }
+        }
+    }
+    assert!(refused > 200, "{refused} of 400");
+}

@@ -80,7 +80,7 @@ fn find<'v>(value: &'v Value, path: &Path<'_>) -> Option<&'v Value> {
     }
 }
 
-/// Writes a path for a message: `prompt.chunks.[0].crop`.
+/// Writes a path for a message: `prompt.chunks[0].crop`.
 fn name(path: &Path<'_>) -> String {
     let inside = |parent: &Path<'_>, own: String| match name(parent) {
         parent if parent.is_empty() => own,
@@ -88,7 +88,7 @@ fn name(path: &Path<'_>) -> String {
     };
     match path {
         Path::Root => String::new(),
-        Path::Seq { parent, index } => inside(parent, format!("[{index}]")),
+        Path::Seq { parent, index } => format!("{}[{index}]", name(parent)),
         Path::Map { parent, key } => inside(parent, key.clone()),
         Path::Some { parent }
         | Path::NewtypeStruct { parent }
@@ -180,7 +180,7 @@ mod tests {
         let input = json!({"data": [datum, datum], "loss_fn": "ppo",
             "loss_fn_config": {"clip_low_threshold": 0.9}});
         let pass = json!({"forward_backward_input": input, "model_id": "m", "seq_id": 1});
-        let name = "forward_backward_input.data.[1]";
+        let name = "forward_backward_input.data[1]";
         for (place, expected) in [
             ("/mask", "mask".to_owned()),
             ("/forward_input", "forward_input".to_owned()),
@@ -190,7 +190,7 @@ mod tests {
             ),
             (
                 "/forward_backward_input/data/1/model_input/chunks/0/crop",
-                format!("{name}.model_input.chunks.[0].crop"),
+                format!("{name}.model_input.chunks[0].crop"),
             ),
             (
                 "/forward_backward_input/data/1/loss_fn_inputs/target_tokens/device",
@@ -211,7 +211,7 @@ mod tests {
         let sample = json!({"base_model": "m", "prompt": {"chunks": [{"tokens": [1]}]},
             "sampling_params": {"max_tokens": 1}});
         for (place, expected) in [
-            ("/prompt/chunks/0/crop", "prompt.chunks.[0].crop"),
+            ("/prompt/chunks/0/crop", "prompt.chunks[0].crop"),
             ("/prompt/crop", "prompt.crop"),
             ("/sampling_params/min_p", "sampling_params.min_p"),
         ] {
@@ -236,7 +236,7 @@ mod tests {
             "statuses": [{"type": "client_finished", "reasons": ["success"]}]});
         for (place, expected) in [
             ("/owner/team", "owner.team"),
-            ("/statuses/0/since", "statuses.[0].since"),
+            ("/statuses/0/since", "statuses[0].since"),
         ] {
             let found = refused(SessionSearch::decode_strict, &search, (place, json!("x")));
             assert_eq!(found.as_deref(), Some(expected));

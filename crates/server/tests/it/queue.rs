@@ -213,7 +213,7 @@ async fn bad_data_fails_its_own_operation_and_leaves_no_gap() {
     bad["forward_backward_input"]["data"][0]["mask"] = json!([1]);
     let unread = server.promise("/forward_backward", bad).await;
     let error = server.user_error(&unread).await;
-    assert!(error.contains("data.[0].mask"), "{error}");
+    assert!(error.contains("data[0].mask"), "{error}");
 
     let mut bad = step(&model, 6);
     bad["adam_params"]["momentum"] = json!(0.9);

@@ -475,3 +475,27 @@ fn thinking_and_effort_are_written_or_refused_by_name() {
     let text = template.vocabulary().decode(&tokens).unwrap();
     assert_eq!(text, "high yes<|im_end|>");
 }
+
+#[test]
+fn a_template_refuses_what_it_never_looks_at() {
+    let source = "{% for message in messages %}{{ message.content }}<|im_end|>{% endfor %}";
+    let template = ChatTemplate::new(source).unwrap();
+    let renderer = renderer(template.end_token("<|im_end|>"));
+    let chat = Conversation::from([Message::user("hello")]);
+    assert!(
+        renderer
+            .render_with(&chat, &RenderOptions::prompt())
+            .is_ok()
+    );
+    let effort = RenderOptions::prompt().reasoning_effort(Effort::High);
+    for (options, lacks) in [
+        (effort, "reasoning effort"),
+        (
+            RenderOptions::prompt().thinking(false),
+            "switch for thinking",
+        ),
+    ] {
+        let refused = renderer.render_with(&chat, &options).unwrap_err();
+        assert!(refused.to_string().ends_with(lacks), "{refused}");
+    }
+}

@@ -220,6 +220,12 @@ impl ChatTemplate {
             .collect()
     }
 
+    /// Returns whether the template has the name of a variable in it.
+    fn mentions(&self, variable: &str) -> bool {
+        let template = self.environment.get_template(NAME);
+        template.is_ok_and(|template| template.source().contains(variable))
+    }
+
     /// Runs the template on the first `count` messages.
     fn render(
         &self,
@@ -308,6 +314,13 @@ impl Format for ChatTemplate {
         conversation: &Conversation,
         options: &RenderOptions,
     ) -> Result<(), Error> {
+        // A variable that the template never looks at would be ignored.
+        if !self.mentions("enable_thinking") {
+            options.refuse_switch(self.name())?;
+        }
+        if !self.mentions("reasoning_effort") {
+            options.refuse_effort(self.name())?;
+        }
         let guarded = guard(conversation, script.vocabulary())?;
         let text = self.render(&guarded, guarded.messages.len(), options)?;
         let mut written = 0;

@@ -97,6 +97,11 @@ impl ApiError {
         self.status
     }
 
+    /// Says the same in other words.
+    pub(crate) fn with_detail(self, detail: String) -> Self {
+        Self { detail, ..self }
+    }
+
     /// Returns what the sender is told.
     pub(crate) fn detail(&self) -> &str {
         &self.detail

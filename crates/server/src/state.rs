@@ -141,6 +141,7 @@ pub(crate) struct Base {
     /// What clients are given to load the tokenizer from.
     pub(crate) tokenizer_files: SentTokenizer,
     token_bytes: OnceLock<TokenBytes>,
+    longest_token: OnceLock<Option<usize>>,
     grammars: OnceLock<Result<Grammars, String>>,
     operations: Arc<Places>,
     samples: Arc<Places>,
@@ -169,6 +170,16 @@ impl Base {
         let tokenizer = self.tokenizer.as_ref()?;
         let read = || tokenizer.token_bytes(self.description.vocabulary);
         Some(self.token_bytes.get_or_init(read))
+    }
+
+    /// Returns how many bytes of text its context has room for at most; `None` without a tokenizer.
+    pub(crate) fn context_bytes(&self) -> Option<usize> {
+        let longest = self.longest_token.get_or_init(|| {
+            let all = self.all_token_bytes()?;
+            let tokens = 0..u32::try_from(self.description.vocabulary).unwrap_or(u32::MAX);
+            tokens.map(|token| all.get(token).len()).max()
+        });
+        Some(self.description.context.saturating_mul((*longest)?))
     }
 
     /// Returns what compiles grammars for its vocabulary, which is prepared for the first request that needs it.
@@ -283,6 +294,7 @@ impl Server {
                 renderer,
                 tokenizer_files: SentTokenizer::default(),
                 token_bytes: OnceLock::new(),
+                longest_token: OnceLock::new(),
                 grammars: OnceLock::new(),
                 operations: Places::new(shared.settings.queued_operations),
                 samples: Places::new(shared.settings.queued_samples),

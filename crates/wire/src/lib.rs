@@ -49,6 +49,7 @@ mod number_map;
 mod place;
 mod strict;
 mod tensor;
+mod text_or;
 
 pub use error::{DecodeError, ErrorBody};
 pub use json::Body;

@@ -7,7 +7,7 @@ use tinkrs_types::SampleOutput;
 use tinkrs_types::sampling::{SampledSequence, StopReason};
 
 use super::generation::Generation;
-use super::text::StopCut;
+use super::text::{Prefill, StopCut};
 use crate::error::{ApiError, chain};
 use crate::token_watch::DrawnToken;
 
@@ -19,6 +19,8 @@ pub(crate) struct Answers {
     renderer: Renderer,
     /// What the prompt has begun of each answer.
     begun: String,
+    /// What of that is the client's: it is no part of an answer, nor are stop texts looked for in it.
+    prefill: Prefill,
     stops: Arc<[String]>,
     parallel_calls: bool,
     samples: Vec<Sample>,
@@ -31,6 +33,7 @@ pub(crate) struct Answers {
 #[derive(Debug)]
 struct Sample {
     stream: AnswerStream,
+    prefill: Prefill,
     content: StopCut,
     thinking: StopCut,
     /// Reads the answer, where that is a call in JSON.
@@ -109,6 +112,7 @@ impl Answers {
         generation: Generation,
         renderer: &Renderer,
         begun: String,
+        prefill: Prefill,
         stops: Arc<[String]>,
         parallel_calls: bool,
         is_call: bool,
@@ -117,6 +121,7 @@ impl Answers {
     ) -> Self {
         let samples = (0..samples).map(|_| Sample {
             stream: renderer.stream_after(&begun),
+            prefill: prefill.clone(),
             content: StopCut::new(&stops),
             thinking: StopCut::new(&stops),
             call: is_call.then(CallReader::default),
@@ -128,6 +133,7 @@ impl Answers {
             generation,
             renderer: renderer.clone(),
             begun,
+            prefill,
             stops,
             parallel_calls,
             is_call,
@@ -177,10 +183,11 @@ impl Answers {
             ..
         } = self.generation.finish().await?;
         let answers = sequences.into_iter().map(|sequence| {
-            let is_end = |token: &u32| self.end_of_sequence.contains(token);
-            let end = sequence.tokens.iter().position(is_end);
-            let tokens = &sequence.tokens[..end.unwrap_or(sequence.tokens.len())];
-            let response = self.renderer.parse_after(&self.begun, tokens);
+            // With `ignore_eos` an answer goes on behind one.
+            let tokens = sequence.tokens.iter().copied();
+            let is_said = |token: &u32| !self.end_of_sequence.contains(token);
+            let tokens: Vec<u32> = tokens.filter(is_said).collect();
+            let response = self.renderer.parse_after(&self.begun, &tokens);
             Ok(self.read(response.map_err(undecodable)?, sequence))
         });
         let answers = answers.collect::<Result<_, ApiError>>()?;
@@ -195,7 +202,8 @@ impl Answers {
             message.content.clear();
             message.tool_calls = vec![call];
         }
-        let (content, found) = StopCut::cut(&self.stops, &message.content);
+        let said = self.prefill.clone().skip(&message.content).to_owned();
+        let (content, found) = StopCut::cut(&self.stops, &said);
         let thinking = message.thinking.take();
         let thinking = thinking.map(|thinking| StopCut::cut(&self.stops, &thinking));
         let (thinking, found_before) =
@@ -234,9 +242,10 @@ impl Sample {
         }
         let calls = delta.call_parts.into_iter();
         let calls = calls.filter(|part| part.index < self.most_calls);
+        let said = self.prefill.skip(&delta.content);
         Part {
             thinking,
-            content: self.content.push(&delta.content),
+            content: self.content.push(said),
             calls: calls.map(NewCall::from).collect(),
         }
     }

@@ -8,6 +8,7 @@ use tinkrs_types::service::ErrorCategory;
 use tinkrs_types::{RequestId, SampleOutput};
 use tokio::sync::oneshot;
 
+use super::found;
 use crate::Server;
 use crate::api::sampling::Weights;
 use crate::auth::Owner;
@@ -161,6 +162,22 @@ pub(super) fn check(
         )));
     }
     Ok(())
+}
+
+/// Refuses a text that does not fit the context however it is divided into tokens. That is known at once, while the tokens
+/// of megabytes take seconds.
+pub(super) fn check_text(base: &Base, bytes: usize, what: &str) -> Result<(), ApiError> {
+    let Some(most) = base.context_bytes().filter(|most| bytes > *most) else {
+        return Ok(());
+    };
+    Err(found(
+        what,
+        format!("{bytes} bytes of text"),
+        format!(
+            "at most {most}: the context of `{}` is {} tokens",
+            base.name, base.description.context
+        ),
+    ))
 }
 
 /// Cancels a request that nobody waits for any longer.

@@ -9,6 +9,8 @@ use tinkrs_types::SamplingParams;
 use tinkrs_types::sampling::{SampleOptions, Stop};
 
 use super::answers::Answers;
+use super::found;
+use super::text::Prefill;
 use crate::Server;
 use crate::api::sampling::Weights;
 use crate::auth::Owner;
@@ -99,6 +101,8 @@ pub(crate) struct Prepared {
     request: backend::SampleRequest,
     /// What the prompt has begun of each answer.
     begun: String,
+    /// What of that is the client's.
+    prefill: Prefill,
     stops: Arc<[String]>,
     parallel_calls: bool,
     shape: Option<AnswerShape>,
@@ -106,20 +110,21 @@ pub(crate) struct Prepared {
 }
 
 impl Question {
-    /// Writes the prompt, which takes time if the conversation is long.
-    pub(crate) fn prepare(self, weights: &Weights) -> Result<Prepared, ApiError> {
+    /// Prepares to draw. `prompt` is what [`prompt`] made of the conversation.
+    pub(crate) fn prepare(self, weights: &Weights, prompt: Vec<u32>) -> Result<Prepared, ApiError> {
         let renderer = renderer(weights)?;
-        let prompt = prompt(renderer, &self.conversation, &self.options)?;
         let context = weights.base.description.context;
         // A prompt that does not fit is refused with its length.
         let room = context.saturating_sub(prompt.len()).max(1);
         let room = u32::try_from(room).unwrap_or(u32::MAX);
-        let begun = begun(renderer, &prompt, &self.options).map_err(unwritable)?;
+        let begun = begun(renderer, &prompt, &self.options);
+        let begun = begun.map_err(|error| unwritable(&error))?;
         let stops = Arc::clone(&self.draw.stops);
         let max_tokens = self.max_tokens.unwrap_or(room);
         Ok(Prepared {
             request: self.draw.request(prompt, max_tokens, Some(renderer)),
             begun,
+            prefill: Prefill(self.options.prefill.unwrap_or_default()),
             stops,
             parallel_calls: self.parallel_calls,
             shape: self.shape,
@@ -139,6 +144,7 @@ impl Server {
         let Prepared {
             mut request,
             begun,
+            prefill,
             stops,
             parallel_calls,
             shape,
@@ -164,6 +170,7 @@ impl Server {
             generation,
             renderer,
             begun,
+            prefill,
             stops,
             parallel_calls,
             is_call,
@@ -220,18 +227,44 @@ pub(crate) fn renderer(weights: &Weights) -> Result<&Renderer, ApiError> {
     })
 }
 
-/// Renders a conversation as the prompt for an answer.
-pub(crate) fn prompt(
-    renderer: &Renderer,
-    conversation: &Conversation,
-    options: &RenderOptions,
-) -> Result<Vec<u32>, ApiError> {
-    let rendered = renderer.render_with(conversation, options);
-    Ok(rendered.map_err(unwritable)?.tokens)
+/// What an API calls what a chat format may lack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OptionNames {
+    pub(crate) thinking: &'static str,
+    pub(crate) effort: &'static str,
 }
 
-fn unwritable(error: tinkrs_chat::Error) -> ApiError {
-    ApiError::bad_request(format!("`messages`: {}", chain(&error)))
+/// Renders a conversation as the prompt for an answer, which takes time if it is long.
+pub(crate) fn prompt(
+    weights: &Weights,
+    conversation: &Conversation,
+    options: &RenderOptions,
+    names: OptionNames,
+) -> Result<Vec<u32>, ApiError> {
+    let (messages, context) = (&conversation.messages, weights.base.description.context);
+    // Every one takes a token at least, and a chat template takes longer the more there are.
+    if messages.len() > context {
+        let count = format!("{} messages", messages.len());
+        let expected = format!("at most {context}, the tokens of the context");
+        return Err(found("messages", count, expected));
+    }
+    let said = messages.iter().map(|message| message.content.len()).sum();
+    super::generation::check_text(&weights.base, said, "messages")?;
+    let refused = match renderer(weights)?.render_with(conversation, options) {
+        Ok(rendered) => return Ok(rendered.tokens),
+        Err(refused) => refused,
+    };
+    let member = match &refused {
+        tinkrs_chat::Error::Option { what, .. } if what.contains("switch") => names.thinking,
+        tinkrs_chat::Error::Option { what, .. } if what.contains("effort") => names.effort,
+        _ => return Err(unwritable(&refused)),
+    };
+    let detail = format!("`{member}`: {}", chain(&refused));
+    Err(ApiError::bad_request(detail))
+}
+
+fn unwritable(error: &tinkrs_chat::Error) -> ApiError {
+    ApiError::bad_request(format!("`messages`: {}", chain(error)))
 }
 
 fn begun(

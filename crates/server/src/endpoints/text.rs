@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use super::found;
+use crate::error::ApiError;
+
 /// Lets a text pass up to the first of several stop texts, piece by piece. What may be the beginning of one is held
 /// back until it is known.
 #[derive(Clone, Debug)]
@@ -57,6 +60,49 @@ impl StopCut {
         let found = cut.found().map(ToOwned::to_owned);
         (kept, found)
     }
+}
+
+/// What the request had begun the answer with, which is not sent back.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Prefill(pub(crate) String);
+
+impl Prefill {
+    /// Returns what a text has beyond it.
+    pub(crate) fn skip<'a>(&mut self, text: &'a str) -> &'a str {
+        if let Some(rest) = text.strip_prefix(self.0.as_str()) {
+            self.0.clear();
+            return rest;
+        }
+        if self.0.starts_with(text) {
+            self.0.drain(..text.len());
+            return "";
+        }
+        self.0.clear();
+        text
+    }
+}
+
+/// Most stop texts of a request.
+const MOST_STOPS: usize = 16;
+/// Longest stop text, in bytes.
+const LONGEST_STOP: usize = 1024;
+
+/// Takes the stop texts of a request, which were sent as this member.
+pub(crate) fn stop_texts(
+    member: &str,
+    texts: impl Iterator<Item = String>,
+) -> Result<Arc<[String]>, ApiError> {
+    let texts: Arc<[String]> = texts.collect();
+    if texts.len() > MOST_STOPS {
+        let count = format!("{} texts", texts.len());
+        return Err(found(member, count, format!("at most {MOST_STOPS}")));
+    }
+    let is_wrong = |text: &String| text.is_empty() || text.len() > LONGEST_STOP;
+    if texts.iter().any(is_wrong) {
+        let expected = format!("1 to {LONGEST_STOP} bytes");
+        return Err(found(member, "a text that is empty or long", expected));
+    }
+    Ok(texts)
 }
 
 /// Returns how many bytes at the end of a text are the beginning of a stop text.
@@ -116,5 +162,21 @@ mod tests {
     fn parts_of_characters_are_told_apart() {
         assert_eq!(token_text("é".as_bytes()), "é");
         assert_eq!(token_text(b"\xc3"), "bytes:\\xc3");
+    }
+
+    #[test]
+    fn what_the_request_began_is_not_sent_back() {
+        let cases = [
+            ("ab", vec!["abc"], "c"),
+            ("ab", vec!["a", "b", "c"], "c"),
+            ("ab", vec!["a", "bc"], "c"),
+            ("ab", vec!["xab"], "xab"),
+            ("", vec!["a"], "a"),
+        ];
+        for (begun, pieces, expected) in cases {
+            let mut prefill = Prefill(begun.to_owned());
+            let said: String = pieces.iter().map(|piece| prefill.skip(piece)).collect();
+            assert_eq!(said, expected, "{pieces:?} after {begun:?}");
+        }
     }
 }

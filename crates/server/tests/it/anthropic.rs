@@ -261,6 +261,15 @@ async fn what_cannot_be_honoured_is_refused_by_its_name_in_the_form_of_the_api()
             json!({"messages": [{"role": "robot", "content": "x"}]}),
             "messages[0].role",
         ),
+        (
+            json!({"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "colour": "red"}]}]}),
+            "messages[0].content[0].colour",
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url"}}]}]}),
+            "messages[0].content[0].type",
+        ),
+        (json!({"system": [{"type": "image"}]}), "system[0].type"),
         (json!({"temperature": 1.1}), "temperature"),
         (json!({"temperature": -0.1}), "temperature"),
         (json!({"top_p": 1.5}), "top_p"),
@@ -401,6 +410,49 @@ async fn an_answer_goes_on_from_the_last_message_of_the_assistant() {
     body["stream"] = true.into();
     let streamed = message(&events(&server.post(MESSAGES, body).await));
     assert_eq!(streamed["content"], whole["content"]);
+}
+
+/// As with "```json" before the answer and "```" behind it.
+#[tokio::test]
+async fn stop_texts_are_looked_for_behind_what_the_request_begins_the_answer_with() {
+    let server = start(talking()).await;
+    let mut body = with(&json!({"messages": [
+        {"role": "user", "content": "x"}, {"role": "assistant", "content": "The answer"},
+    ]}));
+    let plain = server.ok(MESSAGES, body.clone()).await;
+    body["stop_sequences"] = json!(["answer"]);
+    let whole = server.ok(MESSAGES, body.clone()).await;
+    for member in ["content", "stop_reason", "stop_sequence"] {
+        assert_eq!(whole[member], plain[member], "{whole}");
+    }
+    body["stream"] = true.into();
+    let streamed = message(&events(&server.post(MESSAGES, body).await));
+    assert_eq!(streamed["content"], plain["content"]);
+    assert_eq!(streamed["stop_reason"], plain["stop_reason"]);
+}
+
+/// Which is how a format without thoughts answers anyway.
+#[tokio::test]
+async fn thoughts_can_be_turned_off_where_there_are_none_and_not_on() {
+    let server = start(talking()).await;
+    let off = json!({"thinking": {"type": "disabled"}});
+    let plain = server.ok(MESSAGES, request()).await;
+    let answer = server.ok(MESSAGES, with(&off)).await;
+    assert_eq!(answer["content"], plain["content"]);
+    let on = json!({"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 2000});
+    for (change, member) in [
+        (on, "thinking"),
+        (
+            json!({"output_config": {"effort": "high"}}),
+            "output_config.effort",
+        ),
+    ] {
+        let answer = server.post(MESSAGES, with(&change)).await;
+        assert_eq!(answer.status, 400);
+        let refused = answer.json();
+        let said = refused["error"]["message"].as_str().unwrap();
+        assert!(said.starts_with(&format!("`{member}`: ")), "{said}");
+    }
 }
 
 #[tokio::test]

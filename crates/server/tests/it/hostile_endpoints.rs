@@ -109,7 +109,7 @@ async fn hostile_schemas_end_in_bounded_time_with_their_member_named() {
             (
                 RESPONSES,
                 json!({"text": {"format": of_responses}}),
-                "response_format",
+                "text.format",
             ),
             (
                 MESSAGES,
@@ -348,13 +348,44 @@ async fn a_wrong_type_of_any_member_is_refused_with_its_name() {
                     400
                 };
                 assert_eq!(answer.status, status, "{path} {member} {value}: {said}");
-                let names_it = said.starts_with(&format!("`{member}"))
-                    // Responses are read as chat completions, whose sentence names what these call it.
-                    || (path == RESPONSES && (said.starts_with("`response_format") || said.starts_with("`reasoning_effort")));
+                let names_it = said.starts_with(&format!("`{member}"));
                 assert!(names_it, "{path} {member} {value}: {said}");
             }
             assert!(refused >= 4, "{path} takes almost anything as `{member}`");
         }
+    }
+    idle(&server).await;
+}
+
+/// Tokens of megabytes take seconds, and joining their blocks one by one took minutes.
+#[tokio::test]
+async fn texts_that_fit_no_context_are_refused_before_they_are_tokens() {
+    let server = start(talking()).await;
+    let long = "word ".repeat(2 << 20);
+    let blocks = vec![json!({"type": "text", "text": "twenty letters of it"}); 200_000];
+    let said = |content: &Value| json!({"messages": [{"role": "user", "content": content}]});
+    let cases = [
+        (COMPLETIONS, json!({"prompt": long}), "prompt"),
+        (CHAT, said(&json!(long)), "messages"),
+        (RESPONSES, json!({"input": long}), "input"),
+        (MESSAGES, said(&json!(long)), "messages"),
+        (CHAT, said(&json!(blocks)), "messages"),
+        (MESSAGES, said(&json!(blocks)), "messages"),
+        (MESSAGES, json!({"system": blocks}), "messages"),
+        (
+            CHAT,
+            json!({"messages": vec![json!({"role": "user", "content": "x"}); 100_000]}),
+            "messages",
+        ),
+    ];
+    for (path, change, member) in cases {
+        let sent = tokio::time::timeout(SOON, server.post(path, with(path, &change)));
+        let answer = sent.await.unwrap_or_else(|_| panic!("no answer of {path}"));
+        assert_eq!(answer.status, 400, "{path}");
+        let said = sentence(&answer.json());
+        assert!(said.starts_with(&format!("`{member}`: found")), "{said}");
+        let is_counted = said.contains("bytes of text") || said.contains("100000 messages");
+        assert!(is_counted, "{said}");
     }
     idle(&server).await;
 }

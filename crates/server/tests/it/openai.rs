@@ -343,6 +343,23 @@ async fn what_cannot_be_honoured_is_refused_by_its_name_and_nothing_is_left_runn
             "tool_choice",
         ),
         (json!({"tool_choice": "always"}), "tool_choice"),
+        (
+            json!({"tool_choice": {"type": "mcp", "function": {"name": "f"}}}),
+            "tool_choice.type",
+        ),
+        (
+            user(json!([{"type": "text", "text": "x", "colour": "red"}])),
+            "messages[0].content[0].colour",
+        ),
+        (
+            user(json!([{"type": "text", "text": 5}])),
+            "messages[0].content[0].text",
+        ),
+        (json!({"reasoning_effort": "high"}), "reasoning_effort"),
+        (
+            json!({"chat_template_kwargs": {"enable_thinking": true}}),
+            "chat_template_kwargs.enable_thinking",
+        ),
         (json!({"functions": [{"name": "f"}]}), "functions"),
     ];
     let completion = json!({"model": "tiny", "prompt": "ab", "max_tokens": 5});
@@ -435,6 +452,26 @@ async fn the_parameters_of_the_sampler_are_honoured() {
         "",
         "the end of a text is not a part of it"
     );
+}
+
+#[tokio::test]
+async fn an_answer_goes_on_behind_ends_that_are_ignored_in_pieces_and_as_a_whole() {
+    let server = start(talking()).await;
+    // Token 2 ends a text, and `!` is token 5.
+    let mut body = json!({
+        "model": "tiny", "messages": [{"role": "user", "content": "a"}], "max_tokens": 40, "seed": 3, "ignore_eos": true,
+        "logit_bias": {"2": 100, "5": 100}, "return_token_ids": true,
+    });
+    let whole = server.ok(CHAT, body.clone()).await;
+    let choice = &whole["choices"][0];
+    let tokens = choice["token_ids"].as_array().unwrap();
+    let said = tokens.iter().filter(|token| **token == 5).count();
+    assert!(said > 0 && said < tokens.len(), "{tokens:?}");
+    assert_eq!(choice["message"]["content"], "!".repeat(said));
+    body["stream"] = true.into();
+    let parts = events(&server.post(CHAT, body).await);
+    let streamed = joined(&parts, 0, |choice| &choice["delta"]["content"]);
+    assert_eq!(streamed, "!".repeat(said));
 }
 
 #[tokio::test]

@@ -73,6 +73,38 @@ async fn responses_are_chat_completions_in_other_words() {
             "input[0].call_id",
         ),
         (json!({"tools": [{"type": "web_search"}]}), "tools[0].type"),
+        (
+            json!({"tools": [{"type": "function", "name": "a b"}]}),
+            "tools[0].name",
+        ),
+        (json!({"input": "x".repeat(200)}), "input"),
+        (
+            json!({"input": [
+                {"role": "user", "content": "a"},
+                {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+                {"type": "function_call", "call_id": "2", "name": "f", "arguments": "{"},
+            ]}),
+            "input[2].arguments",
+        ),
+        (
+            json!({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}),
+            "input[0].content[0].text",
+        ),
+        (
+            json!({"input": [{"role": "user", "content": [{"type": "input_text", "text": "x", "colour": "red"}]}]}),
+            "input[0].content[0].colour",
+        ),
+        (json!({"max_output_tokens": 500}), "max_output_tokens"),
+        (json!({"reasoning": {"effort": "much"}}), "reasoning.effort"),
+        (json!({"reasoning": {"effort": "high"}}), "reasoning.effort"),
+        (
+            json!({"text": {"format": {"type": "grammar"}}}),
+            "text.format.type",
+        ),
+        (
+            json!({"text": {"format": {"type": "json_schema", "name": "s", "schema": {"enum": []}}}}),
+            "text.format.schema",
+        ),
         (json!({"truncation": "auto"}), "truncation"),
         (json!({"background": true}), "background"),
     ] {

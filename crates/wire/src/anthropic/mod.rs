@@ -12,6 +12,6 @@ pub use error::{AnthropicError, AnthropicErrorBody};
 pub use event::{BlockDelta, MessageChange, MessageEvent};
 pub use message::{AnswerBlock, AnswerMessage, MessageUsage, StopReason, TokenCount};
 pub use request::{
-    BetaQuery, Block, Blocks, CountTokensRequest, MessagesRequest, OutputConfig, OutputFormat,
-    RequestMessage, ThinkingConfig, Tool, ToolChoice,
+    BetaQuery, Block, BlockKind, Blocks, Caller, CallerKind, CountTokensRequest, MessagesRequest,
+    OutputConfig, OutputFormat, RequestMessage, ThinkingConfig, Tool, ToolChoice,
 };

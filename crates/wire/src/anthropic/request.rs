@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::text_or::text_or;
+
 /// The query of the official client's beta methods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -101,9 +103,9 @@ pub struct RequestMessage {
 }
 
 /// What is said: a text, or several blocks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(untagged, expecting = "expected a text or a list of content blocks")]
+#[serde(untagged)]
 pub enum Blocks {
     /// A text.
     Text(String),
@@ -111,13 +113,60 @@ pub enum Blocks {
     List(Vec<Block>),
 }
 
+text_or!(Blocks: Text or List, "a text or a list of content blocks");
+
+/// What a block is. Images and documents are none that models here can read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum BlockKind {
+    /// What is said.
+    Text,
+    /// What is thought.
+    Thinking,
+    /// A call.
+    ToolUse,
+    /// What it returned.
+    ToolResult,
+}
+
+impl BlockKind {
+    /// Returns the name that is sent.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Thinking => "thinking",
+            Self::ToolUse => "tool_use",
+            Self::ToolResult => "tool_result",
+        }
+    }
+}
+
+/// Who asked for a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Caller {
+    /// `direct`.
+    #[serde(rename = "type")]
+    pub kind: CallerKind,
+}
+
+/// Who asked for a call: the model only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum CallerKind {
+    /// The model.
+    Direct,
+}
+
 /// A block of a message. Models here read text only.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Block {
-    /// `text`, `thinking`, `tool_use` or `tool_result`.
+    /// Which members it has depends on it.
     #[serde(rename = "type")]
-    pub kind: String,
+    pub kind: BlockKind,
     /// The text of a `text`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
@@ -147,13 +196,10 @@ pub struct Block {
     pub is_error: Option<bool>,
     /// Who asked for a `tool_use`; only `direct` is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub caller: Option<Value>,
+    pub caller: Option<Caller>,
     /// Taken, and not looked at: prompts share their beginnings by themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_control: Option<Value>,
-    /// `null` or empty.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub citations: Option<Value>,
 }
 
 /// Something that the model may call.

@@ -2,6 +2,7 @@
 
 use super::sampling::request;
 use super::{FinishReason, TokenUsage};
+use crate::text_or::text_or;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -81,9 +82,9 @@ pub struct ChatMessage {
 }
 
 /// What is said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(untagged, expecting = "expected a text or a list of content parts")]
+#[serde(untagged)]
 pub enum Content {
     /// A text.
     Text(String),
@@ -91,19 +92,59 @@ pub enum Content {
     Parts(Vec<ContentPart>),
 }
 
+text_or!(Content: Text or Parts, "a text or a list of content parts");
+
 /// A part of what is said. Models here read text only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ContentPart {
     /// `text`; `refusal` for what the model said.
     #[serde(rename = "type")]
-    pub kind: String,
+    pub kind: PartKind,
     /// The text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// The refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
+    /// Taken, and not looked at: an answer of this server has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<Vec<Value>>,
+    /// Taken, and not looked at: those of an answer that is sent back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logprobs: Option<Vec<Value>>,
+    /// Taken, and not looked at: prompts share their beginnings by themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_cache_breakpoint: Option<Value>,
+}
+
+/// What a part is. Images, audio and files are none that models here can read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum PartKind {
+    /// A text.
+    Text,
+    /// What is asked, in responses.
+    InputText,
+    /// What the model said, in responses.
+    OutputText,
+    /// What the model thought, in responses.
+    ReasoningText,
+    /// That in short.
+    SummaryText,
+    /// What the model said instead of an answer.
+    Refusal,
+}
+
+/// What can be called: functions only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FunctionKind {
+    /// A function of the client.
+    #[default]
+    Function,
 }
 
 /// A call of a function.
@@ -116,14 +157,10 @@ pub struct ToolCall {
     /// Its id.
     pub id: String,
     /// `function`.
-    #[serde(rename = "type", default = "function")]
-    pub kind: String,
+    #[serde(rename = "type", default)]
+    pub kind: FunctionKind,
     /// What is called.
     pub function: FunctionCall,
-}
-
-fn function() -> String {
-    "function".to_owned()
 }
 
 /// What is called.
@@ -143,7 +180,7 @@ pub struct FunctionCall {
 pub struct ToolDefinition {
     /// `function`.
     #[serde(rename = "type")]
-    pub kind: String,
+    pub kind: FunctionKind,
     /// The function.
     pub function: FunctionDefinition,
 }
@@ -166,23 +203,27 @@ pub struct FunctionDefinition {
 }
 
 /// Whether the model may or has to call a function.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(
-    untagged,
-    expecting = "expected `none`, `auto`, `required` or an object that names a function"
-)]
+#[serde(untagged)]
 pub enum ToolChoice {
     /// `none`, `auto` or `required`.
     Mode(String),
     /// This one.
-    Function {
-        /// `function`.
-        #[serde(rename = "type")]
-        kind: String,
-        /// Which.
-        function: FunctionName,
-    },
+    Function(NamedFunction),
+}
+
+text_or!(ToolChoice: Mode or Function, "`none`, `auto`, `required` or an object that names a function");
+
+/// The function that has to be called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct NamedFunction {
+    /// `function`.
+    #[serde(rename = "type")]
+    pub kind: FunctionKind,
+    /// Which.
+    pub function: FunctionName,
 }
 
 /// A function by its name.

@@ -2,7 +2,8 @@
 //!
 //! Nothing of a conversation is kept, so each request has all of it.
 
-use super::chat::{Content, ToolChoice};
+use super::chat::{Content, FunctionKind, ToolChoice};
+use crate::text_or::text_or;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -79,9 +80,9 @@ optional! {
 crate::json::body!(ResponsesRequest);
 
 /// A conversation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(untagged, expecting = "expected a text or a list of items")]
+#[serde(untagged)]
 pub enum Input {
     /// What the user says.
     Text(String),
@@ -89,11 +90,33 @@ pub enum Input {
     Items(Vec<InputItem>),
 }
 
+text_or!(Input: Text or Items, "a text or a list of items");
+
+/// What an item of a conversation is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ItemKind {
+    /// What somebody says.
+    #[default]
+    Message,
+    /// What the model thought.
+    Reasoning,
+    /// A call that the model made.
+    FunctionCall,
+    /// What it returned.
+    FunctionCallOutput,
+}
+
 optional! {
     /// An item of a conversation. Which members it has depends on its type.
     pub struct InputItem {
-        /// `message`, `function_call`, `function_call_output` or `reasoning`. Default `message`.
-        pub r#type: String,
+        /// Default `message`.
+        pub r#type: ItemKind,
+        /// Taken, and not looked at: that of an item of an answer that is sent back.
+        pub id: String,
+        /// Taken, and not looked at: that of an item of an answer that is sent back.
+        pub status: String,
         /// Who speaks, in a message.
         pub role: super::chat::ChatRole,
         /// What is said or thought.
@@ -115,7 +138,7 @@ optional! {
     /// Something that the model may call.
     pub struct ResponsesTool {
         /// `function`.
-        pub r#type: String,
+        pub r#type: FunctionKind,
         /// Its name.
         pub name: String,
         /// What it does.
@@ -128,22 +151,26 @@ optional! {
 }
 
 /// Whether the model may call a function.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(
-    untagged,
-    expecting = "expected `none`, `auto`, `required` or an object that names a function"
-)]
+#[serde(untagged)]
 pub enum ResponsesToolChoice {
     /// `none`, `auto` or `required`.
     Mode(String),
     /// This one.
-    Function {
-        /// `function`.
-        r#type: String,
-        /// Which.
-        name: String,
-    },
+    Function(ResponsesNamedFunction),
+}
+
+text_or!(ResponsesToolChoice: Mode or Function, "`none`, `auto`, `required` or an object that names a function");
+
+/// The function that has to be called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ResponsesNamedFunction {
+    /// `function`.
+    pub r#type: FunctionKind,
+    /// Which.
+    pub name: String,
 }
 
 impl ResponsesToolChoice {
@@ -151,10 +178,12 @@ impl ResponsesToolChoice {
     pub fn to_chat(&self) -> ToolChoice {
         match self {
             Self::Mode(mode) => ToolChoice::Mode(mode.clone()),
-            Self::Function { r#type, name } => ToolChoice::Function {
-                kind: r#type.clone(),
-                function: super::chat::FunctionName { name: name.clone() },
-            },
+            Self::Function(named) => ToolChoice::Function(super::chat::NamedFunction {
+                kind: named.r#type,
+                function: super::chat::FunctionName {
+                    name: named.name.clone(),
+                },
+            }),
         }
     }
 }

@@ -103,13 +103,12 @@ impl BlockWriter {
     }
 }
 
-/// Returns the blocks of an answer as a whole, without what the request had begun it with.
-pub(super) fn blocks(answer: &Answer, mut prefill: Prefill) -> Vec<AnswerBlock> {
+/// Returns the blocks of an answer as a whole.
+pub(super) fn blocks(answer: &Answer) -> Vec<AnswerBlock> {
     let thoughts = answer.thinking.iter().filter(|text| !text.is_empty());
     let mut blocks: Vec<_> = thoughts.map(|text| thinking(text.clone())).collect();
-    let said = prefill.skip(&answer.content);
-    if !said.is_empty() {
-        blocks.push(text(said.to_owned()));
+    if !answer.content.is_empty() {
+        blocks.push(text(answer.content.clone()));
     }
     blocks.extend(calls(answer));
     blocks
@@ -154,26 +153,6 @@ pub(super) fn stop_reason(answer: &Answer, asked: u32) -> (StopReason, Option<St
         _ if !answer.calls.is_empty() => (StopReason::ToolUse, None),
         AnswerEnd::Text(text) => (StopReason::StopSequence, Some(text.clone())),
         AnswerEnd::Model => (StopReason::EndTurn, None),
-    }
-}
-
-/// What the request had begun the answer with, which is not sent back.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Prefill(pub(super) String);
-
-impl Prefill {
-    /// Returns what a text has beyond it.
-    pub(super) fn skip<'a>(&mut self, text: &'a str) -> &'a str {
-        if let Some(rest) = text.strip_prefix(self.0.as_str()) {
-            self.0.clear();
-            return rest;
-        }
-        if self.0.starts_with(text) {
-            self.0.drain(..text.len());
-            return "";
-        }
-        self.0.clear();
-        text
     }
 }
 
@@ -262,7 +241,7 @@ mod tests {
         nothing.content.clear();
         BlockWriter::default().finish(&mut events);
         assert!(events.is_empty());
-        assert!(blocks(&nothing, Prefill::default()).is_empty());
+        assert!(blocks(&nothing).is_empty());
     }
 
     #[test]
@@ -291,22 +270,6 @@ mod tests {
         ];
         for (end, calls, asked, expected) in cases {
             assert_eq!(stop_reason(&answer(end, calls), asked), expected);
-        }
-    }
-
-    #[test]
-    fn what_the_request_began_is_not_sent_back() {
-        let cases = [
-            ("ab", vec!["abc"], "c"),
-            ("ab", vec!["a", "b", "c"], "c"),
-            ("ab", vec!["a", "bc"], "c"),
-            ("ab", vec!["xab"], "xab"),
-            ("", vec!["a"], "a"),
-        ];
-        for (begun, pieces, expected) in cases {
-            let mut prefill = Prefill(begun.to_owned());
-            let said: String = pieces.iter().map(|piece| prefill.skip(piece)).collect();
-            assert_eq!(said, expected, "{pieces:?} after {begun:?}");
         }
     }
 }

@@ -1,7 +1,5 @@
 //! `POST /v1/messages` and `POST /v1/messages/count_tokens`.
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
@@ -12,7 +10,7 @@ use tinkrs_wire::anthropic::{
     AnswerMessage, BetaQuery, CountTokensRequest, MessageUsage, MessagesRequest, TokenCount,
 };
 
-use super::blocks::{Prefill, blocks, stop_reason};
+use super::blocks::{blocks, stop_reason};
 use super::check_version;
 use super::conversation::{Asked, Translated, translate};
 use super::stream::MessageStream;
@@ -21,22 +19,18 @@ use crate::api::Plain;
 use crate::api::sampling::Weights;
 use crate::auth::Owner;
 use crate::endpoints::answers::Answers;
-use crate::endpoints::question::{AnswerShape, Draw, Prepared, Question, prompt, renderer};
+use crate::endpoints::question::{AnswerShape, Draw, OptionNames, Prepared, Question, prompt};
+use crate::endpoints::text::stop_texts;
 use crate::endpoints::{found, missing, read, server_sent};
 use crate::error::ApiError;
 use crate::extract::{Caller, Parameters};
 use crate::intake::Upload;
-
-const MOST_STOPS: usize = 16;
-/// Longest stop text, in bytes.
-const LONGEST_STOP: usize = 1024;
 
 /// What is needed to write the answer to a request.
 pub(super) struct Begun {
     id: String,
     model: String,
     streams: bool,
-    pub(super) prefill: Prefill,
     pub(super) prompt_tokens: u64,
     /// How many tokens were asked for.
     pub(super) max_tokens: u32,
@@ -114,7 +108,6 @@ fn begin(
     // What does not fit the context is not drawn, and the reason of the end says so.
     let context = weights.base.description.context;
     let room = u32::try_from(context.saturating_sub(prompt.len()).max(1)).unwrap_or(u32::MAX);
-    let prefill = translated.options.prefill.clone().unwrap_or_default();
     let shape = shape(request, translated.shape)?;
     let question = Question {
         conversation: translated.conversation,
@@ -124,30 +117,45 @@ fn begin(
         parallel_calls: translated.parallel_calls,
         shape,
     };
-    let prepared = question.prepare(&weights)?;
+    let prompt_tokens = prompt.len() as u64;
+    let prepared = question.prepare(&weights, prompt)?;
     let begun = Begun {
         id: String::new(),
         model: request.model.clone(),
         streams: request.stream.unwrap_or(false),
-        prefill: Prefill(prefill),
-        prompt_tokens: prompt.len() as u64,
+        prompt_tokens,
         max_tokens,
     };
     Ok((begun, weights, prepared))
 }
 
+/// What this API calls what a format may lack.
+const OPTIONS: OptionNames = OptionNames {
+    thinking: "thinking",
+    effort: "output_config.effort",
+};
+
 /// Writes the prompt. Where nothing was said of thoughts they are turned off, if the format can.
 fn written(weights: &Weights, translated: &mut Translated) -> Result<Vec<u32>, ApiError> {
-    let renderer = renderer(weights)?;
     if translated.has_default_thinking {
         translated.options.thinking = Some(false);
-        let prompt = prompt(renderer, &translated.conversation, &translated.options);
+        let prompt = prompt(
+            weights,
+            &translated.conversation,
+            &translated.options,
+            OPTIONS,
+        );
         if prompt.is_ok() {
             return prompt;
         }
         translated.options.thinking = None;
     }
-    prompt(renderer, &translated.conversation, &translated.options)
+    prompt(
+        weights,
+        &translated.conversation,
+        &translated.options,
+        OPTIONS,
+    )
 }
 
 async fn whole(begun: Begun, answers: Answers) -> Result<Plain<AnswerMessage>, ApiError> {
@@ -157,7 +165,7 @@ async fn whole(begun: Begun, answers: Answers) -> Result<Plain<AnswerMessage>, A
         let (reason, text) = stop_reason(&answer, begun.max_tokens);
         let drawn = answer.sequence.tokens.len() as u64;
         message.usage = MessageUsage::new(begun.prompt_tokens, cached.into(), drawn);
-        message.content = blocks(&answer, begun.prefill);
+        message.content = blocks(&answer);
         message.stop_reason = Some(reason);
         message.stop_sequence = text;
     }
@@ -197,23 +205,8 @@ fn draw(request: &MessagesRequest) -> Result<Draw, ApiError> {
         None | Some(0) => defaults.top_k,
         Some(k) => i32::try_from(k).unwrap_or(i32::MAX),
     };
-    let member = "stop_sequences";
-    let stops: Arc<[String]> = request.stop_sequences.iter().flatten().cloned().collect();
-    if stops.len() > MOST_STOPS {
-        return Err(found(
-            member,
-            format!("{} texts", stops.len()),
-            "at most 16",
-        ));
-    }
-    let is_wrong = |text: &String| text.is_empty() || text.len() > LONGEST_STOP;
-    if stops.iter().any(is_wrong) {
-        return Err(found(
-            member,
-            "a text that is empty or long",
-            "1 to 1024 bytes",
-        ));
-    }
+    let stops = request.stop_sequences.iter().flatten().cloned();
+    let stops = stop_texts("stop_sequences", stops)?;
     Ok(Draw {
         num_samples: 1,
         params: SamplingParams {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tinkrs_wire::anthropic::{AnthropicError, MessageChange, MessageEvent, MessageUsage};
 
-use super::blocks::{BlockWriter, Prefill, stop_reason};
+use super::blocks::{BlockWriter, stop_reason};
 use super::messages::Begun;
 use crate::endpoints::answers::{Answer, AnswerEvent, Answers, Part};
 use crate::endpoints::dialect::legible;
@@ -20,14 +20,12 @@ pub(super) struct MessageStream {
     /// `None` when all was sent.
     answers: Option<Answers>,
     has_begun: bool,
-    prefill: Prefill,
     writer: BlockWriter,
 }
 
 impl MessageStream {
     pub(super) fn new(begun: Begun, answers: Answers) -> Self {
         Self {
-            prefill: begun.prefill.clone(),
             begun,
             answers: Some(answers),
             has_begun: false,
@@ -35,15 +33,8 @@ impl MessageStream {
         }
     }
 
-    fn part(&mut self, mut part: Part, to: &mut Vec<MessageEvent>) {
-        if !part.content.is_empty() {
-            part.content = self.prefill.skip(&part.content).to_owned();
-        }
-        self.writer.part(part, to);
-    }
-
     fn end(&mut self, part: Part, answer: &Answer, cached: u32, to: &mut Vec<MessageEvent>) {
-        self.part(part, to);
+        self.writer.part(part, to);
         self.writer.finish(to);
         let (stop_reason, stop_sequence) = stop_reason(answer, self.begun.max_tokens);
         let drawn = answer.sequence.tokens.len() as u64;
@@ -74,7 +65,7 @@ impl Events for MessageStream {
                 break;
             };
             match event {
-                Ok(AnswerEvent::Token { part, .. }) => self.part(part, &mut events),
+                Ok(AnswerEvent::Token { part, .. }) => self.writer.part(part, &mut events),
                 Ok(AnswerEvent::Ended {
                     answers,
                     cached_tokens,

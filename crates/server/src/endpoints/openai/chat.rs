@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use tinkrs_chat::Json;
 use tinkrs_wire::openai::chat::{
     AnswerMessage, ChatChoice, ChatCompletion, ChatCompletionRequest, ChatRole, FunctionCall,
-    ToolCall,
+    FunctionKind, ToolCall,
 };
 use tinkrs_wire::openai::{FinishReason, TokenUsage};
 
@@ -18,7 +18,7 @@ use crate::api::Plain;
 use crate::api::sampling::Weights;
 use crate::auth::Owner;
 use crate::endpoints::answers::{Answer, AnswerEnd, Answers};
-use crate::endpoints::question::{Prepared, Question};
+use crate::endpoints::question::{Prepared, Question, prompt};
 use crate::endpoints::server_sent;
 use crate::error::ApiError;
 use crate::extract::Caller;
@@ -98,15 +98,24 @@ pub(super) fn begin_with(
         (new, old) => new.or(old),
     };
     let weights = server.served_model(owner, &request.model)?;
+    let conversation = conversation::conversation(&request, tools)?;
+    let options = conversation::options(&request)?;
+    let names = conversation::option_names(&request);
+    let (draw, shape) = (
+        draw(request.sampling(), top)?,
+        conversation::shape(&request)?,
+    );
+    // Last, because it takes longest.
+    let prompt = prompt(&weights, &conversation, &options, names)?;
     let question = Question {
-        conversation: conversation::conversation(&request, tools)?,
-        options: conversation::options(&request)?,
-        draw: draw(request.sampling(), top)?,
+        conversation,
+        options,
+        draw,
         max_tokens,
         parallel_calls: request.parallel_tool_calls.unwrap_or(true),
-        shape: conversation::shape(&request)?,
+        shape,
     };
-    let prepared = question.prepare(&weights)?;
+    let prepared = question.prepare(&weights, prompt)?;
     let asked = Asked {
         id: String::new(),
         created: now(),
@@ -177,7 +186,7 @@ pub(super) fn calls(answer: &Answer) -> Vec<ToolCall> {
     let calls = answer.calls.iter().map(|call| ToolCall {
         index: None,
         id: call.id.clone().unwrap_or_default(),
-        kind: "function".to_owned(),
+        kind: FunctionKind::Function,
         function: FunctionCall {
             name: call.name.clone(),
             arguments: call.arguments.to_string(),

@@ -20,7 +20,7 @@ use crate::Server;
 use crate::api::Plain;
 use crate::api::sampling::Weights;
 use crate::auth::Owner;
-use crate::endpoints::generation::Generation;
+use crate::endpoints::generation::{Generation, check_text};
 use crate::endpoints::server_sent;
 use crate::endpoints::text::StopCut;
 use crate::error::{ApiError, chain};
@@ -153,6 +153,7 @@ fn prompts(weights: &Weights, prompt: Option<&Prompt>) -> Result<Vec<PromptToken
             let expected = format!("token ids: `{}` has no tokenizer", base.name);
             found("prompt", "a text", expected)
         })?;
+        check_text(base, text.len(), "prompt")?;
         Ok(PromptTokens {
             text: text.clone(),
             tokens: tokenizer.encode(text).map_err(failed)?,

@@ -2,14 +2,14 @@
 
 use tinkrs_chat::{Conversation, Effort, Json, Message, RenderOptions, Role, ToolCall};
 use tinkrs_wire::openai::chat::{
-    ChatCompletionRequest, ChatMessage, ChatRole, Content, FunctionDefinition, ToolChoice,
-    ToolDefinition,
+    ChatCompletionRequest, ChatMessage, ChatRole, Content, FunctionDefinition, PartKind,
+    ToolChoice, ToolDefinition,
 };
 
 use super::found;
 use super::missing;
 use crate::endpoints::calls::{self, Callable};
-use crate::endpoints::question::AnswerShape;
+use crate::endpoints::question::{AnswerShape, OptionNames};
 use crate::error::ApiError;
 
 /// Most tools of a request, as the OpenAI API has it.
@@ -54,13 +54,6 @@ fn check_tools(tools: &[ToolDefinition], is_forced: bool) -> Result<(), ApiError
     }
     for (index, tool) in tools.iter().enumerate() {
         let member = |name: &str| format!("tools[{index}].{name}");
-        if tool.kind != "function" {
-            return Err(found(
-                &member("type"),
-                format!("`{}`", tool.kind),
-                "`function`",
-            ));
-        }
         let name = &tool.function.name;
         let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
         if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(is_letter) {
@@ -122,8 +115,8 @@ fn forced<'a>(
                 Err(found(member, format!("`{other}`"), expected))
             }
         },
-        Some(ToolChoice::Function { function, .. }) => {
-            let name = &function.name;
+        Some(ToolChoice::Function(named)) => {
+            let name = &named.function.name;
             match functions.find(|known| known.name == *name) {
                 Some(function) => Ok(Some(vec![function])),
                 None => Err(found(member, format!("`{name}`"), "one of `tools`")),
@@ -197,19 +190,11 @@ fn text(content: &Content, member: &str) -> Result<String, ApiError> {
         Content::Parts(parts) => parts.iter().enumerate(),
     };
     let parts = parts.map(|(index, part)| {
-        let said = match part.kind.as_str() {
-            "text" | "input_text" | "output_text" | "reasoning_text" => part.text.as_deref(),
-            "refusal" => part.refusal.as_deref(),
-            other => {
-                let expected = "`text`: the models of this server read text only";
-                return Err(found(
-                    &format!("{member}[{index}].type"),
-                    format!("`{other}`"),
-                    expected,
-                ));
-            }
+        let (name, said) = match part.kind {
+            PartKind::Refusal => ("refusal", part.refusal.as_deref()),
+            _ => ("text", part.text.as_deref()),
         };
-        said.ok_or_else(|| ApiError::bad_request(format!("`{member}[{index}].text` is missing")))
+        said.ok_or_else(|| missing(&format!("{member}[{index}].{name}")))
     });
     parts.collect()
 }
@@ -255,6 +240,23 @@ pub(super) fn shape(request: &ChatCompletionRequest) -> Result<Option<AnswerShap
     }
 }
 
+/// Says where a request asks for what a format may lack.
+pub(super) fn option_names(request: &ChatCompletionRequest) -> OptionNames {
+    let arguments = request.chat_template_kwargs.as_ref();
+    let has = |name: &str| arguments.is_some_and(|arguments| arguments.contains_key(name));
+    let thinking = if has("enable_thinking") {
+        "chat_template_kwargs.enable_thinking"
+    } else if has("thinking") {
+        "chat_template_kwargs.thinking"
+    } else {
+        "reasoning_effort"
+    };
+    OptionNames {
+        thinking,
+        effort: "reasoning_effort",
+    }
+}
+
 /// Reads what is asked of the chat format.
 pub(super) fn options(request: &ChatCompletionRequest) -> Result<RenderOptions, ApiError> {
     let mut options = RenderOptions::prompt();
@@ -264,8 +266,9 @@ pub(super) fn options(request: &ChatCompletionRequest) -> Result<RenderOptions, 
         Some("minimal" | "low") => options.reasoning_effort = Some(Effort::Low),
         Some("medium") => options.reasoning_effort = Some(Effort::Medium),
         Some("high" | "xhigh") => options.reasoning_effort = Some(Effort::High),
+        Some("max") => options.reasoning_effort = Some(Effort::Max),
         Some(other) => {
-            let expected = "`none`, `minimal`, `low`, `medium` or `high`";
+            let expected = "`none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`";
             return Err(found("reasoning_effort", format!("`{other}`"), expected));
         }
     }

@@ -7,6 +7,7 @@ pub(crate) mod completions;
 mod conversation;
 mod logprobs;
 pub(crate) mod responses;
+mod responses_places;
 mod responses_stream;
 mod sampling;
 

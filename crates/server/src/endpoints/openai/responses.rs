@@ -1,20 +1,22 @@
 //! `POST /v1/responses`.
 //!
-//! A request is a chat completion in other words: it is read as one, and its answer is written as items.
+//! A request is a chat completion in other words: it is read as one, and its answer is written as items. What is wrong is
+//! said in its own words ([`Places`]).
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use tinkrs_wire::openai::chat::{
     ChatCompletionRequest, ChatMessage, ChatRole, Content, ContentPart, FunctionCall,
-    FunctionDefinition, JsonSchemaFormat, ResponseFormat, ToolCall, ToolDefinition,
+    FunctionDefinition, FunctionKind, JsonSchemaFormat, ResponseFormat, ToolCall, ToolDefinition,
 };
 use tinkrs_wire::openai::responses::{
-    Input, InputItem, ResponsesRequest, ResponsesTool, TextFormatKind,
+    Input, InputItem, ItemKind, ResponsesRequest, ResponsesTool, TextFormatKind,
 };
 
 use super::chat::{self, Asked};
 use super::found;
+use super::responses_places::{Place, Places};
 use super::responses_stream::ResponsesStream;
 use super::{missing, now, read};
 use crate::Server;
@@ -33,6 +35,7 @@ pub(super) struct Responding {
     created: i64,
     asked: Asked,
     request: ResponsesRequest,
+    pub(super) places: Places,
 }
 
 pub(crate) async fn respond(
@@ -46,13 +49,15 @@ pub(crate) async fn respond(
     };
     let (responding, prepared) = read(&server, body, begin).await?;
     let answers = server.ask(owner, &responding.asked.weights, prepared);
-    let answers = answers.await?;
+    let answers = answers.await;
+    let answers = answers.map_err(|error| responding.places.rename(error))?;
     if responding.request.stream == Some(true) {
         let stream = ResponsesStream::new(responding, answers);
         return Ok(server_sent::respond(stream));
     }
     let prompt = answers.prompt.len();
-    let (mut answers, cached) = answers.finish().await?;
+    let finished = answers.finish().await;
+    let (mut answers, cached) = finished.map_err(|error| responding.places.rename(error))?;
     let answer = answers
         .pop()
         .ok_or_else(|| ApiError::unavailable("nothing was drawn"))?;
@@ -67,24 +72,26 @@ fn begin(
     request: ResponsesRequest,
     body: &[u8],
 ) -> Result<(Responding, Prepared), ApiError> {
-    let chat = chat_request(&request)?;
+    let (chat, places) = chat_request(&request)?;
     let tools = if request.tools.is_some() {
         chat_tools(body)
     } else {
         Vec::new()
     };
-    let (asked, prepared) = chat::begin_with(server, owner, chat, tools)?;
+    let begun = chat::begin_with(server, owner, chat, tools);
+    let (asked, prepared) = begun.map_err(|error| places.rename(error))?;
     let responding = Responding {
         id: random_id("resp_"),
         created: now(),
         asked,
         request,
+        places,
     };
     Ok((responding, prepared))
 }
 
-/// Says the same in the form of chat completions.
-fn chat_request(request: &ResponsesRequest) -> Result<ChatCompletionRequest, ApiError> {
+/// Says the same in the form of chat completions. Returns it with where its messages come from.
+fn chat_request(request: &ResponsesRequest) -> Result<(ChatCompletionRequest, Places), ApiError> {
     if let Some(other) = request
         .truncation
         .as_deref()
@@ -101,15 +108,19 @@ fn chat_request(request: &ResponsesRequest) -> Result<ChatCompletionRequest, Api
     if let Some(other) = text.verbosity.as_deref().filter(|name| *name != "medium") {
         return Err(found("text.verbosity", format!("`{other}`"), "`medium`"));
     }
-    let mut messages = Vec::new();
+    let mut messages = Messages::default();
     if let Some(text) = &request.instructions {
-        messages.push(said(ChatRole::System, Content::Text(text.clone())));
+        let said = said(ChatRole::System, Content::Text(text.clone()));
+        messages.push(said, "instructions");
     }
     match request.input.as_ref().ok_or_else(|| missing("input"))? {
-        Input::Text(text) => messages.push(said(ChatRole::User, Content::Text(text.clone()))),
+        Input::Text(text) => {
+            let said = said(ChatRole::User, Content::Text(text.clone()));
+            messages.push(said, "input");
+        }
         Input::Items(items) => {
             for (index, item) in items.iter().enumerate() {
-                add(&mut messages, item, &format!("input[{index}]"))?;
+                messages.add(item, &format!("input[{index}]"))?;
             }
         }
     }
@@ -120,7 +131,7 @@ fn chat_request(request: &ResponsesRequest) -> Result<ChatCompletionRequest, Api
     let chat = json!({"model": request.model.as_ref().ok_or_else(|| missing("model"))?});
     let mut chat: ChatCompletionRequest =
         serde_json::from_value(chat).map_err(|error| ApiError::bad_request(error.to_string()))?;
-    chat.messages = Some(messages);
+    chat.messages = Some(messages.sent);
     chat.tools = Some(tools);
     chat.tool_choice = request.tool_choice.as_ref().map(|choice| choice.to_chat());
     chat.parallel_tool_calls = request.parallel_tool_calls;
@@ -129,7 +140,7 @@ fn chat_request(request: &ResponsesRequest) -> Result<ChatCompletionRequest, Api
     chat.top_p = request.top_p;
     chat.reasoning_effort = request.reasoning.clone().unwrap_or_default().effort;
     chat.response_format = text.format.map(format);
-    Ok(chat)
+    Ok((chat, Places(messages.places)))
 }
 
 fn format(format: TextFormatKind) -> ResponseFormat {
@@ -156,72 +167,91 @@ fn said(role: ChatRole, content: Content) -> ChatMessage {
     }
 }
 
-/// Adds an item to the messages. What the model thought, said and called one after the other is one message.
-fn add(messages: &mut Vec<ChatMessage>, item: &InputItem, member: &str) -> Result<(), ApiError> {
-    let lacks = |name: &str| missing(&format!("{member}.{name}"));
-    let call_id = || item.call_id.clone().ok_or_else(|| lacks("call_id"));
-    match item.r#type.as_deref().unwrap_or("message") {
-        "message" => {
-            let role = item.role.ok_or_else(|| lacks("role"))?;
-            let content = item.content.clone().ok_or_else(|| lacks("content"))?;
-            match open_answer(messages) {
-                Some(answer) if role == ChatRole::Assistant && answer.content.is_none() => {
-                    answer.content = Some(content);
-                }
-                _ => messages.push(said(role, content)),
-            }
-        }
-        "reasoning" => {
-            let thought = match &item.content {
-                Some(Content::Text(text)) => text.clone(),
-                Some(Content::Parts(parts)) => joined(parts),
-                None => joined(item.summary.as_deref().unwrap_or_default()),
-            };
-            let mut answer = said(ChatRole::Assistant, Content::Text(String::new()));
-            answer.content = None;
-            answer.reasoning_content = Some(thought);
-            messages.push(answer);
-        }
-        "function_call" => {
-            let call = ToolCall {
-                index: None,
-                id: call_id()?,
-                kind: "function".to_owned(),
-                function: FunctionCall {
-                    name: item.name.clone().ok_or_else(|| lacks("name"))?,
-                    arguments: item.arguments.clone().ok_or_else(|| lacks("arguments"))?,
-                },
-            };
-            if open_answer(messages).is_none() {
-                let mut answer = said(ChatRole::Assistant, Content::Text(String::new()));
-                answer.content = None;
-                messages.push(answer);
-            }
-            let answer = open_answer(messages).expect("it was just added");
-            answer.tool_calls.get_or_insert_default().push(call);
-        }
-        "function_call_output" => {
-            let output = item.output.clone().ok_or_else(|| lacks("output"))?;
-            let mut result = said(ChatRole::Tool, output);
-            result.tool_call_id = Some(call_id()?);
-            messages.push(result);
-        }
-        other => {
-            let expected = "`message`, `function_call`, `function_call_output` or `reasoning`";
-            return Err(found(
-                &format!("{member}.type"),
-                format!("`{other}`"),
-                expected,
-            ));
-        }
-    }
-    Ok(())
+/// A conversation as chat completions have it, and where its messages come from.
+#[derive(Default)]
+struct Messages {
+    sent: Vec<ChatMessage>,
+    places: Vec<Place>,
 }
 
-/// Returns the last message, if it is the model's.
-fn open_answer(messages: &mut [ChatMessage]) -> Option<&mut ChatMessage> {
-    let last = messages.last_mut()?;
-    (last.role == ChatRole::Assistant).then_some(last)
+impl Messages {
+    fn push(&mut self, message: ChatMessage, content: impl Into<String>) {
+        self.sent.push(message);
+        self.places.push(Place {
+            content: content.into(),
+            calls: Vec::new(),
+        });
+    }
+
+    /// Adds an item. What the model thought, said and called one after the other is one message.
+    fn add(&mut self, item: &InputItem, member: &str) -> Result<(), ApiError> {
+        let lacks = |name: &str| missing(&format!("{member}.{name}"));
+        let call_id = || item.call_id.clone().ok_or_else(|| lacks("call_id"));
+        let content = format!("{member}.content");
+        match item.r#type.unwrap_or_default() {
+            ItemKind::Message => {
+                let role = item.role.ok_or_else(|| lacks("role"))?;
+                let said_now = item.content.clone().ok_or_else(|| lacks("content"))?;
+                match self.open_answer() {
+                    Some((answer, place))
+                        if role == ChatRole::Assistant && answer.content.is_none() =>
+                    {
+                        answer.content = Some(said_now);
+                        place.content = content;
+                    }
+                    _ => self.push(said(role, said_now), content),
+                }
+            }
+            ItemKind::Reasoning => {
+                let thought = match &item.content {
+                    Some(Content::Text(text)) => text.clone(),
+                    Some(Content::Parts(parts)) => joined(parts),
+                    None => joined(item.summary.as_deref().unwrap_or_default()),
+                };
+                let mut answer = silent_answer();
+                answer.reasoning_content = Some(thought);
+                self.push(answer, content);
+            }
+            ItemKind::FunctionCall => {
+                let call = ToolCall {
+                    index: None,
+                    id: call_id()?,
+                    kind: FunctionKind::Function,
+                    function: FunctionCall {
+                        name: item.name.clone().ok_or_else(|| lacks("name"))?,
+                        arguments: item.arguments.clone().ok_or_else(|| lacks("arguments"))?,
+                    },
+                };
+                if self.open_answer().is_none() {
+                    self.push(silent_answer(), content);
+                }
+                let (answer, place) = self.open_answer().expect("it was just added");
+                answer.tool_calls.get_or_insert_default().push(call);
+                place.calls.push(member.to_owned());
+            }
+            ItemKind::FunctionCallOutput => {
+                let output = item.output.clone().ok_or_else(|| lacks("output"))?;
+                let mut result = said(ChatRole::Tool, output);
+                result.tool_call_id = Some(call_id()?);
+                self.push(result, format!("{member}.output"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the last message, if it is the model's.
+    fn open_answer(&mut self) -> Option<(&mut ChatMessage, &mut Place)> {
+        let last = self.sent.last_mut().zip(self.places.last_mut());
+        last.filter(|(message, _)| message.role == ChatRole::Assistant)
+    }
+}
+
+/// An answer in which nothing is said.
+fn silent_answer() -> ChatMessage {
+    ChatMessage {
+        content: None,
+        ..said(ChatRole::Assistant, Content::Text(String::new()))
+    }
 }
 
 fn joined(parts: &[ContentPart]) -> String {
@@ -231,17 +261,8 @@ fn joined(parts: &[ContentPart]) -> String {
 
 fn definition(index: usize, tool: &ResponsesTool) -> Result<ToolDefinition, ApiError> {
     let name = tool.name.clone();
-    let kind = tool.r#type.clone().unwrap_or_default();
-    if kind != "function" {
-        let expected = "`function`: this server has no tools of its own";
-        return Err(found(
-            &format!("tools[{index}].type"),
-            format!("`{kind}`"),
-            expected,
-        ));
-    }
     Ok(ToolDefinition {
-        kind,
+        kind: tool.r#type.unwrap_or_default(),
         function: FunctionDefinition {
             name: name.ok_or_else(|| missing(&format!("tools[{index}].name")))?,
             description: tool.description.clone(),

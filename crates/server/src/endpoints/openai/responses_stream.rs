@@ -170,9 +170,9 @@ impl ResponsesStream {
     }
 
     fn end(&mut self, to: &mut Vec<u8>, answer: &Answer, prompt: usize, cached: u32) {
-        // There is a message, if only an empty one.
-        let said_something = !answer.content.is_empty() || !answer.calls.is_empty();
-        if self.open.is_none() && self.output.is_empty() && !said_something {
+        // There is a message where nothing is called, if only an empty one.
+        if answer.content.is_empty() && answer.calls.is_empty() {
+            self.close(to, "completed");
             self.open(to, Kind::Message);
         }
         self.close(to, status(answer));
@@ -211,6 +211,7 @@ impl Events for ResponsesStream {
                     self.answers = None;
                 }
                 Err(error) => {
+                    let error = self.responding.places.rename(error);
                     let error = openai_event(&error).error;
                     let event =
                         json!({"code": error.kind, "message": error.message, "param": error.param});

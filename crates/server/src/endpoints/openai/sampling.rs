@@ -1,7 +1,5 @@
 //! How to draw, as the OpenAI API says it.
 
-use std::sync::Arc;
-
 use tinkrs_backend::SamplingExtras;
 use tinkrs_types::SamplingParams;
 use tinkrs_types::sampling::SampleOptions;
@@ -9,15 +7,13 @@ use tinkrs_wire::openai::SamplingMembers;
 
 use super::found;
 use crate::endpoints::question::Draw;
+use crate::endpoints::text::stop_texts;
 use crate::error::ApiError;
 
 /// Most answers to a prompt, as the OpenAI API has it.
 pub(super) const MOST_ANSWERS: u32 = 128;
 /// Most likeliest tokens at a place.
 const MOST_TOP_LOGPROBS: u32 = 20;
-const MOST_STOPS: usize = 16;
-/// Longest stop text, in bytes.
-const LONGEST_STOP: usize = 1024;
 
 /// Reads how to draw. `top_logprobs` is how many of the likeliest tokens are reported, if they are.
 pub(super) fn draw(
@@ -29,28 +25,9 @@ pub(super) fn draw(
     if let Some((member, count)) = top_logprobs {
         check_count(member, count, 0, MOST_TOP_LOGPROBS)?;
     }
-    let stops: Arc<[String]> = members
-        .stop
-        .iter()
-        .flat_map(|stop| stop.texts().iter().cloned())
-        .collect();
-    if stops.len() > MOST_STOPS {
-        return Err(found(
-            "stop",
-            format!("{} texts", stops.len()),
-            "at most 16",
-        ));
-    }
-    if stops
-        .iter()
-        .any(|text| text.is_empty() || text.len() > LONGEST_STOP)
-    {
-        return Err(found(
-            "stop",
-            "a text that is empty or long",
-            "1 to 1024 bytes",
-        ));
-    }
+    let stops = members.stop.iter();
+    let stops = stops.flat_map(|stop| stop.texts().iter().cloned());
+    let stops = stop_texts("stop", stops)?;
     let defaults = SamplingParams::default();
     let params = SamplingParams {
         seed: members.seed,

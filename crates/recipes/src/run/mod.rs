@@ -120,6 +120,10 @@ impl Run {
         let resumes = journal.plan().is_some();
         if resumes {
             same_plan(&journal, &plan, &folder)?;
+            // It goes on with the model and the rank of its checkpoint, whatever is asked for.
+            if let Some((_, path)) = journal.last_checkpoint() {
+                Start::new(path.clone()).check(service, adapter).await?;
+            }
         } else {
             if let Some(start) = &adapter.from {
                 start.check(service, adapter).await?;

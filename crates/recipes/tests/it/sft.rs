@@ -142,6 +142,29 @@ async fn an_interrupted_run_goes_on_as_if_nothing_had_happened() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_run_does_not_go_on_with_another_rank() -> Result<()> {
+    let server = TestServer::start().await;
+    let folder = tempfile::tempdir()?;
+    let (service, examples) = (server.service(), examples());
+    let interrupt = Interrupt::default();
+    let mut hooks = Hooks::default();
+    hooks.interrupt = interrupt.clone();
+    let hooks = hooks.on_step(move |_| interrupt.set());
+    let outcome = sft::train(&service, &config(), &examples, folder.path(), hooks).await?;
+    assert!(!outcome.finished);
+    let mut other = config();
+    let rank = other.adapter.rank.unwrap_or(32) + 1;
+    other.adapter.rank = Some(rank);
+    let went_on = sft::train(&service, &other, &examples, folder.path(), Hooks::default()).await;
+    let error = went_on.unwrap_err().to_string();
+    assert!(
+        error.starts_with(&format!("rank: {rank}, but tinker://")),
+        "{error}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_lost_process_loses_only_what_is_behind_its_checkpoint() -> Result<()> {
     let server = TestServer::start().await;
     let (whole, parts) = (tempfile::tempdir()?, tempfile::tempdir()?);

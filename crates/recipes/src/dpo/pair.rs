@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::data::{DataSet, Record, Source, Stored, TooLong, read_jsonl};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tinkrs_chat::{Conversation, Example, Message, Renderer, Role, TrainOn};
@@ -36,20 +37,38 @@ struct Line {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "neither a text nor a list of messages")]
+#[serde(untagged)]
 enum Said {
     Text(String),
     Chat(Vec<Message>),
+    /// Refused by the name of its member, which is not known here.
+    Other(IgnoredAny),
+}
+
+impl Said {
+    fn check(&self, member: &str) -> Result<(), String> {
+        match self {
+            Self::Text(_) | Self::Chat(_) => Ok(()),
+            Self::Other(_) => Err(format!(
+                "`{member}` is neither a text nor a list of messages"
+            )),
+        }
+    }
 }
 
 impl TryFrom<Line> for Preference {
     type Error = String;
 
     fn try_from(line: Line) -> Result<Self, String> {
+        if let Some(prompt) = &line.prompt {
+            prompt.check("prompt")?;
+        }
+        line.chosen.check("chosen")?;
+        line.rejected.check("rejected")?;
         let (prompt, given) = match line.prompt {
             Some(Said::Chat(messages)) => (None, Some(messages)),
             Some(Said::Text(prompt)) => (Some(prompt), line.messages),
-            None => (None, line.messages),
+            Some(Said::Other(_)) | None => (None, line.messages),
         };
         let (chosen, rejected) = match (line.chosen, line.rejected) {
             (Said::Text(chosen), Said::Text(rejected)) => {
@@ -259,7 +278,7 @@ mod tests {
             ),
             (
                 r#"{"chosen": 1, "rejected": "b"}"#.to_owned(),
-                "neither a text nor a list",
+                "`chosen` is neither a text nor a list of messages",
             ),
         ];
         for (line, expected) in wrong {

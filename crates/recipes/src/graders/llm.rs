@@ -67,9 +67,11 @@ impl LlmJudge {
             match judged {
                 Ok(score) => return Ok(score),
                 Err(error) if attempt > self.spec.retries => {
-                    return Err(
-                        format!("the judge gave no score ({attempt} attempts): {error}").into(),
-                    );
+                    let asked = match attempt {
+                        1 => "asked once".to_owned(),
+                        times => format!("asked {times} times"),
+                    };
+                    return Err(format!("the judge gave no score ({asked}): {error}").into());
                 }
                 Err(_) => {}
             }
@@ -134,7 +136,8 @@ impl LlmJudge {
                 if let Some(key) = key {
                     request = request.bearer_token(key);
                 }
-                let response = request.send().await?;
+                let response = request.send().await;
+                let response = response.map_err(|error| format!("{url}: {error}"))?;
                 if !response.is_success() {
                     return Err(format!("{url} answered with status {}", response.status()).into());
                 }

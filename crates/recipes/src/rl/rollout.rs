@@ -9,6 +9,9 @@ use futures_util::future::{join_all, try_join_all};
 use std::sync::Arc;
 use tinkrs::{BoxError, SamplingClient, SamplingParams};
 
+/// Advantages are sent in 32 bits, which end at 3e38: rewards, and what they differ by, stay far below.
+const MOST_REWARD: f64 = 1e30;
+
 /// Episodes from one problem, which are compared with each other.
 pub type Group = Vec<Episode>;
 
@@ -143,8 +146,8 @@ async fn compare(problem: &dyn Problem, group: &mut [Episode]) -> Result<(), Err
         return Err(failed(problem.into()));
     }
     for (episode, reward) in group.iter_mut().zip(rewards) {
-        finite(reward)?;
         episode.reward += reward;
+        usable(episode.reward)?;
     }
     Ok(())
 }
@@ -198,12 +201,15 @@ fn failed(source: BoxError) -> Error {
     }
 }
 
-fn finite(reward: f64) -> Result<(), Error> {
-    if reward.is_finite() {
-        Ok(())
-    } else {
-        Err(failed(format!("a reward is {reward}").into()))
+/// Refuses a reward that is no number, or one whose advantage would be none.
+fn usable(reward: f64) -> Result<(), Error> {
+    if reward.abs() <= MOST_REWARD {
+        return Ok(());
     }
+    let problem = format!(
+        "a reward is {reward:e}, expected a number from -{MOST_REWARD:e} to {MOST_REWARD:e}"
+    );
+    Err(failed(problem.into()))
 }
 
 /// Plays one episode to its end, or to the first limit.
@@ -250,9 +256,9 @@ async fn episode(
         })?;
         episode.turn(seen, &sequence.tokens, &logprobs);
         let outcome = env.act(&sequence.tokens).await.map_err(failed)?;
-        finite(outcome.reward)?;
         let done = outcome.done;
         episode.earn(outcome);
+        usable(episode.reward)?;
         if done {
             break;
         }

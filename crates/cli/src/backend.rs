@@ -324,6 +324,9 @@ pub(crate) fn renderer(
             None => {
                 let template = ChatTemplate::from_file(wanted, tokenizer.path());
                 let template = template.with_context(|| {
+                    if Path::new(wanted).exists() {
+                        return format!("--template: {wanted} cannot be used");
+                    }
                     format!(
                         "--template: `{wanted}` is neither a Jinja file nor the name of a chat format"
                     )

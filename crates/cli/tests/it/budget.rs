@@ -135,4 +135,11 @@ fn files_of_several_kinds_are_shown_as_training_sees_them() {
         error.contains("neither a Jinja file nor the name"),
         "{error}"
     );
+    here.write("broken.jinja", "{% for %}");
+    let broken = ["data", "show", "alpaca.json", "--template", "broken.jinja"];
+    let error = here.refused(&broken);
+    assert!(
+        error.contains("--template: broken.jinja cannot be used") && error.contains("syntax error"),
+        "{error}"
+    );
 }

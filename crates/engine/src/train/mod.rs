@@ -26,7 +26,7 @@ use tinkrs_types::{Datum, ForwardBackwardOutput, LoraConfig};
 
 use crate::adapter::{self, Adapter, DEFAULT_ALPHA};
 use crate::loss::Objective;
-use crate::model::tensor_table::{SiteGroup, SiteKey};
+use crate::model::tensor_table::{SiteGroup, SiteKey, TensorTable};
 use crate::optim::{Optimizer, Trained};
 use crate::peft::PeftAdapter;
 use crate::weights::WeightSource;
@@ -167,8 +167,9 @@ impl TrainingRun {
     ///
     /// When the weights cannot be loaded.
     pub fn full(source: &dyn WeightSource, threads: &Threads) -> Result<Self, Error> {
-        let model = Arc::new(Model::load(source, Precision::F32, threads)?);
-        let slots = Slots::full(&model.table);
+        source.config().validate()?;
+        let table = Arc::new(TensorTable::new(source.config()));
+        let slots = Slots::full(&table);
         let read = |tensor: &slots::Tensor| {
             let values = source
                 .tensor(&tensor.name)?
@@ -176,7 +177,17 @@ impl TrainingRun {
                 .to_f32();
             Ok::<_, Error>(Arc::new(values))
         };
-        let values = slots.tensors.iter().map(read).collect::<Result<_, _>>()?;
+        let values = slots.tensors.iter().map(read);
+        let values: Vec<Arc<Vec<f32>>> = values.collect::<Result<_, Error>>()?;
+        // Not from the source, which may have columns in another order: the sums of a run that is taken up again are
+        // in the order of these.
+        let names = slots.tensors.iter().map(|tensor| tensor.name.clone());
+        let weights = FullWeights {
+            config: source.config().clone(),
+            table,
+            tensors: names.zip(values.iter().cloned()).collect(),
+        };
+        let model = Arc::new(Model::load(&weights, Precision::F32, threads)?);
         Ok(Self {
             model,
             kind: Kind::Full,

@@ -75,6 +75,23 @@ fn a_gguf_file_trains_as_the_folder_that_is_written_from_it() {
 }
 
 #[test]
+fn a_full_run_from_a_gguf_file_has_the_bits_of_one_from_the_folder_that_is_written_from_it() {
+    let gguf = GgufFile::open(reference::path("gguf/tiny-qwen35-moe.gguf")).unwrap();
+    let written = tempfile::tempdir().unwrap();
+    save_folder(&gguf, written.path()).unwrap();
+    let folder = HuggingFaceFolder::open(written.path()).unwrap();
+    let data = data(&Tensors::expected("tiny-qwen35-moe"));
+    let [ours, theirs] = [&gguf as &dyn WeightSource, &folder].map(|source| {
+        let mut run = TrainingRun::full(source, &Threads::new(2).unwrap()).unwrap();
+        let before = run.forward_backward(&data, &LossFn::CrossEntropy).unwrap();
+        run.optim_step(&AdamParams::new(1e-3)).unwrap();
+        let after = run.forward(&data, &LossFn::CrossEntropy).unwrap();
+        [before, after].map(|output| output.logprobs(0).unwrap().to_vec())
+    });
+    assert_eq!(ours, theirs);
+}
+
+#[test]
 fn losses_logprobs_and_lora_gradients_equal_those_of_peft() {
     for name in TINY_MODELS {
         let (mut run, expected) = (adapted(name), Tensors::expected(name));

@@ -84,7 +84,7 @@ fn a_full_run_from_a_gguf_file_has_the_bits_of_one_from_the_folder_that_is_writt
     let [ours, theirs] = [&gguf as &dyn WeightSource, &folder].map(|source| {
         let mut run = TrainingRun::full(source, &Threads::new(2).unwrap()).unwrap();
         let before = run.forward_backward(&data, &LossFn::CrossEntropy).unwrap();
-        run.optim_step(&AdamParams::new(1e-3)).unwrap();
+        run.optim_step(AdamParams::new(1e-3)).unwrap();
         let after = run.forward(&data, &LossFn::CrossEntropy).unwrap();
         [before, after].map(|output| output.logprobs(0).unwrap().to_vec())
     });

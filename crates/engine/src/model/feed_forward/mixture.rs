@@ -44,7 +44,7 @@ pub(crate) struct Mixture {
     router_key: TensorKey,
     router_bias: Option<Bias>,
     experts: Vec<Expert>,
-    shared: Option<SharedExpert>,
+    shared: Option<Box<SharedExpert>>,
 }
 
 struct Expert {
@@ -193,7 +193,7 @@ impl Mixture {
                 .map(expert)
                 .collect::<Result<_, Error>>()?,
             shared: match shape.shared {
-                Some(width) => Some(SharedExpert::load(config, width, reader)?),
+                Some(width) => Some(Box::new(SharedExpert::load(config, width, reader)?)),
                 None => None,
             },
         })
@@ -204,7 +204,7 @@ impl Mixture {
         let shared = self.shared.iter();
         experts
             .flat_map(|expert| expert.inputs.iter().chain([&expert.down]))
-            .chain(shared.flat_map(SharedExpert::linears))
+            .chain(shared.flat_map(|shared| shared.linears()))
             .collect()
     }
 

@@ -73,7 +73,6 @@ impl Draw {
 /// A conversation that is to be continued.
 #[derive(Debug)]
 pub(crate) struct Question {
-    pub(crate) conversation: Conversation,
     pub(crate) options: RenderOptions,
     pub(crate) draw: Draw,
     /// As many as the context has room for, if it is `None`.

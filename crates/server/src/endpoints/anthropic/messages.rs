@@ -110,7 +110,6 @@ fn begin(
     let room = u32::try_from(context.saturating_sub(prompt.len()).max(1)).unwrap_or(u32::MAX);
     let shape = shape(request, translated.shape)?;
     let question = Question {
-        conversation: translated.conversation,
         options: translated.options,
         draw,
         max_tokens: Some(max_tokens.min(room)),

@@ -108,7 +108,6 @@ pub(super) fn begin_with(
     // Last, because it takes longest.
     let prompt = prompt(&weights, &conversation, &options, names)?;
     let question = Question {
-        conversation,
         options,
         draw,
         max_tokens,

@@ -31,13 +31,11 @@ pub(crate) struct NumericsArgs {
     /// results) or q4_k (four and six bits). GGUF weights that are quantised stay as they are. Default: as it was in
     /// the data folder before, else stored
     #[arg(long, value_name = "FORMAT", value_enum, help_heading = "Numbers")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     quantize: Option<Quantize>,
 
     /// How quantised weights read their inputs, in training and sampling alike: int8 (as llama.cpp does) or f32 (slower;
     /// results are exactly those of the dequantised weights). Default: as it was in the data folder before, else int8
     #[arg(long, value_name = "FORMAT", value_enum, help_heading = "Numbers")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     activations: Option<ActivationFormat>,
 }
 

@@ -27,7 +27,16 @@ fn a_run_over_quantised_weights_is_used_later_as_it_was_trained() {
     assert!(String::from_utf8(out).unwrap().contains("honey"));
 
     // What is typed comes first, and is then what is remembered. Weights that are not quantised read f32 anyway.
-    let from = ["--from", "small", "--name", "exact", "--quantize", "stored"];
+    let from = [
+        "--from",
+        "small",
+        "--name",
+        "exact",
+        "--run-dir",
+        "runs/exact",
+        "--quantize",
+        "stored",
+    ];
     here.ok(&[&sft[..], &from].concat());
     let numerics = numerics_of(&here, "exact");
     assert!(

@@ -87,6 +87,8 @@ pub struct Description {
     pub weight_format: String,
     /// In which numbers quantised weights read their inputs, in training and sampling alike: `f32`, `int8`.
     pub activations: String,
+    /// How keys and values are held, and what they are rounded to in training and sampling alike: `f32`, `bf16`, `q8_0`.
+    pub key_values: String,
     /// Tells the base model's weights, as they are held, from others of the same name; empty if nothing is loaded.
     pub weights_digest: String,
     /// The names of the optimizers that it has.
@@ -98,7 +100,8 @@ pub struct Description {
 
 impl Description {
     /// Names the numeric path: `q8_0/int8@0123456789abcdef`, which is how the weights are held, how their inputs are
-    /// read, and which weights they are. Two backends with the same one compute the same bits.
+    /// read, and which weights they are; or `q8_0/int8/bf16@0123456789abcdef` where keys and values are not in f32. Two
+    /// backends with the same one compute the same bits.
     ///
     /// ```
     /// # use tinkrs_backend::Description;
@@ -106,18 +109,27 @@ impl Description {
     /// #     architecture: String::new(), family: String::new(), context: 1, vocabulary: 1,
     /// #     end_of_sequence: Vec::new(), parameters: 1, optimizers: Vec::new(), repeats_exactly: true,
     /// #     weight_format: "q8_0".to_owned(), activations: "int8".to_owned(), weights_digest: "0af1".to_owned(),
+    /// #     key_values: "f32".to_owned(),
     /// # };
     /// assert_eq!(description.numerics(), "q8_0/int8@0af1");
+    /// let narrow = Description { key_values: "bf16".to_owned(), ..description };
+    /// assert_eq!(narrow.numerics(), "q8_0/int8/bf16@0af1");
     /// ```
     #[must_use]
     pub fn numerics(&self) -> String {
         let Self {
             weight_format,
             activations,
+            key_values,
             weights_digest,
             ..
         } = self;
-        format!("{weight_format}/{activations}@{weights_digest}")
+        // As runs of earlier versions have it in their records.
+        let key_values = match key_values.as_str() {
+            "f32" => String::new(),
+            other => format!("/{other}"),
+        };
+        format!("{weight_format}/{activations}{key_values}@{weights_digest}")
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tinkrs_backend::Description;
 use tinkrs_chat::{Renderer, Tokenizer, format::ChatTemplate};
 use tinkrs_engine::weights::{GgufFile, HuggingFaceFolder, WeightSource};
-use tinkrs_engine::{Activations, CpuBackend, Model, Numerics, Precision, Threads};
+use tinkrs_engine::{Activations, CacheFormat, CpuBackend, Model, Numerics, Precision, Threads};
 use tinkrs_server::BaseModel;
 
 use crate::model_store::ModelStore;
@@ -37,6 +37,11 @@ pub(crate) struct NumericsArgs {
     /// results are exactly those of the dequantised weights). Default: as it was in the data folder before, else int8
     #[arg(long, value_name = "FORMAT", value_enum, help_heading = "Numbers")]
     activations: Option<ActivationFormat>,
+
+    /// How keys and values of earlier tokens are held: f32, bf16 (half the memory) or q8_0 (about a quarter). They are
+    /// rounded to it in training and sampling alike. Default: as it was in the data folder before, else f32
+    #[arg(long, value_name = "FORMAT", value_enum, help_heading = "Numbers")]
+    kv_cache: Option<KvCacheFormat>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, clap::ValueEnum)]
@@ -58,6 +63,17 @@ enum ActivationFormat {
     Int8,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, clap::ValueEnum)]
+enum KvCacheFormat {
+    #[serde(rename = "f32")]
+    F32,
+    #[serde(rename = "bf16")]
+    Bf16,
+    #[serde(rename = "q8_0")]
+    #[value(name = "q8_0")]
+    Q8_0,
+}
+
 impl NumericsArgs {
     fn numerics(self) -> Numerics {
         let weights = match self.quantize {
@@ -72,6 +88,11 @@ impl NumericsArgs {
                 // docs/quantised.md has the figures that decided on this.
                 None | Some(ActivationFormat::Int8) => Activations::Int8,
             },
+            key_values: match self.kv_cache {
+                None | Some(KvCacheFormat::F32) => CacheFormat::F32,
+                Some(KvCacheFormat::Bf16) => CacheFormat::Bf16,
+                Some(KvCacheFormat::Q8_0) => CacheFormat::Q8_0,
+            },
         }
     }
 
@@ -85,6 +106,7 @@ impl NumericsArgs {
         Self {
             quantize: self.quantize.or(before.quantize),
             activations: self.activations.or(before.activations),
+            kv_cache: self.kv_cache.or(before.kv_cache),
         }
     }
 
@@ -103,6 +125,10 @@ impl NumericsArgs {
         add(
             "--activations",
             self.activations.and_then(|value| value.to_possible_value()),
+        );
+        add(
+            "--kv-cache",
+            self.kv_cache.and_then(|value| value.to_possible_value()),
         );
         typed
     }
@@ -320,6 +346,7 @@ mod tests {
         let args = |quantize, activations| NumericsArgs {
             quantize,
             activations,
+            kv_cache: Some(KvCacheFormat::Bf16),
         };
         let before = args(Some(Quantize::Q4K), Some(ActivationFormat::Int8));
         assert_eq!(NumericsArgs::default().or(before), before);
@@ -328,7 +355,10 @@ mod tests {
             typed.or(before),
             args(Some(Quantize::Stored), Some(ActivationFormat::Int8))
         );
-        assert_eq!(before.typed(), " --quantize q4_k --activations int8");
+        assert_eq!(
+            before.typed(),
+            " --quantize q4_k --activations int8 --kv-cache bf16"
+        );
         assert_eq!(NumericsArgs::default().typed(), "");
     }
 

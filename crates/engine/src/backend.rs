@@ -105,6 +105,7 @@ fn describe(
         parameters: sizes.map(|size| size as u64).sum(),
         weight_format: plan.main_format(table).name().to_owned(),
         activations: activations.to_owned(),
+        key_values: plan.key_values().name().to_owned(),
         weights_digest,
         optimizers: Optimizer::all().map(|known| known.name().to_owned()).into(),
         repeats_exactly: true,

@@ -69,6 +69,7 @@ pub use adapter::Adapter;
 pub use backend::CpuBackend;
 pub use config::ModelConfig;
 pub use error::Error;
+pub use kernels::cached::CacheFormat;
 pub use kernels::quantised::Activations;
 pub use kernels::{has_fast_kernels, kernel_instructions};
 pub use model::{Hidden, KvCache, Model, Numerics, Precision, SequenceInput};

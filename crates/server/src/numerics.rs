@@ -87,10 +87,12 @@ impl Server {
 fn refusal(base: &str, before: &str, now: &str) -> String {
     let (path, _) = before.split_once('@').unwrap_or((before, ""));
     let (path_now, _) = now.split_once('@').unwrap_or((now, ""));
-    let again = match path.split_once('/') {
-        Some((weights, activations)) if path != path_now => format!(
-            "serve `{base}` again with weights in {weights} (`--quantize`, or a file in that format) and \
-             `--activations {activations}`"
+    let parts: Vec<&str> = path.split('/').collect();
+    let again = match parts[..] {
+        [weights, activations, ref rest @ ..] if path != path_now => format!(
+            "serve `{base}` again with weights in {weights} (`--quantize`, or a file in that format), \
+             `--activations {activations}` and `--kv-cache {}`",
+            rest.first().unwrap_or(&"f32"),
         ),
         _ => format!(
             "serve `{base}` again from the files and with the `--quantize` that it had then"
@@ -115,9 +117,12 @@ mod tests {
             "`org/a`",
             "in q8_0",
             "--activations int8",
+            "--kv-cache f32",
         ] {
             assert!(formats.contains(part), "{part}: {formats}");
         }
+        let cache = refusal("org/a", "q8_0/int8/bf16@12", "q8_0/int8@12");
+        assert!(cache.contains("--kv-cache bf16"), "{cache}");
         let files = refusal("org/a", "f32/f32@12", "f32/f32@34");
         assert!(files.contains("from the files"), "{files}");
     }

@@ -163,6 +163,7 @@ impl Backend for FakeBackend {
             parameters: VOCABULARY as u64,
             weight_format: "f32".to_owned(),
             activations: self.activations.to_owned(),
+            key_values: "f32".to_owned(),
             weights_digest: "0".to_owned(),
             optimizers: vec!["adamw".to_owned(), "sgd".to_owned()],
             repeats_exactly: self.repeats_exactly,

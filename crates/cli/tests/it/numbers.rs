@@ -11,17 +11,20 @@ fn numerics_of(here: &Here, run: &str) -> String {
 fn a_run_over_quantised_weights_is_used_later_as_it_was_trained() {
     let here = Here::new().with_examples();
     let sft = ["train", "sft", "--config", "examples/configs/sft.toml"];
-    let numbers = ["--quantize", "q8_0"];
+    let numbers = ["--quantize", "q8_0", "--kv-cache", "bf16"];
     let said = here.ok(&[&sft[..], &["--name", "small"], &numbers].concat());
     let numerics = numerics_of(&here, "small");
-    assert!(numerics.starts_with("q8_0/int8@"), "{numerics}: {said:?}");
+    assert!(
+        numerics.starts_with("q8_0/int8/bf16@"),
+        "{numerics}: {said:?}"
+    );
 
     let sample = ["sample", "What is the password?", "--temperature", "0"];
     let sample = [&sample[..], &["--checkpoint", "small"]].concat();
     let output = here.command(&sample).output().unwrap();
     let (out, err) = (output.stdout, String::from_utf8(output.stderr).unwrap());
     assert!(
-        err.contains("as it did in this data folder before: --quantize q8_0"),
+        err.contains("as it did in this data folder before: --quantize q8_0 --kv-cache bf16"),
         "{err}"
     );
     assert!(String::from_utf8(out).unwrap().contains("honey"));
@@ -36,6 +39,8 @@ fn a_run_over_quantised_weights_is_used_later_as_it_was_trained() {
         "runs/exact",
         "--quantize",
         "stored",
+        "--kv-cache",
+        "f32",
     ];
     here.ok(&[&sft[..], &from].concat());
     let numerics = numerics_of(&here, "exact");

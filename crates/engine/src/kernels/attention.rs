@@ -16,6 +16,7 @@
 //! by dimension; values are rows padded to 16. The cache of a sampled sequence is a list of such blocks,
 //! and training packs each sequence into one.
 
+use super::cached::Numbers;
 use super::gemm::Start;
 use super::micro::LANES;
 use super::small::{self, Left, Right};
@@ -28,9 +29,9 @@ pub(crate) const TILE: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block<'a> {
     /// `⌈len / 16⌉` panels of `d × 16`.
-    pub(crate) keys: &'a [f32],
+    pub(crate) keys: Numbers<'a>,
     /// Rows of `d` rounded up to 16.
-    pub(crate) values: &'a [f32],
+    pub(crate) values: Numbers<'a>,
     /// Positions that hold something.
     pub(crate) len: usize,
 }
@@ -123,8 +124,8 @@ fn after<'b>(
         let cut = skipped.min(block.len);
         skipped -= cut;
         (cut < block.len).then(|| Block {
-            keys: &block.keys[cut * d..],
-            values: &block.values[cut * d.next_multiple_of(LANES)..],
+            keys: block.keys.after(cut, d),
+            values: block.values.after(cut, d.next_multiple_of(LANES)),
             len: block.len - cut,
         })
     })
@@ -135,6 +136,8 @@ fn after<'b>(
 pub(crate) struct AttentionScratch {
     scores: Vec<f32>,
     output: Vec<f32>,
+    /// Keys or values of a block that is held in numbers which products do not read.
+    widened: Vec<f32>,
 }
 
 /// Computes the attention of some queries; `write(row, output, lse)` receives each result.
@@ -158,7 +161,8 @@ pub(crate) fn forward<'b>(
     let output = &mut scratch.output[..rows * padded];
     let mut sums = [(0.0f32, 0.0f32); TILE];
 
-    compute_scores(queries, blocks.clone(), scores, width, seen);
+    let widened = &mut scratch.widened;
+    compute_scores(queries, blocks.clone(), scores, width, seen, widened);
     for (i, sums) in sums[..rows].iter_mut().enumerate() {
         let row = &mut scores[i * width..(i + 1) * width];
         let (row, hidden) = row.split_at_mut(queries.visible(i) - skipped);
@@ -194,7 +198,7 @@ pub(crate) fn forward<'b>(
             step: 1,
         };
         let b = Right {
-            data: block.values,
+            data: block.values.values(depth, padded, widened),
             step: padded,
             panel: LANES,
         };
@@ -221,13 +225,14 @@ pub(super) fn compute_scores<'b>(
     scores: &mut [f32],
     width: usize,
     widest: usize,
+    widened: &mut Vec<f32>,
 ) {
     let (rows, d) = (queries.rows, queries.d);
     let mut first = 0;
     for block in blocks {
         let len = block.len.min(widest - first);
         let b = Right {
-            data: block.keys,
+            data: block.keys.keys(len, d, widened),
             step: LANES,
             panel: d * LANES,
         };
@@ -289,8 +294,8 @@ mod tests {
 
     fn view(blocks: &[(Vec<f32>, Vec<f32>, usize)]) -> impl Iterator<Item = Block<'_>> + Clone {
         blocks.iter().map(|(keys, values, len)| Block {
-            keys,
-            values,
+            keys: Numbers::F32(keys),
+            values: Numbers::F32(values),
             len: *len,
         })
     }

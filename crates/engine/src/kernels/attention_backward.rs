@@ -14,6 +14,7 @@
 use super::attention::{
     Block, Queries, Scoring, TILE, compute_scores, grow, keys_len, store_key, values_len,
 };
+use super::cached::{Numbers, Plain};
 use super::gemm::Start;
 use super::matrix::Mat;
 use super::micro::LANES;
@@ -98,8 +99,8 @@ pub(crate) fn backward(
                 sinks: &[],
             };
             let block = |keys| Block {
-                keys,
-                values: &[],
+                keys: Numbers::F32(keys),
+                values: Numbers::F32(&[]),
                 len: t - low,
             };
             compute_scores(
@@ -108,6 +109,7 @@ pub(crate) fn backward(
                 &mut s.p,
                 width,
                 seen,
+                &mut Vec::new(),
             );
             compute_scores(
                 tile(&s.d_o),
@@ -115,6 +117,7 @@ pub(crate) fn backward(
                 &mut s.dp,
                 width,
                 seen,
+                &mut Vec::new(),
             );
             for i in 0..rows {
                 let columns = head * d..(head + 1) * d;
@@ -144,7 +147,7 @@ pub(crate) fn backward(
             }
             let panels = padded / LANES;
             let right = |data| Right {
-                data,
+                data: Plain::F32(data),
                 step: padded,
                 panel: LANES,
             };
@@ -320,8 +323,8 @@ mod tests {
                         sinks: &sinks[..usize::from(with_sink)],
                     };
                     let block = Block {
-                        keys: &keys,
-                        values: &values,
+                        keys: Numbers::F32(&keys),
+                        values: Numbers::F32(&values),
                         len: t,
                     };
                     attention::forward(

@@ -1,7 +1,9 @@
 //! Every kernel gives the same bits at every level of instructions that this CPU has.
 
+use super::LANES;
 use super::attention::{self, AttentionScratch, Block, Queries, Scoring};
 use super::attention_backward::{self, AttentionBackwardScratch, Group, Target};
+use super::cached::{CacheFormat, Held};
 use super::check::values;
 use super::gemm::{Start, outer, project, project_back};
 use super::isa::testing::same_at_every_level;
@@ -45,10 +47,12 @@ fn products_have_the_same_bits_at_every_level() {
 
 #[test]
 fn attention_has_the_same_bits_at_every_level_both_ways() {
-    for (t, d, heads, window, softcap) in [
-        (70, 24, 2, None, None),
-        (100, 64, 3, Some(33), None),
-        (40, 16, 1, None, Some(0.7)),
+    for (format, t, d, heads, window, softcap) in [
+        (CacheFormat::F32, 70, 24, 2, None, None),
+        (CacheFormat::F32, 100, 64, 3, Some(33), None),
+        (CacheFormat::F32, 40, 16, 1, None, Some(0.7)),
+        (CacheFormat::Bf16, 100, 64, 3, Some(33), None),
+        (CacheFormat::Q8_0, 100, 64, 3, Some(33), None),
     ] {
         let wide = heads * d;
         let (q, k, v) = (values(t * wide, 1), values(t * d, 2), values(t * d, 3));
@@ -58,12 +62,13 @@ fn attention_has_the_same_bits_at_every_level_both_ways() {
             window,
             softcap,
         };
-        same_at_every_level(&format!("attention over {t}"), || {
-            let mut keys = vec![0.0; attention::keys_len(t, d)];
-            let mut rows = vec![0.0; attention::values_len(t, d)];
+        same_at_every_level(&format!("attention over {t} in {format:?}"), || {
+            let (padded, whole) = (d.next_multiple_of(LANES), t.next_multiple_of(LANES));
+            let mut keys = Held::zeros(format, whole, d);
+            let mut rows = Held::zeros(format, whole, padded);
             for j in 0..t {
-                attention::store_key(&mut keys, j, &k[j * d..][..d]);
-                attention::store_value(&mut rows, j, &v[j * d..][..d]);
+                keys.store_key(j, &k[j * d..][..d]);
+                rows.store_value(j, &v[j * d..][..d]);
             }
             let (mut o, mut lse) = (vec![0.0; t * wide], vec![0.0; t * heads]);
             for (head, first) in (0..heads).flat_map(|head| [(head, 0), (head, t / 2)]) {
@@ -77,8 +82,8 @@ fn attention_has_the_same_bits_at_every_level_both_ways() {
                     sinks: &[],
                 };
                 let block = Block {
-                    keys: &keys,
-                    values: &rows,
+                    keys: keys.part(0..whole),
+                    values: rows.part(0..whole),
                     len: t,
                 };
                 let mut scratch = AttentionScratch::default();

@@ -12,6 +12,7 @@
 
 pub(crate) mod attention;
 pub(crate) mod attention_backward;
+pub(crate) mod cached;
 #[cfg(test)]
 pub(crate) mod check;
 pub(crate) mod delta;

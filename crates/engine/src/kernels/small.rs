@@ -4,6 +4,7 @@
 
 #![expect(unsafe_code, reason = "hands checked extents to the register tiles")]
 
+use super::cached::Plain;
 use super::gemm::Start;
 use super::micro::{self, LANES, TILE_ROWS, Tile};
 use crate::weights::Dtype;
@@ -19,7 +20,7 @@ pub(crate) struct Left<'a> {
 /// The right factor: element `(k, 16 p + j)` lies at `p · panel + k · step + j`.
 #[derive(Clone, Copy)]
 pub(crate) struct Right<'a> {
-    pub(crate) data: &'a [f32],
+    pub(crate) data: Plain<'a>,
     pub(crate) step: usize,
     pub(crate) panel: usize,
 }
@@ -42,13 +43,17 @@ pub(crate) fn product(
     if rows == 0 || panels == 0 {
         return;
     }
+    let (dtype, b_len) = match b.data {
+        Plain::F32(data) => (Dtype::F32, data.len()),
+        Plain::Bf16(data) => (Dtype::Bf16, data.len()),
+    };
     if depth > 0 {
         assert!(
             (rows - 1) * a.row + (depth - 1) * a.step < a.data.len(),
             "left factor too short"
         );
         assert!(
-            (panels - 1) * b.panel + (depth - 1) * b.step + LANES <= b.data.len(),
+            (panels - 1) * b.panel + (depth - 1) * b.step + LANES <= b_len,
             "right factor too short"
         );
     }
@@ -67,9 +72,10 @@ pub(crate) fn product(
                 a: a.data[(i0 * a.row).min(a.data.len())..].as_ptr(),
                 a_row: a.row,
                 a_step: a.step,
-                b: b.data[(panel * b.panel).min(b.data.len())..]
-                    .as_ptr()
-                    .cast(),
+                b: match b.data {
+                    Plain::F32(data) => data[(panel * b.panel).min(b_len)..].as_ptr().cast(),
+                    Plain::Bf16(data) => data[(panel * b.panel).min(b_len)..].as_ptr().cast(),
+                },
                 b_step: b.step,
                 b_panel: b.panel,
                 c: c[i0 * c_row + panel * LANES..].as_mut_ptr(),
@@ -77,7 +83,7 @@ pub(crate) fn product(
                 held: start.into(),
             };
             // SAFETY: the largest offsets of all three operands were checked above.
-            unsafe { micro::run(Dtype::F32, height, wide, &tile) };
+            unsafe { micro::run(dtype, height, wide, &tile) };
             panel += wide;
         }
         i0 += height;

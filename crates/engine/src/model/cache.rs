@@ -9,15 +9,27 @@
 use std::sync::Arc;
 
 use super::Model;
-use crate::kernels::attention::{self, Block};
+use crate::kernels::LANES;
+use crate::kernels::attention::Block;
+use crate::kernels::cached::{CacheFormat, Held};
 
 /// Positions of a block.
 pub(crate) const POSITIONS: usize = 64;
 
+/// Keys and values of a block of positions, in all layers.
+pub(crate) type KvBlock = Arc<BlockNumbers>;
+
+/// Of one head of one layer after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct BlockNumbers {
+    pub(crate) keys: Held,
+    pub(crate) values: Held,
+}
+
 /// The keys and values of a sequence's tokens so far.
 #[derive(Clone, Debug)]
 pub struct KvCache {
-    blocks: Vec<Arc<[f32]>>,
+    blocks: Vec<KvBlock>,
     len: usize,
     shape: Shape,
     /// Of each layer that has a state.
@@ -41,20 +53,34 @@ struct Shape {
     state: usize,
     kv_heads: usize,
     head_dim: usize,
+    format: CacheFormat,
 }
 
 impl Shape {
-    fn keys(self) -> usize {
-        attention::keys_len(POSITIONS, self.head_dim)
+    /// Positions of all heads of a block.
+    fn positions(self) -> usize {
+        self.layers * self.kv_heads * POSITIONS
     }
 
-    /// Elements of one head of one layer: keys, then values.
-    fn head(self) -> usize {
-        self.keys() + attention::values_len(POSITIONS, self.head_dim)
+    /// Elements of a value, which are whole vectors.
+    fn value(self) -> usize {
+        self.head_dim.next_multiple_of(LANES)
     }
 
-    fn block(self) -> usize {
-        self.layers * self.kv_heads * self.head()
+    fn block_bytes(self) -> usize {
+        self.positions() * (self.format.bytes(self.head_dim) + self.format.bytes(self.value()))
+    }
+
+    fn empty_block(self) -> KvBlock {
+        Arc::new(BlockNumbers {
+            keys: Held::zeros(self.format, self.positions(), self.head_dim),
+            values: Held::zeros(self.format, self.positions(), self.value()),
+        })
+    }
+
+    /// The first position of a head in a block.
+    fn head(self, layer: usize, kv_head: usize) -> usize {
+        (layer * self.kv_heads + kv_head) * POSITIONS
     }
 }
 
@@ -73,6 +99,7 @@ impl KvCache {
             state,
             kv_heads: config.kv_heads,
             head_dim: config.head_dim,
+            format: model.plan.key_values(),
         };
         Self {
             blocks: Vec::new(),
@@ -113,19 +140,19 @@ impl KvCache {
     pub fn size_bytes(&self) -> usize {
         let held = |state: &DeltaState| state.heads.len() + state.tail.len();
         let states: usize = self.states.iter().map(held).sum();
-        (self.blocks.len() * self.shape.block() + states) * size_of::<f32>()
+        self.blocks.len() * self.shape.block_bytes() + states * size_of::<f32>()
     }
 
     /// Returns the memory that `tokens` tokens of a model take in a cache of their own.
     #[must_use]
     pub fn bytes_for(model: &Model, tokens: usize) -> usize {
         let shape = Self::new(model).shape;
-        let numbers = tokens.div_ceil(POSITIONS) * shape.block() + shape.states * shape.state;
-        numbers * size_of::<f32>()
+        let states = shape.states * shape.state * size_of::<f32>();
+        tokens.div_ceil(POSITIONS) * shape.block_bytes() + states
     }
 
     /// Begins an empty cache with full blocks of another one that read the same tokens.
-    pub(crate) fn adopt(&mut self, blocks: Vec<Arc<[f32]>>) {
+    pub(crate) fn adopt(&mut self, blocks: Vec<KvBlock>) {
         debug_assert!(self.is_empty(), "blocks belong at the beginning");
         self.len = blocks.len() * POSITIONS;
         self.blocks = blocks;
@@ -133,7 +160,7 @@ impl KvCache {
 
     /// Returns the block with this index, to be shared. It should be full: a block that is still written
     /// to would be copied at the next token.
-    pub(crate) fn shared_block(&self, index: usize) -> Arc<[f32]> {
+    pub(crate) fn shared_block(&self, index: usize) -> KvBlock {
         Arc::clone(&self.blocks[index])
     }
 
@@ -142,13 +169,11 @@ impl KvCache {
         let first = self.len / POSITIONS;
         self.len += tokens;
         let wanted = self.len.div_ceil(POSITIONS);
-        let zeros = || Arc::from(vec![0.0; self.shape.block()]);
+        let shape = self.shape;
         self.blocks
-            .resize_with(wanted.max(self.blocks.len()), zeros);
+            .resize_with(wanted.max(self.blocks.len()), || shape.empty_block());
         for block in &mut self.blocks[first..] {
-            if Arc::get_mut(block).is_none() {
-                *block = Arc::from(&block[..]);
-            }
+            Arc::make_mut(block);
         }
     }
 
@@ -161,13 +186,11 @@ impl KvCache {
         key: &[f32],
         value: &[f32],
     ) {
-        let shape = self.shape;
-        let start = (layer * shape.kv_heads + kv_head) * shape.head();
+        let at = self.shape.head(layer, kv_head) + position % POSITIONS;
         let block = Arc::get_mut(&mut self.blocks[position / POSITIONS])
             .expect("`grow` made the block unique");
-        let (keys, values) = block[start..start + shape.head()].split_at_mut(shape.keys());
-        attention::store_key(keys, position % POSITIONS, key);
-        attention::store_value(values, position % POSITIONS, value);
+        block.keys.store_key(at, key);
+        block.values.store_value(at, value);
     }
 
     /// Returns the blocks of one head in order.
@@ -176,16 +199,15 @@ impl KvCache {
         layer: usize,
         kv_head: usize,
     ) -> impl Iterator<Item = Block<'_>> + Clone {
-        let shape = self.shape;
-        let start = (layer * shape.kv_heads + kv_head) * shape.head();
-        self.blocks.iter().enumerate().map(move |(index, block)| {
-            let (keys, values) = block[start..start + shape.head()].split_at(shape.keys());
-            Block {
-                keys,
-                values,
+        let first = self.shape.head(layer, kv_head);
+        self.blocks
+            .iter()
+            .enumerate()
+            .map(move |(index, block)| Block {
+                keys: block.keys.part(first..first + POSITIONS),
+                values: block.values.part(first..first + POSITIONS),
                 len: POSITIONS.min(self.len - index * POSITIONS),
-            }
-        })
+            })
     }
 
     /// Whether blocks are all that a sequence needs, so that another one can begin with them.

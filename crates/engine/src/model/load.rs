@@ -14,6 +14,7 @@ use super::numerics::{Numerics, Plan};
 use super::tensor_table::{EMBEDDING, FINAL_NORM, FullNames, HEAD, Names, TensorKey, TensorTable};
 use super::workspace::Pool;
 use crate::config::Features;
+use crate::kernels::cached::CacheFormat;
 use crate::kernels::isa;
 use crate::kernels::panels::Panels;
 use crate::kernels::rope;
@@ -202,6 +203,11 @@ impl Reader<'_> {
 }
 
 impl LayerReader<'_> {
+    /// How keys and values are held.
+    pub(crate) fn key_values(&self) -> CacheFormat {
+        self.reader.plan.key_values()
+    }
+
     pub(crate) fn norm(&self, names: Names) -> Result<Norm, Error> {
         self.reader.norm(&names.in_layer(self.layer))
     }

@@ -1,6 +1,7 @@
 //! In which numbers a model is held and computes: decided once, before anything is loaded.
 
 use super::tensor_table::TensorTable;
+use crate::kernels::cached::CacheFormat;
 use crate::kernels::panels::Panels;
 use crate::kernels::quantised::Activations;
 use crate::weights::{Format, GgufTensor, Quantisation, WeightSource};
@@ -58,6 +59,7 @@ impl Precision {
 /// let numerics = Numerics {
 ///     weights: Precision::Q8_0,
 ///     activations: Activations::Int8,
+///     ..Numerics::default()
 /// };
 /// let small = Model::load(&weights, numerics, &Threads::new(1)?)?;
 /// let large = Model::load(&weights, Precision::F32, &Threads::new(1)?)?;
@@ -70,13 +72,15 @@ pub struct Numerics {
     pub weights: Precision,
     /// How quantised matrices read their inputs.
     pub activations: Activations,
+    /// How keys and values are held while sequences are sampled, and what they are rounded to everywhere.
+    pub key_values: CacheFormat,
 }
 
 impl From<Precision> for Numerics {
     fn from(weights: Precision) -> Self {
         Self {
             weights,
-            activations: Activations::default(),
+            ..Self::default()
         }
     }
 }
@@ -87,6 +91,7 @@ pub(crate) struct Plan {
     /// In the order of the model's tensors; vectors are f32.
     formats: Vec<Format>,
     activations: Activations,
+    key_values: CacheFormat,
 }
 
 impl Plan {
@@ -113,6 +118,7 @@ impl Plan {
         Ok(Self {
             formats: formats.collect::<Result<_, _>>()?,
             activations: numerics.activations,
+            key_values: numerics.key_values,
         })
     }
 
@@ -122,6 +128,10 @@ impl Plan {
 
     pub(crate) fn activations(&self) -> Activations {
         self.activations
+    }
+
+    pub(crate) fn key_values(&self) -> CacheFormat {
+        self.key_values
     }
 
     /// The bytes of all packed tensors.

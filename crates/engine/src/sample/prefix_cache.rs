@@ -16,16 +16,13 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::model::cache::POSITIONS;
+use crate::model::cache::{KvBlock, POSITIONS};
 
 /// Tokens in a block: those of a block of keys and values, so that blocks are shared and never copied.
 /// Hits are multiples of it.
 pub(crate) const BLOCK_TOKENS: usize = POSITIONS;
 
 type Tokens = [u32; BLOCK_TOKENS];
-
-/// Keys and values of a block of tokens, in all layers.
-pub(crate) type KvBlock = Arc<[f32]>;
 
 /// Names the weights that computed a block: the base model, or one snapshot of one adapter.
 ///
@@ -224,6 +221,9 @@ impl PrefixCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::LANES;
+    use crate::kernels::cached::{CacheFormat, Held};
+    use crate::model::cache::BlockNumbers;
 
     const BASE: WeightsId = WeightsId(0);
 
@@ -241,7 +241,11 @@ mod tests {
 
     /// Stands for what would be computed for the last of some blocks.
     fn computed(blocks: &[u32]) -> KvBlock {
-        blocks.iter().map(|&number| number as f32).collect()
+        let mut keys = Held::zeros(CacheFormat::F32, LANES, blocks.len());
+        let numbers: Vec<f32> = blocks.iter().map(|&number| number as f32).collect();
+        keys.store_key(0, &numbers);
+        let values = Held::zeros(CacheFormat::F32, 0, LANES);
+        Arc::new(BlockNumbers { keys, values })
     }
 
     fn insert(cache: &mut PrefixCache, weights: WeightsId, blocks: &[u32]) {

@@ -159,6 +159,7 @@ fn both_activations(format: GgufFormat) -> [(Arc<Model>, Arc<Model>, String); 2]
         let numerics = Numerics {
             weights: Precision::Stored,
             activations,
+            ..Numerics::default()
         };
         let source = Blocks::new(format);
         let model = |threads| load(&source, numerics, threads);
@@ -173,6 +174,7 @@ fn with_f32_activations_training_is_that_of_the_dequantised_model_bit_for_bit() 
         let numerics = Numerics {
             weights: Precision::Stored,
             activations: Activations::F32,
+            ..Numerics::default()
         };
         let quantised = train(&load(&source, numerics, 2));
         let widened = train(&load(&source, Precision::F32, 2));
@@ -296,6 +298,7 @@ fn a_gguf_file_stays_as_it_is_stored_and_is_the_widened_model_bit_for_bit() {
         let numerics = Numerics {
             weights: Precision::Stored,
             activations: Activations::F32,
+            ..Numerics::default()
         };
         let (stored, widened) = (load(&file, numerics, 2), load(&file, Precision::F32, 2));
         assert!(stored.size_bytes() < widened.size_bytes() * 2 / 3, "{name}");

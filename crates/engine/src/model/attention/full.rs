@@ -23,6 +23,7 @@ use crate::kernels::attention::{
     self, Block, Queries, Scoring, TILE, keys_len, store_key, store_value, values_len,
 };
 use crate::kernels::attention_backward::{self, Group, Target};
+use crate::kernels::cached::{CacheFormat, Numbers};
 use crate::kernels::gemm::Start;
 use crate::kernels::matrix::{Mat, MatMut};
 use crate::kernels::norm;
@@ -57,6 +58,8 @@ pub(crate) struct FullAttention {
     head_dim: usize,
     kind: LayerKind,
     scoring: Scoring,
+    /// What keys and values are rounded to.
+    key_values: CacheFormat,
     /// Queries, keys and values, or all in one.
     inputs: Vec<Linear>,
     output: Linear,
@@ -174,6 +177,7 @@ impl FullAttention {
                     .filter(|_| kind == LayerKind::Sliding),
                 softcap: config.features.attention_softcap.map(|cap| cap as f32),
             },
+            key_values: reader.key_values(),
             inputs: names
                 .iter()
                 .map(|&names| reader.linear(names))
@@ -225,6 +229,7 @@ impl FullAttention {
         if self.has_gates {
             self.part_gates(&buffers.raw, qkv, kept.gates.resize(x.rows()));
         }
+        self.round_values(&mut kept.qkv.values);
         self.rotate(
             pass.rows,
             pass.angles.of(self.kind),
@@ -309,7 +314,20 @@ impl FullAttention {
         }
     }
 
-    /// Copies queries and keys, normalises their heads where the model does, and rotates them.
+    /// Rounds values to what caches hold.
+    fn round_values(&self, qkv: &mut [f32]) {
+        if self.key_values == CacheFormat::F32 {
+            return;
+        }
+        let width = self.query_width() + 2 * self.kv_width();
+        for row in qkv.chunks_exact_mut(width) {
+            let values = row[width - self.kv_width()..].chunks_exact_mut(self.head_dim);
+            values.for_each(|value| self.key_values.round(value));
+        }
+    }
+
+    /// Copies queries and keys, normalises their heads where the model does, and rotates them; keys are rounded to what
+    /// caches hold.
     fn rotate(&self, rows: &Rows<'_>, angles: &Angles, qkv: &[f32], rotated: &mut Vec<f32>) {
         let (query, kv) = (self.query_width(), self.kv_width());
         sized(rotated, rows.len() * (query + kv))
@@ -329,6 +347,9 @@ impl FullAttention {
                         norm::forward_in_place(values, &norm.weight, norm.eps);
                     }
                     angles.turn(values, position, Turn::Forward);
+                    if head >= self.heads {
+                        self.key_values.round(values);
+                    }
                 }
             });
     }
@@ -397,7 +418,11 @@ impl FullAttention {
                             store_key(keys, at, &k.row(row)[columns.clone()]);
                             store_value(values, at, &v.row(row)[columns.clone()]);
                         }
-                        let blocks = std::iter::once(Block { keys, values, len });
+                        let blocks = std::iter::once(Block {
+                            keys: Numbers::F32(keys),
+                            values: Numbers::F32(values),
+                            len,
+                        });
                         self.attend_head(span, kv_head, q, blocks, scratch, part);
                     }
                 });

@@ -1,7 +1,7 @@
 //! Sampling and training see the same model: their log-probabilities are equal, bit for bit.
 
 use super::*;
-use tinkrs_engine::{Activations, Numerics, TrainingRun};
+use tinkrs_engine::{Activations, CacheFormat, Numerics, TrainingRun};
 use tinkrs_types::sampling::{SampledSequence, Stop};
 use tinkrs_types::{AdamParams, Datum, LoraConfig, LossFn};
 
@@ -62,13 +62,24 @@ fn sampled_log_probabilities_are_those_of_a_training_pass() {
 
 #[test]
 fn every_architecture_samples_what_it_trains_quantised_or_not() {
+    let cached = |key_values| Numerics {
+        key_values,
+        ..Numerics::default()
+    };
     let int8 = Numerics {
         weights: Precision::Q8_0,
         activations: Activations::Int8,
+        key_values: CacheFormat::Bf16,
     };
+    let ways = [
+        Precision::Stored.into(),
+        int8,
+        cached(CacheFormat::Bf16),
+        cached(CacheFormat::Q8_0),
+    ];
     for (config, numerics) in ModelConfig::tiny_models()
         .into_iter()
-        .flat_map(|config| [Precision::Stored.into(), int8].map(|how| (config.clone(), how)))
+        .flat_map(|config| ways.map(|how| (config.clone(), how)))
     {
         let what = format!("{:?}, {numerics:?}", config.architecture);
         let source = RandomWeights::new(config, 7, Dtype::Bf16).unwrap();

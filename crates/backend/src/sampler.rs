@@ -60,6 +60,9 @@ pub struct SamplerOptions {
     /// Memory for keys and values: of running requests, and of prompt beginnings that are shared; `None`
     /// leaves it to the backend. A request that needs more than all of it runs alone.
     pub cache_bytes: Option<u64>,
+    /// Tokens that a step may guess from what was said before, shared by the samples that run; 0 guesses none. Results do
+    /// not depend on it.
+    pub draft_tokens: usize,
     /// Knows the bytes of tokens. Without it, requests with stop texts are refused.
     pub detokenizer: Option<Arc<dyn Detokenizer>>,
 }
@@ -69,6 +72,7 @@ impl fmt::Debug for SamplerOptions {
         f.debug_struct("SamplerOptions")
             .field("queued_requests", &self.queued_requests)
             .field("cache_bytes", &self.cache_bytes)
+            .field("draft_tokens", &self.draft_tokens)
             .field("detokenizer", &self.detokenizer.is_some())
             .finish()
     }

@@ -14,6 +14,9 @@ use tinkrs_types::protocol::ClientConfig;
 use crate::memory::{self, Plan};
 use crate::units::{bytes, duration};
 
+/// More would cost a step of one sample as much as a prompt.
+const MAX_DRAFT_TOKENS: usize = 64;
+
 /// How a server works.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -83,6 +86,14 @@ pub struct Settings {
         arg(long, value_name = "SIZE", value_parser = bytes::parse, help_heading = "Limits")
     )]
     pub unnamed_bytes: u64,
+    /// Tokens that a step of sampling guesses from what a sample and its prompt have said before. Right guesses save
+    /// steps; results are the same, bit for bit. Samples that run together share them, so that this helps where few do.
+    #[serde(default)]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "N", help_heading = "Numbers")
+    )]
+    pub draft_tokens: usize,
     /// Connections that may be open. Beyond that, the one that has been idle for longest is closed for a new
     /// one; if none is, the new one is told to come back, except for health checks. It is also limited by what
     /// the system lets the process open (`ulimit -n`, which the server raises as far as it may).
@@ -207,6 +218,7 @@ impl Settings {
             keep_idle_runs: Duration::from_secs(300),
             keep_unnamed: Duration::from_secs(600),
             unnamed_bytes: 1 << 30,
+            draft_tokens: 0,
             connections: 4096,
             header_timeout: Duration::from_secs(20),
             body_timeout: Duration::from_secs(30),
@@ -260,6 +272,14 @@ impl Settings {
             if count == 0 {
                 return Err(InvalidInput::new(name, count, "1 or more"));
             }
+        }
+        if self.draft_tokens > MAX_DRAFT_TOKENS {
+            let allowed = format!("at most {MAX_DRAFT_TOKENS}");
+            return Err(InvalidInput::new(
+                "draft_tokens",
+                self.draft_tokens,
+                allowed,
+            ));
         }
         let times = [
             ("header_timeout", self.header_timeout),

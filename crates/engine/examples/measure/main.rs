@@ -3,6 +3,7 @@
 //! ```text
 //! measure MODEL [OPTIONS] train BATCH LENGTH STEPS         LoRA steps: forward, cross-entropy, backward, AdamW
 //! measure MODEL [OPTIONS] sample BATCH TOKENS [ADAPTERS]   sequences of so many new tokens, at temperature 1
+//! measure MODEL [OPTIONS] repeat TOKENS                    one sequence of a prompt that repeats itself, likeliest first
 //! measure MODEL [OPTIONS] prompt BATCH LENGTH              prompts read for one token each
 //! measure MODEL [OPTIONS] load                             reading and packing the weights
 //! measure MODEL [OPTIONS] perplexity FILE LENGTH           of the tokens in a file, in pieces of a length
@@ -14,6 +15,8 @@
 //!
 //! --weights f32|bf16|q8_0|q4_k|stored   how weights are held; f32 unless given
 //! --activations f32|int8                in which numbers quantised weights read their inputs
+//! --kv-cache f32|bf16|q8_0              how keys and values are held; f32 unless given
+//! --draft TOKENS                        tokens that a step of sampling guesses; 0 unless given
 //! ```
 //!
 //! MODEL is a Hugging Face folder, a GGUF file, or `random:SHAPE` for random weights, where SHAPE is `qwen3-0.6b`, `qwen3-1.7b` or
@@ -48,13 +51,13 @@ use serde_json::{Value, json};
 use tinkrs_engine::weights::{
     Dtype, GgufFile, HuggingFaceFolder, RandomWeights, WeightSource, save_folder,
 };
-use tinkrs_engine::{Activations, Model, Numerics, Precision, Threads};
+use tinkrs_engine::{Activations, CacheFormat, Model, Numerics, Precision, Threads};
 
 /// The rank of every adapter.
 const RANK: u32 = 16;
 
-const USAGE: &str = "usage: measure MODEL [--weights FORMAT] [--activations f32|int8] train BATCH LENGTH STEPS \
-                     | sample BATCH TOKENS [ADAPTERS] | prompt BATCH LENGTH | load | perplexity FILE LENGTH \
+const USAGE: &str = "usage: measure MODEL [--weights FORMAT] [--activations f32|int8] [--kv-cache f32|bf16|q8_0] [--draft TOKENS] train BATCH LENGTH STEPS \
+                     | sample BATCH TOKENS [ADAPTERS] | repeat TOKENS | prompt BATCH LENGTH | load | perplexity FILE LENGTH \
                      | learn FILE LENGTH STEPS | write FOLDER | write-gguf FILE, or measure limits memory|fma|file FILE";
 
 fn main() -> Result<()> {
@@ -85,6 +88,13 @@ fn main() -> Result<()> {
         Some("int8") => numerics.activations = Activations::Int8,
         Some(other) => bail!("--activations {other}: expected f32 or int8"),
     }
+    match option("--kv-cache")?.as_deref() {
+        None | Some("f32") => {}
+        Some("bf16") => numerics.key_values = CacheFormat::Bf16,
+        Some("q8_0") => numerics.key_values = CacheFormat::Q8_0,
+        Some(other) => bail!("--kv-cache {other}: expected f32, bf16 or q8_0"),
+    }
+    let draft = option("--draft")?.map_or(Ok(0), |tokens| tokens.parse().context("--draft"))?;
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let [model, workload @ ..] = &arguments[..] else {
         bail!(USAGE);
@@ -142,12 +152,17 @@ fn main() -> Result<()> {
             let adapters = adapters
                 .first()
                 .map_or(Ok(0), |adapters| number(adapters))?;
-            let mut sampling = sample::Sampling::new(&model, adapters)?;
+            let mut sampling = sample::Sampling::new(&model, adapters, draft)?;
             let (batch, tokens) = (number(batch)?, number(tokens)?);
             measured_rounds(|| sampling.round(batch, tokens))
         }
+        ["repeat", tokens] => {
+            let mut sampling = sample::Sampling::new(&model, 0, draft)?;
+            let tokens = number(tokens)?;
+            measured_rounds(|| sampling.repetition(tokens))
+        }
         ["prompt", batch, length] => {
-            let mut sampling = sample::Sampling::new(&model, 0)?;
+            let mut sampling = sample::Sampling::new(&model, 0, draft)?;
             let (batch, length) = (number(batch)?, number(length)?);
             measured_rounds(|| sampling.prompts(batch, length))
         }

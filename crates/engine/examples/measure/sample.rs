@@ -13,6 +13,8 @@ use crate::train::{adapter_run, datum};
 use crate::work::Shape;
 
 const PROMPT: usize = 16;
+/// Tokens of the sentence that is repeated.
+const REPEATED: usize = 24;
 
 pub(crate) struct Sampling {
     sampler: Sampler,
@@ -24,10 +26,11 @@ pub(crate) struct Sampling {
 }
 
 impl Sampling {
-    pub(crate) fn new(model: &Arc<Model>, adapters: usize) -> Result<Self> {
+    pub(crate) fn new(model: &Arc<Model>, adapters: usize, draft_tokens: usize) -> Result<Self> {
         let settings = SamplerSettings {
             // Each round reads its prompts again, as the other side does.
             prefix_cache_bytes: 0,
+            draft_tokens,
             ..SamplerSettings::default()
         };
         let vocab = model.config().vocab;
@@ -81,6 +84,25 @@ impl Sampling {
             }
             self.sampler.submit(request)?;
         }
+        self.drawn()
+    }
+
+    /// Draws the likeliest tokens after a sentence that is said four times, which a model that was trained goes on with.
+    pub(crate) fn repetition(&mut self, tokens: usize) -> Result<Done> {
+        let sentence = (0..REPEATED).map(|i| ((i * 131 + 7) % self.vocab) as u32);
+        let prompt = sentence.collect::<Vec<_>>().repeat(4);
+        let mut request = SampleRequest::new(prompt, tokens as u32);
+        request.params.stop = Some(Stop::Never);
+        request.params.temperature = 0.0;
+        self.sampler.submit(request)?;
+        Ok(Done {
+            tokens: self.drawn()?,
+            ..Done::default()
+        })
+    }
+
+    /// Counts the tokens of all that was asked for.
+    fn drawn(&mut self) -> Result<usize> {
         let mut drawn = 0;
         while !self.sampler.is_idle() {
             for event in self.sampler.step() {

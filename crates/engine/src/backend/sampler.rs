@@ -15,6 +15,7 @@ impl EngineSampler {
     pub(super) fn new(model: &Arc<Model>, options: SamplerOptions) -> Self {
         let mut settings = SamplerSettings {
             queued_requests: options.queued_requests,
+            draft_tokens: options.draft_tokens,
             ..SamplerSettings::default()
         };
         if let Some(bytes) = options.cache_bytes {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tinkrs_types::SampleOutput;
 use tinkrs_types::sampling::SampledSequence;
 
-use super::batch::{Input, Prompt, SamplingBatch, Target};
+use super::batch::{Drawing, Input, Prompt, SamplingBatch, Target};
 use super::distribution::DistributionScratch;
 use super::generation::Generation;
 use super::prefix_cache::{BLOCK_TOKENS, PrefixCache, WeightsId};
@@ -105,28 +105,34 @@ impl Active {
         Ok(())
     }
 
-    /// Adds a running sample's newest token to a batch.
-    pub(crate) fn feed_sample(&mut self, ticket: Ticket, sample: usize, batch: &mut SamplingBatch) {
+    /// Adds a running sample's newest token to a batch, and at most `draft` tokens that may follow it.
+    pub(crate) fn feed_sample(
+        &mut self,
+        ticket: Ticket,
+        sample: usize,
+        draft: usize,
+        batch: &mut SamplingBatch,
+    ) {
         let running = std::mem::replace(&mut self.samples[sample], Sample::InBatch);
         let Sample::Running(generation, cache) = running else {
             self.samples[sample] = running;
             return;
         };
-        let tokens = generation
-            .last()
-            .map(|(token, _)| token)
-            .into_iter()
-            .collect();
+        let guesses = generation.guess(&self.request.prompt, draft);
+        let newest = generation.tokens().last().copied();
+        let tokens: Vec<u32> = newest.into_iter().chain(guesses.iter().copied()).collect();
         let input = Input {
             cache,
+            wanted: 0..tokens.len(),
             tokens,
             adapter: self.adapter.clone(),
-            wanted: 0..1,
         };
-        let target = Target::Sample {
-            index: sample,
+        let target = Target::Sample(Box::new(Drawing {
+            sample,
             generation,
-        };
+            guesses,
+            drawn: 0,
+        }));
         batch.push(ticket, self.request.weights, input, target);
     }
 
@@ -166,12 +172,16 @@ impl Active {
         );
     }
 
-    pub(crate) fn put_sample_back(
-        &mut self,
-        sample: usize,
-        generation: Box<Generation>,
-        cache: KvCache,
-    ) {
+    pub(crate) fn put_sample_back(&mut self, drawing: Drawing, mut cache: KvCache) {
+        let Drawing {
+            sample,
+            mut generation,
+            guesses,
+            drawn,
+        } = drawing;
+        generation.learn(guesses.len(), drawn.saturating_sub(1));
+        // Guesses that were wrong; and the newest token is never read before the next step.
+        cache.truncate(self.request.prompt.len() + generation.tokens().len() - 1);
         self.samples[sample] = Sample::Running(generation, cache);
     }
 
@@ -203,16 +213,11 @@ impl Active {
         }
     }
 
-    pub(crate) fn running(&self, sample: usize) -> Option<&Generation> {
-        match &self.samples[sample] {
+    pub(crate) fn running(&mut self, sample: usize) -> Option<&mut Generation> {
+        match &mut self.samples[sample] {
             Sample::Running(generation, _) => Some(generation),
             _ => None,
         }
-    }
-
-    pub(crate) fn has_ended(&self, sample: usize) -> bool {
-        self.running(sample)
-            .is_some_and(|generation| generation.ended().is_some())
     }
 
     /// Turns a sample into its result, and lets go of its cache.

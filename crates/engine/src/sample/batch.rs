@@ -36,14 +36,22 @@ pub(crate) struct Input {
 /// Who receives the logits.
 #[derive(Debug)]
 pub(crate) enum Target {
-    /// A sample, which draws its next token.
-    Sample {
-        /// Index in its request.
-        index: usize,
-        generation: Box<Generation>,
-    },
+    /// A sample, which draws its next tokens.
+    Sample(Box<Drawing>),
     /// A prompt, which is scored.
     Prompt(Box<Prompt>),
+}
+
+/// A sample while its next tokens are computed.
+#[derive(Debug)]
+pub(crate) struct Drawing {
+    /// Index in its request.
+    pub(crate) sample: usize,
+    pub(crate) generation: Box<Generation>,
+    /// What was read after the newest token, before anyone knows whether it is said.
+    pub(crate) guesses: Vec<u32>,
+    /// Tokens drawn in this pass.
+    pub(crate) drawn: usize,
 }
 
 /// A prompt while a piece of it is computed.
@@ -180,8 +188,8 @@ impl Receiver {
     ) {
         for logits in rows.chunks_exact(vocab) {
             let outcome = match &mut self.target {
-                Target::Sample { generation, .. } => {
-                    generation.take_logits(logits, detokenizer, scratch)
+                Target::Sample(drawing) => {
+                    drawing.take_row(self.taken, logits, detokenizer, scratch)
                 }
                 Target::Prompt(prompt) => prompt.take_row(self.taken, logits, scratch),
             };
@@ -190,6 +198,30 @@ impl Receiver {
                 self.outcome = outcome;
             }
         }
+    }
+}
+
+impl Drawing {
+    /// Draws a token from the logits of a row, unless the row follows a guess that was wrong, or the end.
+    fn take_row(
+        &mut self,
+        row: usize,
+        logits: &[f32],
+        detokenizer: Option<&dyn Detokenizer>,
+        scratch: &mut DistributionScratch,
+    ) -> Result<(), Error> {
+        let follows = match row.checked_sub(1) {
+            None => true,
+            Some(guess) => {
+                let is_right = self.generation.tokens().last() == self.guesses.get(guess);
+                self.drawn == row && is_right && self.generation.ended().is_none()
+            }
+        };
+        if follows {
+            self.generation.take_logits(logits, detokenizer, scratch)?;
+            self.drawn += 1;
+        }
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@ use tinkrs_backend::{LogitAdjuster, MAX_ALTERNATIVES};
 use tinkrs_types::sampling::{SampledSequence, StopReason};
 
 use super::distribution::{Distribution, DistributionScratch, Rule};
+use super::draft::Drafting;
 use super::request::Checked;
 use super::rng::{Purpose, SampleRng};
 use super::scoring::Likeliest;
@@ -23,6 +24,9 @@ pub(crate) struct Generation {
     logprobs: Vec<f32>,
     likeliest: Option<Likeliest>,
     ended: Option<StopReason>,
+    drafting: Drafting,
+    /// Tokens that have been reported.
+    reported: usize,
 }
 
 impl Generation {
@@ -45,7 +49,21 @@ impl Generation {
             logprobs: Vec::new(),
             likeliest: (k > 0).then(|| Likeliest::filled(k, 0)),
             ended: None,
+            drafting: Drafting::default(),
+            reported: 0,
         }
+    }
+
+    /// Guesses at most `limit` of the tokens that come next, and no more than may come before the last.
+    pub(crate) fn guess(&self, prompt: &[u32], limit: usize) -> Vec<u32> {
+        let room = self.max_tokens - self.tokens.len();
+        self.drafting
+            .guess(prompt, &self.tokens, limit.min(room.saturating_sub(1)))
+    }
+
+    /// Learns how many of the guesses were right.
+    pub(crate) fn learn(&mut self, guessed: usize, right: usize) {
+        self.drafting.learn(guessed, right);
     }
 
     /// Draws the next token from its logits.
@@ -89,16 +107,17 @@ impl Generation {
         &self.tokens
     }
 
-    /// Returns the likeliest tokens at the place of the one drawn last, as far as they are reported with it.
-    pub(crate) fn last_alternatives(&self) -> Vec<(u32, f32)> {
-        let likeliest = self.likeliest.as_ref();
-        let last = likeliest.into_iter().flat_map(Likeliest::last);
-        last.take(MAX_ALTERNATIVES).collect()
-    }
-
-    /// Returns the token drawn last, with its log-probability.
-    pub(crate) fn last(&self) -> Option<(u32, f32)> {
-        Some((*self.tokens.last()?, *self.logprobs.last()?))
+    /// Returns the tokens drawn since the last call, each with its log-probability and the likeliest tokens at its place
+    /// as far as they are reported with it.
+    pub(crate) fn report(&mut self) -> impl Iterator<Item = (u32, f32, Vec<(u32, f32)>)> {
+        let new = self.reported..self.tokens.len();
+        self.reported = new.end;
+        new.map(|at| {
+            let likeliest = self.likeliest.iter();
+            let alternatives = likeliest.flat_map(|likeliest| likeliest.at(at));
+            let alternatives = alternatives.take(MAX_ALTERNATIVES).collect();
+            (self.tokens[at], self.logprobs[at], alternatives)
+        })
     }
 
     /// Returns why the sample has ended, if it has.

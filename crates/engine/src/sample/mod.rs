@@ -10,7 +10,7 @@
 //! 4. `active` and `batch`: a request's state, and its way through the model and back;
 //! 5. `generation` and `scoring`: what is made of logits, for samples and for prompts;
 //! 6. `distribution`, `rng` and `stop`: one token at a time;
-//! 7. `prefix_cache`: what requests share.
+//! 7. `prefix_cache`: what requests share; `draft`: guesses that a step reads ahead.
 //!
 //! Samples are reproducible: the same weights, prompt, parameters and seed give the same tokens and the
 //! same bits of log-probabilities, whatever else runs, with or without the prefix cache, on any number of
@@ -19,6 +19,7 @@
 mod active;
 mod batch;
 mod distribution;
+mod draft;
 mod generation;
 mod prefix_cache;
 mod request;

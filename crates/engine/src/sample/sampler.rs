@@ -58,6 +58,10 @@ pub struct SamplerSettings {
     pub cache_bytes: usize,
     /// Memory for prompt beginnings that later requests may share; 0 shares nothing. Default 512 MiB.
     pub prefix_cache_bytes: usize,
+    /// Tokens that a step guesses, shared by the samples that run: it reads them with the newest tokens, and keeps
+    /// those that are then drawn. Results do not depend on it. A model with layers that cannot go back guesses none.
+    /// Default 0.
+    pub draft_tokens: usize,
 }
 
 impl Default for SamplerSettings {
@@ -68,6 +72,7 @@ impl Default for SamplerSettings {
             prefill_tokens: 256,
             cache_bytes: 2 << 30,
             prefix_cache_bytes: 512 << 20,
+            draft_tokens: 0,
         }
     }
 }
@@ -126,9 +131,13 @@ impl Sampler {
     pub fn new(model: Arc<Model>, settings: SamplerSettings) -> Self {
         let block_bytes = KvCache::bytes_for(&model, BLOCK_TOKENS);
         // A state at an earlier token is not held.
-        let prefix_bytes = match KvCache::new(&model).is_shareable() {
-            true => settings.prefix_cache_bytes,
-            false => 0,
+        let settings = match KvCache::new(&model).is_shareable() {
+            true => settings,
+            false => SamplerSettings {
+                prefix_cache_bytes: 0,
+                draft_tokens: 0,
+                ..settings
+            },
         };
         Self {
             model,
@@ -141,7 +150,7 @@ impl Sampler {
                 cached_tokens: settings.cache_bytes / block_bytes * BLOCK_TOKENS,
                 prefill_tokens: settings.prefill_tokens,
             }),
-            prefixes: PrefixCache::new(prefix_bytes, block_bytes),
+            prefixes: PrefixCache::new(settings.prefix_cache_bytes, block_bytes),
             requests: BTreeMap::new(),
             scratch: DistributionScratch::default(),
             next_ticket: 0,
@@ -244,7 +253,8 @@ impl Sampler {
         self.prefixes.used_bytes()
     }
 
-    /// Computes one step: a token for every running sample, and a piece of every prompt.
+    /// Computes one step: a token for every running sample, or several where guesses were right, and a piece of every
+    /// prompt.
     ///
     /// Returns what happened, in the order of requests. A request that fails does not touch the others.
     pub fn step(&mut self) -> Vec<Event> {
@@ -260,8 +270,11 @@ impl Sampler {
             self.start(ticket, sample, &mut events);
         }
         let mut batch = SamplingBatch::default();
-        for (ticket, sample) in self.scheduler.generating() {
-            self.request(ticket).feed_sample(ticket, sample, &mut batch);
+        let generating = self.scheduler.generating();
+        let draft = self.settings.draft_tokens / generating.len().max(1);
+        for (ticket, sample) in generating {
+            let request = self.request(ticket);
+            request.feed_sample(ticket, sample, draft, &mut batch);
         }
         for (ticket, range) in plan.prefill {
             // The request may have gone in this very step, with a sample that failed.
@@ -281,7 +294,7 @@ impl Sampler {
             return;
         };
         match request.start(sample, self.detokenizer.as_deref(), &mut self.scratch) {
-            Ok(()) => self.after_token(ticket, sample, events),
+            Ok(()) => self.after_tokens(ticket, sample, events),
             Err(error) => self.fail(ticket, error, events),
         }
     }
@@ -297,9 +310,10 @@ impl Sampler {
                 continue;
             }
             match done.target {
-                Target::Sample { index, generation } => {
-                    request.put_sample_back(index, generation, done.cache);
-                    self.after_token(ticket, index, events);
+                Target::Sample(drawing) => {
+                    let sample = drawing.sample;
+                    request.put_sample_back(*drawing, done.cache);
+                    self.after_tokens(ticket, sample, events);
                 }
                 Target::Prompt(prompt) => {
                     request.put_prompt_back(prompt, done.cache);
@@ -312,21 +326,21 @@ impl Sampler {
         }
     }
 
-    /// Reports a sample's newest token, and its end if that was the last one.
-    fn after_token(&mut self, ticket: Ticket, sample: usize, events: &mut Vec<Event>) {
+    /// Reports a sample's new tokens, and its end if the last one is among them.
+    fn after_tokens(&mut self, ticket: Ticket, sample: usize, events: &mut Vec<Event>) {
         let request = self.request(ticket);
-        if let Some(generation) = request.running(sample)
-            && let Some((token, logprob)) = generation.last()
-        {
-            events.push(Event::Token {
-                ticket,
-                sample,
-                token,
-                logprob,
-                alternatives: generation.last_alternatives(),
-            });
-        }
-        if !request.has_ended(sample) {
+        let Some(generation) = request.running(sample) else {
+            return;
+        };
+        let new = generation.report();
+        events.extend(new.map(|(token, logprob, alternatives)| Event::Token {
+            ticket,
+            sample,
+            token,
+            logprob,
+            alternatives,
+        }));
+        if generation.ended().is_none() {
             return;
         }
         let weights = request.weights();

@@ -181,10 +181,13 @@ impl Likeliest {
         distribution.likeliest(self.k, &mut self.tokens, &mut self.logprobs);
     }
 
-    /// Returns the tokens of the last position, likeliest first.
-    pub(crate) fn last(&self) -> impl Iterator<Item = (u32, f32)> {
-        let start = self.tokens.len().saturating_sub(self.k);
-        let (tokens, logprobs) = (&self.tokens[start..], &self.logprobs[start..]);
+    /// Returns the tokens of a position, likeliest first.
+    pub(crate) fn at(&self, position: usize) -> impl Iterator<Item = (u32, f32)> {
+        let of_position = position * self.k..(position + 1) * self.k;
+        let (tokens, logprobs) = (
+            &self.tokens[of_position.clone()],
+            &self.logprobs[of_position],
+        );
         tokens.iter().copied().zip(logprobs.iter().copied())
     }
 

@@ -101,6 +101,7 @@ impl Sampling {
         let options = SamplerOptions {
             queued_requests: usize::MAX,
             cache_bytes: Some(shared.memory.plan().caches_of_a_model()),
+            draft_tokens: shared.settings.draft_tokens,
             detokenizer: tokenizer.map(|tokenizer| {
                 let bytes = tokenizer.token_bytes(backend.describe().vocabulary);
                 Arc::new(Vocabulary(bytes)) as Arc<dyn Detokenizer>

@@ -73,6 +73,7 @@ fn samples_have_the_log_probabilities_of_the_trained_adapter() {
     let mut sampler = backend.sampler(SamplerOptions {
         cache_bytes: None,
         queued_requests: 2,
+        draft_tokens: 0,
         detokenizer: None,
     });
     let adapter = sampler.add_adapter(&run.adapter()).unwrap();

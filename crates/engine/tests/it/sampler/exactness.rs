@@ -93,6 +93,14 @@ fn results_do_not_depend_on_the_batch_the_cache_or_the_threads() {
             settings(64 << 20, 100),
         ),
         ("three threads", &three_threads, settings(64 << 20, 33)),
+        (
+            "guesses of what comes next",
+            &model,
+            SamplerSettings {
+                draft_tokens: 50,
+                ..settings(64 << 20, 33)
+            },
+        ),
     ] {
         let (mut sampler, known) = with_adapters(model, settings);
         // Twice, so that the second round finds everything in the cache.
@@ -119,6 +127,67 @@ fn results_do_not_depend_on_the_batch_the_cache_or_the_threads() {
             );
         }
     }
+}
+
+#[test]
+fn guesses_save_steps_and_change_nothing_and_nothing_is_held_for_wrong_ones() {
+    let model = model();
+    // A cycle, which greedy samples of a small model run into as well, and a sample that is surprised again and again.
+    let cycle: Vec<u32> = prompt(9, 2).repeat(5);
+    let requests = [0.0, 0.5, 1.5].map(|temperature| {
+        let mut request = SampleRequest::new(cycle.clone(), 150);
+        request.params.temperature = temperature;
+        request.params.stop = Some(Stop::Never);
+        request.options.topk_sample_logprobs = 2;
+        request
+    });
+    let run = |draft_tokens: usize| {
+        let settings = SamplerSettings {
+            draft_tokens,
+            prefix_cache_bytes: 0,
+            ..SamplerSettings::default()
+        };
+        let mut sampler = Sampler::new(Arc::clone(&model), settings);
+        requests.clone().map(|request| {
+            let ticket = sampler.submit(request).unwrap();
+            let (mut steps, mut tokens, mut result) = (0, Vec::new(), None);
+            while !sampler.is_idle() {
+                steps += 1;
+                for event in sampler.step() {
+                    match event {
+                        Event::Token {
+                            token,
+                            logprob,
+                            alternatives,
+                            ..
+                        } => {
+                            tokens.push((token, logprob.to_bits(), alternatives));
+                        }
+                        Event::Finished { output, .. } => result = Some(bits(&output)),
+                        Event::Failed { error, .. } => panic!("{ticket:?}: {error}"),
+                        _ => {}
+                    }
+                }
+                let held = cycle.len() + tokens.len();
+                assert!(
+                    sampler.request_bytes() <= KvCache::bytes_for(&model, held),
+                    "{held} tokens"
+                );
+            }
+            (steps, tokens, result.unwrap())
+        })
+    };
+    let (plain, drafted) = (run(0), run(8));
+    for (plain, drafted) in plain.iter().zip(&drafted) {
+        assert_eq!(plain.1, drafted.1);
+        assert_eq!(plain.2, drafted.2);
+        assert!(drafted.0 <= plain.0);
+    }
+    let (steps, without) = (drafted[0].0, plain[0].0);
+    assert!(
+        3 * steps < 2 * without,
+        "{steps} steps instead of {without}"
+    );
 }
 
 #[test]

@@ -90,6 +90,48 @@ def test_a_server_that_a_test_killed_is_there_for_the_next(project):
     project.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
 
 
+def test_faults_end_with_a_test_that_kills_the_server_or_sets_its_own(project):
+    project.makepyfile(
+        """
+        import pytest
+        from loop import train
+
+        @pytest.mark.tinker_faults(rate_limit=1)
+        def test_kills(tinker_server):
+            tinker_server.kill()
+
+        def test_sets_its_own(tinker_service_client, tinker_server):
+            train(tinker_service_client)
+            tinker_server.set_faults({"rules": [{"endpoint": "asample", "fault": 500}]})
+
+        def test_meets_none(tinker_service_client, tinker_server):
+            assert tinker_server.pid is not None
+            sampler = tinker_service_client.create_sampling_client(base_model="tinkrs/nano")
+            since = tinker_server.log_size()
+            import tinker
+            sampler.sample(tinker.ModelInput.from_ints([1]), 1, tinker.SamplingParams(max_tokens=1)).result()
+            assert not any(" 500 " in line for line in tinker_server.transcript(since))
+        """
+    )
+    project.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=3)
+
+
+def test_a_proxy_of_the_environment_is_not_asked_about_the_server(project, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "example.org")
+    project.makepyfile(
+        """
+        import os
+
+        def test_reaches_it(tinker_service_client):
+            assert tinker_service_client.get_server_capabilities().supported_models
+            assert os.environ["no_proxy"] == os.environ["NO_PROXY"] == "example.org,127.0.0.1"
+        """
+    )
+    project.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,28 @@ def test_a_server_ends_with_the_program_that_started_it_however_it_ends():
     wait_until_gone(pid)
 
 
+def test_a_program_that_ends_by_itself_leaves_no_files(tmp_path):
+    program = "import tinkrs; server = tinkrs.serve(); print(server.pid, flush=True)"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert not is_running(int(output.stdout)), "it has ended before its files went"
+    assert not list(tmp_path.iterdir()) and not output.stderr
+
+
+def test_a_server_that_is_let_go_of_leaves_no_open_files():
+    program = """
+import tinkrs
+server = tinkrs.serve()
+server.kill()
+server.start()
+server.stop()
+del server
+"""
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", program]
+    output = subprocess.run(command, capture_output=True, text=True)
+    assert (output.returncode, output.stderr) == (0, "")
+
+
 def child_exits():
     sys.exit(0)
 
@@ -83,6 +107,49 @@ def test_a_server_that_was_killed_starts_again_where_it_was():
         assert server.pid not in (None, first)
 
 
+def test_paths_mean_the_same_after_a_restart_from_elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    with tinkrs.serve(data_dir="data") as server:
+        monkeypatch.chdir(tmp_path / "b")
+        server.kill()
+        server.start()
+        assert server.data_dir == tmp_path / "a" / "data" and server.data_dir.is_dir()
+        assert not list((tmp_path / "b").iterdir())
+
+
+def test_faults_are_there_again_after_a_restart_and_end_with_their_block():
+    def fails(server):
+        request = urllib.request.Request(f"{server.url}/api/v1/get_server_capabilities", headers={"X-API-Key": server.key})
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            opener.open(request).close()
+        except urllib.error.HTTPError as error:
+            return error.code
+        return None
+
+    def always(status):
+        return {"rules": [{"endpoint": "get_server_capabilities", "fault": status}]}
+
+    with tinkrs.serve(faults=always(503)) as server:
+        assert fails(server) == 503
+        with server.faults(always(500)):
+            assert fails(server) == 500
+            server.kill()
+            server.start()
+            assert fails(server) == 500
+        assert fails(server) == 503, "what there was before the block"
+        with server.faults(always(500)):
+            server.kill()
+        server.start()
+        assert fails(server) == 503
+        server.stop()
+        server.clear_faults()
+        server.start()
+        assert fails(server) is None
+
+
 def test_what_does_not_start_says_why(tmp_path):
     with pytest.raises(tinkrs.ServerError, match="no/such"):
         tinkrs.serve({"mine": tmp_path / "no/such"})
@@ -90,6 +157,8 @@ def test_what_does_not_start_says_why(tmp_path):
         tinkrs.serve(options=["--no-such-option"])
     with pytest.raises(TypeError, match=r"expected \['nano'\]"):
         tinkrs.serve("nano")
+    with pytest.raises(TypeError, match=r"expected \['--threads', '1'\]"):
+        tinkrs.serve(options="--threads 1")
 
 
 def test_a_key_that_no_client_could_use_is_refused():

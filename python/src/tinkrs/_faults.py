@@ -36,8 +36,9 @@ def fault_rules(
     unknown = sorted(set(probabilities) - set(_KINDS))
     if unknown:
         raise ValueError(f"unknown fault {unknown[0]!r}: expected {', '.join(_KINDS)}, rules, endpoints or seed")
-    made = []
+    made: list[Mapping[str, Any]] = []
     for kind, probability in probabilities.items():
+        # What comes from a marker has no types.
         if isinstance(probability, bool) or not isinstance(probability, (int, float)) or not 0 <= probability <= 1:
             raise ValueError(f"{kind} is {probability!r}: expected a probability from 0 to 1")
         for endpoint in endpoints:

@@ -16,7 +16,7 @@ def find_program() -> str:
     """
     named = os.environ.get("TINKRS_PROGRAM")
     if named:
-        if not os.access(named, os.X_OK):
+        if not os.path.isfile(named) or not os.access(named, os.X_OK):
             raise FileNotFoundError(f"TINKRS_PROGRAM is {named!r}, which is not a program")
         return os.path.abspath(named)
     name = "tinkrs" + (sysconfig.get_config_var("EXE") or "")

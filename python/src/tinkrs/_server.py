@@ -1,4 +1,5 @@
 """A ``tinkrs serve`` process that lives as long as the program that started it."""
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -87,13 +88,18 @@ class Server:
     ) -> None:
         if not key.startswith("tml-"):
             raise ValueError(f"the key is {key!r}: expected one that begins with 'tml-'")
+        if isinstance(options, str):
+            raise TypeError(f"options is a string: expected {options.split()!r}")
         self.key = key
         self._start_timeout = start_timeout
+        # Paths mean the same when the server starts again, wherever the program has gone meanwhile.
+        self._folder = os.getcwd()
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self._hold = _hold(folder)
         _remove_abandoned(folder.parent)
-        weakref.finalize(self, _remove_folder, folder, os.getpid())
-        self.data_dir = Path(data_dir) if data_dir is not None else folder / "data"
+        self._processes: list[subprocess.Popen[str]] = []
+        weakref.finalize(self, _end, self._processes, folder, self._hold, os.getpid())
+        self.data_dir = Path(data_dir).absolute() if data_dir is not None else folder / "data"
         self._log_path = folder / "log"
         self._log_path.touch(mode=0o600)
         self._admin_key = f"tml-admin-{secrets.token_hex(16)}"
@@ -105,9 +111,10 @@ class Server:
         for model in _model_options(models):
             self._command += ["--model", model]
         self._command += options
-        self._process: subprocess.Popen[str] | None = None
+        self._faults: bytes | None = None
         self._address: str | None = None
         self._owner_pid = os.getpid()
+        self._changing = threading.RLock()
         _servers.add(self)
 
     @property
@@ -120,23 +127,27 @@ class Server:
     @property
     def pid(self) -> int | None:
         """The process id of the server, or ``None`` if it does not run."""
-        process = self._process
-        return process.pid if process is not None and process.poll() is None else None
+        return next((process.pid for process in self._processes if process.poll() is None), None)
 
     def start(self) -> None:
-        """Starts the server, or starts it again where it was, after :meth:`stop` or :meth:`kill`."""
-        if self.pid is not None:
-            return
+        """Starts the server, or starts it again where it was and with its faults, after :meth:`stop` or :meth:`kill`."""
+        with self._changing:
+            if self.pid is None:
+                self._start()
+
+    def _start(self) -> None:
         address = "127.0.0.1:0" if self._address is None else self._address.removeprefix("http://")
         with self._log_path.open("a") as log:
+            before = log.tell()
             process = subprocess.Popen(
                 [*self._command, "--addr", address],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
+                cwd=self._folder,
             )
-        self._process = process
+        self._processes[:] = [process]
         lines: queue.Queue[str] = queue.Queue()
         reader = threading.Thread(target=_read_lines, args=(process, lines), daemon=True)
         reader.start()
@@ -146,29 +157,27 @@ class Server:
             first = f"(nothing within {self._start_timeout:g} s)"
         if not first.startswith(_GREETING):
             # Asked to stop, it would wait for what it is doing.
-            process.kill()
-            process.wait()
-            raise ServerError(f"`tinkrs serve` did not start: {first.strip()}\n{self.logs()[-4000:]}")
+            _kill(process)
+            said = self._log_since(before)[-4000:].strip()
+            raise ServerError(f"`tinkrs serve` did not start: {first.strip()}\n{said}")
         self._address = first.removeprefix(_GREETING).strip()
+        if self._faults is not None:
+            self._send_faults(self._faults)
 
     def stop(self) -> None:
         """Stops the server. What was in a temporary folder goes with it when this object does."""
         # A forked child has a copy of this object, and no say over the server.
-        if self._process is None or self._owner_pid != os.getpid():
-            return
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        if self._owner_pid == os.getpid():
+            with self._changing:
+                for process in self._processes:
+                    _stop(process)
 
     def kill(self) -> None:
         """Kills the server in the middle of whatever it does, as a crash would. :meth:`start` continues."""
-        if self._process is not None and self._owner_pid == os.getpid():
-            self._process.kill()
-            self._process.wait()
+        if self._owner_pid == os.getpid():
+            with self._changing:
+                for process in self._processes:
+                    _kill(process)
 
     def logs(self) -> str:
         """Returns what the server has logged so far: a line of JSON for each request."""
@@ -180,31 +189,43 @@ class Server:
 
     def transcript(self, since: int = 0) -> list[str]:
         """Returns a line for each request since the log had this size: time, method, path, status, duration."""
+        return [_transcript_line(line) for line in self._log_since(since).splitlines()]
+
+    def _log_since(self, since: int) -> str:
         with self._log_path.open("rb") as log:
             log.seek(since)
-            lines = log.read().decode(errors="replace").splitlines()
-        return [_transcript_line(line) for line in lines]
+            return log.read().decode(errors="replace")
 
     def set_faults(self, faults: FaultRules) -> None:
-        """Replaces the faults that the server injects."""
-        self._administer("PUT", json.dumps(faults).encode())
+        """Replaces the faults that the server injects, now and when it has been started again."""
+        self._apply_faults(json.dumps(faults).encode())
 
     def clear_faults(self) -> None:
         """Injects no more faults."""
-        self._administer("DELETE", None)
+        self._apply_faults(None)
 
     @contextlib.contextmanager
-    def faults(self, faults: FaultRules) -> Iterator[None]:
-        """Injects faults within a ``with`` block: ``{"rules": [{"endpoint": "asample", "fault": 429, "every": 3}]}``."""
-        self.set_faults(faults)
-        try:
-            yield
-        finally:
-            self.clear_faults()
+    def faults(self, faults: FaultRules) -> Generator[None, None, None]:
+        """Injects faults within a ``with`` block: ``{"rules": [{"endpoint": "asample", "fault": 429, "every": 3}]}``.
 
-    def _administer(self, method: str, body: bytes | None) -> None:
+        What was injected before is injected again after it.
+        """
+        with same_faults_afterwards(self):
+            self.set_faults(faults)
+            yield
+
+    def _apply_faults(self, faults: bytes | None) -> None:
+        # A server that does not run has none, and is told when it starts.
+        if self.pid is not None:
+            self._send_faults(faults)
+        self._faults = faults
+
+    def _send_faults(self, faults: bytes | None) -> None:
         request = urllib.request.Request(
-            f"{self.url}/admin/faults", data=body, method=method, headers={"X-API-Key": self._admin_key}
+            f"{self.url}/admin/faults",
+            data=faults,
+            method="DELETE" if faults is None else "PUT",
+            headers={"X-API-Key": self._admin_key},
         )
         # A proxy of the environment is not asked about this machine.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -212,8 +233,19 @@ class Server:
             with opener.open(request, timeout=30):
                 pass
         except urllib.error.HTTPError as error:
-            detail = error.read().decode(errors="replace")
+            with error:
+                detail = error.read().decode(errors="replace")
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                detail = json.loads(detail)["detail"]
             raise ServerError(f"the server refused the faults: {detail}") from None
+        except OSError as error:
+            raise ServerError(f"the server could not be told of the faults: {error}") from None
+
+    def _let_go(self) -> None:
+        for process in self._processes:
+            assert process.stdin is not None
+            with contextlib.suppress(OSError):
+                process.stdin.close()
 
     def __enter__(self) -> Server:
         return self
@@ -221,17 +253,47 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def __del__(self) -> None:
-        if getattr(self, "_process", None) is not None:
-            self.stop()
-
     def __repr__(self) -> str:
         return f"<tinkrs.Server {self._address or 'not started'}>"
 
 
-def _remove_folder(folder: Path, pid: int) -> None:
+@contextlib.contextmanager
+def same_faults_afterwards(server: Server) -> Generator[None, None, None]:
+    """Leaves the faults of a server as they are now."""
+    before = server._faults
+    try:
+        yield
+    finally:
+        if server._faults is not before:
+            server._apply_faults(before)
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        _kill(process)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.kill()
+    process.wait()
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+
+
+def _end(processes: list[subprocess.Popen[str]], folder: Path, hold: IO[bytes] | None, pid: int) -> None:
+    """Stops the server of an object that is collected, or of a program that ends, and then removes its files."""
     if os.getpid() == pid:
+        for process in processes:
+            _stop(process)
         shutil.rmtree(folder, ignore_errors=True)
+        if hold is not None:
+            hold.close()
 
 
 def _hold(folder: Path) -> IO[bytes] | None:
@@ -248,15 +310,19 @@ def _remove_abandoned(parent: Path) -> None:
     """Removes the folders of processes that were killed, which could not do it."""
     if fcntl is None:
         return
-    own = {Path(held.name) for server in _servers if (held := server._hold) is not None}
+    own = {_identity(os.fstat(held.fileno())) for server in _servers if (held := server._hold) is not None}
     for mark in parent.glob(f"{_PREFIX}*/in-use"):
         # What cannot be looked at is somebody else's. To close a file gives up the locks of this process.
         with contextlib.suppress(OSError):
-            if mark in own or time.time() - mark.parent.stat().st_mtime < _ABANDONED_SECONDS:
+            if _identity(mark.stat()) in own or time.time() - mark.parent.stat().st_mtime < _ABANDONED_SECONDS:
                 continue
             with mark.open("r+b") as held:
                 fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(mark.parent, ignore_errors=True)
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 def _model_options(models: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
@@ -282,8 +348,8 @@ def _transcript_line(line: str) -> str:
     try:
         event = json.loads(line)
         fields = event["fields"]
-        time = event["timestamp"][11:23]
-        return f"{time}  {fields['method']:6} {fields['route']:40} {fields['status']}  {fields['duration_ms']:8.1f} ms"
+        clock = event["timestamp"][11:23]
+        return f"{clock}  {fields['method']:6} {fields['route']:40} {fields['status']}  {fields['duration_ms']:8.1f} ms"
     except (ValueError, KeyError, TypeError):
         return line
 
@@ -294,10 +360,7 @@ _servers: weakref.WeakSet[Server] = weakref.WeakSet()
 def _let_go_in_child() -> None:
     """Closes a forked child's end of the pipes: a server stops when the last one is closed."""
     for server in _servers:
-        process = server._process
-        if process is not None and process.stdin is not None:
-            with contextlib.suppress(OSError):
-                process.stdin.close()
+        server._let_go()
 
 
 if hasattr(os, "register_at_fork"):

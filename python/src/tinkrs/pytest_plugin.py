@@ -14,13 +14,14 @@ has what the server answered during that test.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ._faults import fault_rules
-from ._server import Server, serve
+from ._server import Server, same_faults_afterwards, serve
 
 if TYPE_CHECKING:
     import tinker
@@ -59,6 +60,10 @@ def tinker_service_client(
 
     monkeypatch.setenv("TINKER_BASE_URL", tinker_server.url)
     monkeypatch.setenv("TINKER_API_KEY", tinker_server.key)
+    # The SDK would ask a proxy of the environment even for this machine.
+    excepted = [os.environ.get(name) for name in ("no_proxy", "NO_PROXY")]
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, ",".join([*filter(None, excepted), "127.0.0.1"]))
     return tinker.ServiceClient(base_url=tinker_server.url, api_key=tinker_server.key)
 
 
@@ -71,17 +76,16 @@ def _tinker_faults(request: pytest.FixtureRequest) -> Iterator[None]:
     server: Server = request.getfixturevalue("tinker_server")
     server.start()  # A test before may have killed it.
     request.node.stash[_used] = (server, server.log_size())
-    if marker is None:
-        yield
-        return
-    if marker.args:
-        raise pytest.UsageError("tinker_faults takes names: @pytest.mark.tinker_faults(rate_limit=0.2)")
-    with server.faults(fault_rules(**marker.kwargs)):
+    with same_faults_afterwards(server):  # Those that the test sets by itself end with it, too.
+        if marker is not None:
+            if marker.args:
+                raise pytest.UsageError("tinker_faults takes names: @pytest.mark.tinker_faults(rate_limit=0.2)")
+            server.set_faults(fault_rules(**marker.kwargs))
         yield
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     used = item.stash.get(_used, None)
     if used is not None and report.failed:

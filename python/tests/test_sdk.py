@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import pickle
 
 import pytest
@@ -129,3 +130,27 @@ def test_a_sample_that_is_cancelled_and_a_client_that_is_dropped_leave_no_thread
     gc.collect()
     thread.join(20)
     assert not thread.is_alive()
+
+
+def test_futures_outlive_their_client(service):
+    params = types.SamplingParams(max_tokens=8, seed=7)
+    client = service.create_sampling_client(base_model="tinkrs/nano")
+    expected = client.sample(PROMPT, 1, params).result().sequences[0].tokens
+    futures = [service.create_sampling_client(base_model="tinkrs/nano").sample(PROMPT, 1, params) for _ in range(3)]
+    gc.collect()
+    for future in futures:
+        assert future.result(60).sequences[0].tokens == expected
+
+
+def test_a_forked_child_samples_by_itself(service):
+    params = types.SamplingParams(max_tokens=4, seed=7)
+    client = service.create_sampling_client(base_model="tinkrs/nano")
+    expected = client.sample(PROMPT, 1, params).result().sequences[0].tokens
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if client.sample(PROMPT, 1, params).result(60).sequences[0].tokens == expected else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert client.sample(PROMPT, 1, params).result(60).sequences[0].tokens == expected

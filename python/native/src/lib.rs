@@ -2,9 +2,9 @@
 //!
 //! A finished sample goes into a queue. One Python thread takes all that are in it at once and resolves their futures, so that the
 //! interpreter's lock changes hands once for many results. Tokens and log-probabilities cross as bytes, which numpy reads
-//! without a copy. `tinkrs/_fast.py` is the other side.
+//! without a copy. `tinkrs/sdk.py` is the other side.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -13,20 +13,31 @@ use tinkrs::sampling::{SampleOutput, SamplingClient, SamplingParams, Stop, StopR
 use tinkrs::{Error, ModelInput, ServiceClient};
 use tokio::runtime::Runtime;
 
-/// The threads that all clients of the process share.
+/// The threads that all clients of the process share. A forked child has none of its parent's threads, and gets its own.
 fn runtime() -> PyResult<&'static Runtime> {
-    static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
-    let runtime = RUNTIME.get_or_init(|| {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder
-            .worker_threads(2)
-            .thread_name("tinkrs")
-            .enable_all()
-            .build()
-    });
-    runtime
-        .as_ref()
-        .map_err(|error| PyRuntimeError::new_err(error.to_string()))
+    static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
+    let mut current = locked(&RUNTIME);
+    let process = std::process::id();
+    if let Some((owner, runtime)) = *current
+        && owner == process
+    {
+        return Ok(runtime);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("tinkrs")
+        .enable_all()
+        .build()?;
+    // It lives as long as the process. To drop the parent's would wait for threads that are not there.
+    let runtime: &'static Runtime = Box::leak(Box::new(runtime));
+    *current = Some((process, runtime));
+    Ok(runtime)
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// Results that Python has not taken yet.
@@ -39,15 +50,9 @@ struct Queue {
 #[derive(Default)]
 struct State {
     finished: Vec<(u64, Result<SampleOutput, Error>)>,
+    /// How many were asked for and have not finished: a client that is dropped has futures that somebody waits for.
+    under_way: usize,
     closed: bool,
-}
-
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
 }
 
 /// A sampler of a server, with the queue of its results.
@@ -109,6 +114,7 @@ impl Sampler {
         top_p: f64,
         prompt_logprobs: bool,
     ) -> PyResult<()> {
+        let runtime = runtime()?;
         let mut params = SamplingParams::new(max_tokens.unwrap_or_default());
         params.max_tokens = max_tokens;
         params.seed = seed;
@@ -124,19 +130,22 @@ impl Sampler {
             .prompt_logprobs(prompt_logprobs)
             .submit();
         let queue = Arc::clone(&self.queue);
-        runtime()?.spawn(async move {
+        locked(&queue.state).under_way += 1;
+        runtime.spawn(async move {
             let result = pending.await;
-            queue.lock().finished.push((ticket, result));
+            let mut state = locked(&queue.state);
+            state.finished.push((ticket, result));
+            state.under_way -= 1;
             queue.changed.notify_one();
         });
         Ok(())
     }
 
-    /// Waits for results and returns all there are, or `None` once the sampler is closed.
+    /// Waits for results and returns all there are, or `None` once the sampler is closed and nothing is under way.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         let finished = py.detach(|| {
-            let mut state = self.queue.lock();
-            while state.finished.is_empty() && !state.closed {
+            let mut state = locked(&self.queue.state);
+            while state.finished.is_empty() && (!state.closed || state.under_way > 0) {
                 let woken = self.queue.changed.wait(state);
                 state = woken.unwrap_or_else(|poisoned| poisoned.into_inner());
             }
@@ -152,9 +161,9 @@ impl Sampler {
         PyList::new(py, results.collect::<PyResult<Vec<_>>>()?).map(Some)
     }
 
-    /// Ends the thread that takes results.
+    /// Ends the thread that takes results, once there will be no more.
     fn close(&self) {
-        self.queue.lock().closed = true;
+        locked(&self.queue.state).closed = true;
         self.queue.changed.notify_all();
     }
 }

@@ -100,7 +100,7 @@ def _fast(client: tinker.SamplingClient, asked: dict[str, Any]) -> SamplingClien
     # all other methods stay what they are.
     client.__class__ = SamplingClient
     if asked.get("record_stability_info") or asked.get("retry_config") is not None:
-        client.__dict__["_tinkrs_official_only"] = True
+        vars(client)["_tinkrs_official_only"] = True
     return client  # type: ignore[return-value]
 
 
@@ -118,7 +118,7 @@ def _open(client: SamplingClient) -> _Drawing:
         drawing = client.__dict__.get("_tinkrs_drawing")
         if drawing is None or drawing.pid != os.getpid():
             drawing = _Drawing(client)
-            client.__dict__["_tinkrs_drawing"] = drawing
+            vars(client)["_tinkrs_drawing"] = drawing
             weakref.finalize(client, drawing.native.close)
         return drawing
 
@@ -142,8 +142,9 @@ class _Drawing:
         ticket = next(self.tickets)
         future: Future[types.SampleResponse] = Future()
         self.waiting[ticket] = future
-        chunks = prompt.chunks
-        tokens = chunks[0].tokens if len(chunks) == 1 else prompt.to_ints()
+        first = prompt.chunks[0] if len(prompt.chunks) == 1 else None
+        # Only text comes here. One chunk is passed on as it is: `to_ints` copies.
+        tokens = first.tokens if isinstance(first, types.EncodedTextChunk) else prompt.to_ints()
         stop = list(params.stop) if isinstance(params.stop, tuple) else params.stop
         try:
             self.native.submit(
@@ -164,6 +165,7 @@ class _Drawing:
                 try:
                     if failure is not None:
                         raise _error(self.url, *failure)
+                    assert output is not None
                     future.set_result(_response(*output))
                 except Exception as error:  # noqa: BLE001: whatever it is, somebody waits for it
                     future.set_exception(error)

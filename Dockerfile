@@ -1,5 +1,6 @@
 # A small image with the tinkrs program alone: no shell, no libc, nobody but its own user.
 #
+#   printf '%s\n' 'tml-choose-a-long-key alice' > keys.txt && chmod 600 keys.txt && sudo chown 65532 keys.txt
 #   docker build -t tinkrs .
 #   docker run -p 127.0.0.1:8000:8000 -v tinkrs:/data -v ./keys.txt:/keys.txt:ro tinkrs
 #

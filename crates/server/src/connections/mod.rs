@@ -18,6 +18,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -192,7 +193,9 @@ impl Open {
         let (place, router) = (Arc::clone(place), self.router.clone());
         let patience = Patience::new(self.limits.body_timeout);
         async move {
-            let mut request = request.map(|body| PacedBody::new(body, patience));
+            let is_read = Arc::<AtomicBool>::default();
+            let body_is_read = Arc::clone(&is_read);
+            let mut request = request.map(|body| PacedBody::new(body, patience, body_is_read));
             request.extensions_mut().insert(ConnectInfo(peer));
             let is_health = [endpoint::HEALTHZ.path, endpoint::GET_METRICS.path]
                 .contains(&request.uri().path());
@@ -201,7 +204,9 @@ impl Open {
             } else {
                 router.call(request).await?
             };
-            if is_reserved {
+            // What was refused before its body was read leaves the rest of it in the way of the next request: the connection
+            // ends, and a client that is not told would send its next request into it.
+            if is_reserved || !is_read.load(Ordering::Relaxed) {
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(header::CONNECTION, close);
             }

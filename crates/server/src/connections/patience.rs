@@ -6,6 +6,8 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -71,11 +73,18 @@ impl Patience {
 pub(super) struct PacedBody {
     body: Incoming,
     patience: Patience,
+    is_read: Arc<AtomicBool>,
 }
 
 impl PacedBody {
-    pub(super) fn new(body: Incoming, patience: Patience) -> Self {
-        Self { body, patience }
+    /// `is_read` tells whether all of it was read.
+    pub(super) fn new(body: Incoming, patience: Patience, is_read: Arc<AtomicBool>) -> Self {
+        is_read.store(body.is_end_stream(), Ordering::Relaxed);
+        Self {
+            body,
+            patience,
+            is_read,
+        }
     }
 }
 
@@ -94,6 +103,9 @@ impl Body for PacedBody {
                     .and_then(|frame| frame.as_ref().ok()?.data_ref());
                 let bytes = data.map_or(0, Bytes::len);
                 self.patience.progressed(bytes);
+                if frame.is_none() || self.body.is_end_stream() {
+                    self.is_read.store(true, Ordering::Relaxed);
+                }
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
             Poll::Pending => {

@@ -133,6 +133,28 @@ async fn a_body_has_to_come_at_some_pace_and_a_slow_line_is_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_is_told_that_its_connection_ends_because_its_body_was_not_read() {
+    let server = Running::start(10, routes()).await;
+    let post = |path: &str| format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n");
+    let mut stream = server.connect().await;
+    for _ in 0..2 {
+        let request = post("/count") + "some";
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let answer = read(&mut stream).await;
+        assert!(answer.ends_with("\r\n\r\n4"), "{answer}");
+        assert!(!answer.contains("connection: close"), "{answer}");
+    }
+    // Nobody reads what is sent to these.
+    for path in ["/hello", "/nowhere"] {
+        let mut stream = server.connect().await;
+        stream.write_all(post(path).as_bytes()).await.unwrap();
+        let answer = rest(&mut stream).await;
+        assert!(answer.starts_with("HTTP/1.1 40"), "{answer}");
+        assert!(answer.contains("connection: close"), "{answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_poll_may_wait_for_as_long_as_it_likes() {
     let server = Running::start(10, routes()).await;
     assert!(server.get("/late").await.ends_with("late"));

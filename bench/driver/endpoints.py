@@ -1,5 +1,6 @@
-"""The OpenAI endpoints, beside llama.cpp's server on the same GGUF file: first token, tokens a second, and what HTTP costs."""
+"""The OpenAI and Anthropic endpoints, beside llama.cpp's server on the same GGUF file: first token, tokens a second, and what HTTP costs."""
 
+import http.client
 import json
 import os
 import random
@@ -21,6 +22,7 @@ from .setup import QUICK, ROUNDS, SMOLLM, call
 
 STREAMS, TOKENS, PROMPT = (4, 8, 32) if QUICK else (16, 64, 256)
 OPEN = 50 if QUICK else 1000
+CALLS = 20 if QUICK else 200
 RANK = 8
 TICK = os.sysconf("SC_CLK_TCK")
 # Threads that draw tokens; all others read requests and write answers.
@@ -231,6 +233,47 @@ def overhead(server):
             single(what, Metric("share", "that of what the engine takes", "%", "CPU"), it, rounds)]
 
 
+def others(server):
+    """The endpoints that no other side has: what HTTP costs of an answer, and how long requests take for which nothing is drawn."""
+    said = [{"role": "user", "content": "Tell me a long story about a bear who learns to play the violin. " * 4}]
+    chat = {"model": "bench", "temperature": 0.8}
+    answers = {"/v1/responses": {"input": said, "max_output_tokens": TOKENS}, "/v1/messages": {"messages": said, "max_tokens": TOKENS}}
+    calls = {"GET /v1/models": None, "GET /v1/models/bench": None, "POST /v1/messages/count_tokens": {"model": "bench", "messages": said}}
+    rows = []
+    for path, body in answers.items():
+        def work(path=path, body=chat | body):
+            before = http_cpu_s(server.process)
+            run_streams(server.url, path, [body] * STREAMS)
+            around, engine = (after - earlier for after, earlier in zip(http_cpu_s(server.process), before))
+            return {"share": 100 * around / engine}
+
+        it = Side(server.name, shown(server.command), work)
+        (rounds,) = alternate(path, [it], ROUNDS)
+        share = Metric("share", "CPU of HTTP, template and JSON as a part of the engine's", "%", "CPU")
+        rows.append(single(f"{STREAMS} streams of `{path}`, up to {TOKENS} tokens each", share, it, rounds))
+    for name, body in calls.items():
+        def work(name=name, body=body):
+            method, path = name.split()
+            address = urlsplit(server.url)
+            connection = http.client.HTTPConnection(address.hostname, address.port, timeout=600)
+            start = time.monotonic()
+            for _ in range(CALLS):
+                data = None if body is None else json.dumps(body)
+                connection.request(method, path, data, {"x-api-key": "tml-bench", "content-type": "application/json"})
+                answer = connection.getresponse()
+                seen = answer.read()
+                if answer.status != 200:
+                    raise Failed(f"{name}: {answer.status} {seen[:400]!r}")
+            took = time.monotonic() - start
+            connection.close()
+            return {"call_ms": 1000 * took / CALLS}
+
+        it = Side(server.name, shown(server.command), work)
+        (rounds,) = alternate(name, [it], ROUNDS)
+        rows.append(single(f"`{name}`, {CALLS} times one after the other", Metric("call_ms", "time of a request", "ms", "wall"), it, rounds))
+    return rows
+
+
 def open_streams(server):
     """Memory of streams that are open at the same time. Most wait for their turn, and all have been answered a head."""
     before = status(server.process, "VmRSS")
@@ -257,6 +300,7 @@ def run(tools):
         gguf = scratch / "gguf/model.gguf"
         ours = Ours(stack, tools, scratch, gguf)
         rows += overhead(ours)
+        rows += others(ours)
         say(f"training {STREAMS} adapters")
         ours.train(STREAMS)
         with ExitStack() as other:

@@ -84,6 +84,15 @@ pub enum Error {
         problem: String,
     },
 
+    /// A conversation has more text than [`RenderOptions::max_text_bytes`](crate::RenderOptions::max_text_bytes) allows.
+    #[error("the conversation has {found} bytes of text, and {most} are allowed")]
+    TooLong {
+        /// How many bytes it has.
+        found: usize,
+        /// How many it may have.
+        most: usize,
+    },
+
     /// A chat template failed.
     #[error("the chat template failed")]
     Template(#[source] BoxError),

@@ -194,6 +194,10 @@ impl Renderer {
             }
             script.text(prefill);
         }
+        let found = script.text_bytes();
+        if let Some(most) = options.max_text_bytes.filter(|most| found > *most) {
+            return Err(Error::TooLong { found, most });
+        }
         script.finish()
     }
 

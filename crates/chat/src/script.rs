@@ -153,6 +153,15 @@ impl<'v> Script<'v> {
         self.answer(None)
     }
 
+    /// Returns how many bytes of text there are.
+    pub(crate) fn text_bytes(&self) -> usize {
+        let bytes = self.parts.iter().map(|part| match &part.what {
+            What::Text(text) => text.len(),
+            What::Control(_) => 0,
+        });
+        bytes.sum()
+    }
+
     fn push(&mut self, what: What) {
         self.parts.push(Part {
             what,

@@ -7,7 +7,7 @@ use self::golden::{Injected, golden};
 use crate::format::{self, ChatMl, ChatTemplate, Glm5, KNOWN, Qwen3, RoleColon};
 use crate::testing::{renderer, tokenizer};
 use crate::{
-    Conversation, Effort, Example, Json, Message, RenderOptions, Renderer, ToolCall, TrainOn,
+    Conversation, Effort, Error, Example, Json, Message, RenderOptions, Renderer, ToolCall, TrainOn,
 };
 use std::path::{Path, PathBuf};
 
@@ -427,6 +427,32 @@ fn a_prompt_can_begin_the_answer_with_words_that_stay_words() {
             ..RenderOptions::prompt().prefill("Sure")
         };
         assert!(renderer.render_with(&chat, &closed).is_err(), "{name}");
+    }
+}
+
+#[test]
+fn text_beyond_the_limit_is_refused_with_all_that_the_format_writes() {
+    let renderer = renderer(Qwen3 { thinking: true });
+    let mut chat = Conversation::from([Message::user("hello")]);
+    let found = |chat: &Conversation, options: &RenderOptions| {
+        let mut options = options.clone();
+        options.max_text_bytes = Some(0);
+        match renderer.render_with(chat, &options) {
+            Err(Error::TooLong { found, most: 0 }) => found,
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut options = RenderOptions::prompt();
+    let short = found(&chat, &options);
+    options.prefill = Some("x".repeat(1000));
+    assert_eq!(found(&chat, &options), short + 1000);
+    let description = "y".repeat(5000);
+    chat.tools = vec![Json::parse(&format!(r#"{{"description": "{description}"}}"#)).unwrap()];
+    let long = found(&chat, &options);
+    assert!(long > short + 6000, "{long}");
+    for (most, fits) in [(long, true), (long - 1, false)] {
+        options.max_text_bytes = Some(most);
+        assert_eq!(renderer.render_with(&chat, &options).is_ok(), fits);
     }
 }
 

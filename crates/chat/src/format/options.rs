@@ -22,6 +22,9 @@ pub struct RenderOptions {
     pub reasoning_effort: Option<Effort>,
     /// Whether earlier answers keep their thinking. The default is the format's own.
     pub preserve_thinking: Option<bool>,
+    /// Most bytes of text, of all that the format writes: names, tools and thinking, too. More is refused before any of it
+    /// is turned into tokens, which takes seconds and memory for megabytes.
+    pub max_text_bytes: Option<usize>,
 }
 
 impl RenderOptions {

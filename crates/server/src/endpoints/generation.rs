@@ -167,17 +167,20 @@ pub(super) fn check(
 /// Refuses a text that does not fit the context however it is divided into tokens. That is known at once, while the tokens
 /// of megabytes take seconds.
 pub(super) fn check_text(base: &Base, bytes: usize, what: &str) -> Result<(), ApiError> {
-    let Some(most) = base.context_bytes().filter(|most| bytes > *most) else {
-        return Ok(());
-    };
-    Err(found(
+    match base.context_bytes().filter(|most| bytes > *most) {
+        Some(most) => Err(too_long(base, bytes, most, what)),
+        None => Ok(()),
+    }
+}
+
+/// Says that a text does not fit the context.
+pub(super) fn too_long(base: &Base, bytes: usize, most: usize, what: &str) -> ApiError {
+    let (name, context) = (&base.name, base.description.context);
+    found(
         what,
         format!("{bytes} bytes of text"),
-        format!(
-            "at most {most}: the context of `{}` is {} tokens",
-            base.name, base.description.context
-        ),
-    ))
+        format!("at most {most}: the context of `{name}` is {context} tokens"),
+    )
 }
 
 /// Cancels a request that nobody waits for any longer.

@@ -10,12 +10,13 @@ use tinkrs_types::sampling::{SampleOptions, Stop};
 
 use super::answers::Answers;
 use super::found;
+use super::generation::{check_text, too_long};
 use super::text::Prefill;
 use crate::Server;
 use crate::api::sampling::Weights;
 use crate::auth::Owner;
 use crate::error::{ApiError, chain};
-use crate::grammar::{Thinking, Wanted};
+use crate::grammar::{self, Thinking, Wanted};
 
 /// How to draw, whichever API says so.
 #[derive(Debug)]
@@ -94,6 +95,17 @@ pub(crate) enum AnswerShape {
     Call { schema: Value },
 }
 
+impl AnswerShape {
+    /// Returns what an answer has to keep to, with the member that it was sent as: any JSON object, if there is no schema.
+    fn schema(&self) -> (&'static str, Option<&Value>) {
+        match self {
+            Self::JsonObject => ("response_format", None),
+            Self::JsonSchema { member, schema } => (member, Some(schema)),
+            Self::Call { schema } => ("tools", Some(schema)),
+        }
+    }
+}
+
 /// A question whose prompt is written.
 #[derive(Debug)]
 pub(crate) struct Prepared {
@@ -112,6 +124,10 @@ impl Question {
     /// Prepares to draw. `prompt` is what [`prompt`] made of the conversation.
     pub(crate) fn prepare(self, weights: &Weights, prompt: Vec<u32>) -> Result<Prepared, ApiError> {
         let renderer = renderer(weights)?;
+        // A schema of megabytes does not wait for its turn to be compiled.
+        if let Some((member, Some(schema))) = self.shape.as_ref().map(AnswerShape::schema) {
+            grammar::check_size(member, schema)?;
+        }
         let context = weights.base.description.context;
         // A prompt that does not fit is refused with its length.
         let room = context.saturating_sub(prompt.len()).max(1);
@@ -155,7 +171,7 @@ impl Server {
         let is_call = matches!(shape, Some(AnswerShape::Call { .. }));
         if let Some(shape) = shape {
             let begun = may_think.then_some(begun.as_str());
-            let wanted = wanted(owner, weights, renderer, &request, shape, begun);
+            let wanted = wanted(owner, weights, renderer, &request, &shape, begun);
             let grammar = self.shared().grammars.compile(wanted).await?;
             Arc::make_mut(&mut request.extras).grammar = Some(grammar);
         }
@@ -188,14 +204,10 @@ fn wanted(
     weights: &Weights,
     renderer: &Renderer,
     request: &backend::SampleRequest,
-    shape: AnswerShape,
+    shape: &AnswerShape,
     begun: Option<&str>,
 ) -> Wanted {
-    let (member, schema) = match shape {
-        AnswerShape::JsonObject => ("response_format", None),
-        AnswerShape::JsonSchema { member, schema } => (member, Some(schema)),
-        AnswerShape::Call { schema } => ("tools", Some(schema)),
-    };
+    let (member, schema) = shape.schema();
     let (opening, closing) = THINK;
     let tokenizer = renderer.vocabulary().tokenizer();
     let has_token = tokenizer.token_id(opening).is_some();
@@ -205,7 +217,7 @@ fn wanted(
         owner,
         base: Arc::clone(&weights.base),
         member,
-        schema,
+        schema: schema.cloned(),
         end_tokens,
         thinking: begun.filter(|_| has_token).map(|begun| Thinking {
             opening,
@@ -248,12 +260,18 @@ pub(crate) fn prompt(
         return Err(found("messages", count, expected));
     }
     let said = messages.iter().map(|message| message.content.len()).sum();
-    super::generation::check_text(&weights.base, said, "messages")?;
-    let refused = match renderer(weights)?.render_with(conversation, options) {
+    check_text(&weights.base, said, "messages")?;
+    // Tools, calls and thoughts are text, too, where the format writes them.
+    let mut options = options.clone();
+    options.max_text_bytes = weights.base.context_bytes();
+    let refused = match renderer(weights)?.render_with(conversation, &options) {
         Ok(rendered) => return Ok(rendered.tokens),
         Err(refused) => refused,
     };
     let member = match &refused {
+        tinkrs_chat::Error::TooLong { found, most } => {
+            return Err(too_long(&weights.base, *found, *most, "messages"));
+        }
         tinkrs_chat::Error::Option { what, .. } if what.contains("switch") => names.thinking,
         tinkrs_chat::Error::Option { what, .. } if what.contains("effort") => names.effort,
         _ => return Err(unwritable(&refused)),

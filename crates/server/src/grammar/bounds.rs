@@ -26,6 +26,11 @@ const MAX_TOGETHER: u64 = 12;
 const MAX_PATTERN_LENGTH: u64 = 10_000;
 /// Most values of a schema when each reference is replaced by what it refers to: the library does that where schemas are combined.
 const MAX_EXPANDED: u64 = 100_000;
+/// Largest least common multiple of all `multipleOf`, in units of their last digits. The library multiplies two such numbers in 32 bits,
+/// and where it is optimised nothing says that they did not fit.
+const MAX_MULTIPLE: u64 = 65_535;
+/// Most digits behind the point of a `multipleOf`.
+const MAX_DIGITS: u32 = 6;
 /// Longest reason that a message gives.
 const MAX_REASON: usize = 400;
 
@@ -42,8 +47,8 @@ const REPEATS: [&str; 6] = [
 /// The key that the library reads its own options from.
 const LIBRARY_OPTIONS: &str = "x-guidance";
 
-/// Checks that a schema is an object or a boolean, and of bounded size.
-pub(super) fn check(field: &str, schema: &Value) -> Result<(), InvalidInput> {
+/// Checks that a schema is an object or a boolean, and of bounded size, which takes no longer than reading it.
+pub(crate) fn check_size(field: &str, schema: &Value) -> Result<(), InvalidInput> {
     let refuse =
         |found: String, allowed: String| Err(InvalidInput::new(field.to_owned(), found, allowed));
     match schema {
@@ -89,6 +94,18 @@ pub(super) fn check(field: &str, schema: &Value) -> Result<(), InvalidInput> {
             );
         }
     }
+    if bytes > MAX_BYTES {
+        return refuse(
+            format!("{bytes} bytes of text"),
+            format!("at most {MAX_BYTES}"),
+        );
+    }
+    Ok(())
+}
+
+/// Checks that a schema is an object or a boolean, of bounded size, and does not take much more work than its size.
+pub(super) fn check(field: &str, schema: &Value) -> Result<(), InvalidInput> {
+    check_size(field, schema)?;
     let counts = Counts::of(schema);
     for (what, found, most) in [
         (
@@ -109,23 +126,23 @@ pub(super) fn check(field: &str, schema: &Value) -> Result<(), InvalidInput> {
             MAX_TOGETHER,
         ),
         (
+            "as the least common multiple of all multipleOf, in units of their last digits",
+            common_multiple(&counts.multiples),
+            MAX_MULTIPLE,
+        ),
+        (
             "values, references written out",
             expanded(schema),
             MAX_EXPANDED,
         ),
     ] {
         if found > most {
-            return refuse(
+            let (found, allowed) = (
                 format!("more than {most} {what}"),
                 format!("at most {most}"),
             );
+            return Err(InvalidInput::new(field.to_owned(), found, allowed));
         }
-    }
-    if bytes > MAX_BYTES {
-        return refuse(
-            format!("{bytes} bytes of text"),
-            format!("at most {MAX_BYTES}"),
-        );
     }
     Ok(())
 }
@@ -137,6 +154,7 @@ struct Counts {
     branches: usize,
     patterns: usize,
     pattern_length: u64,
+    multiples: Vec<f64>,
 }
 
 impl Counts {
@@ -163,6 +181,9 @@ impl Counts {
                         }
                         ("pattern", Value::String(pattern)) => self.pattern(pattern),
                         ("format", Value::String(_)) => self.patterns += 1,
+                        ("multipleOf", Value::Number(number)) => {
+                            self.multiples.extend(number.as_f64());
+                        }
                         _ => {}
                     }
                     self.add(member);
@@ -177,6 +198,34 @@ impl Counts {
         self.patterns += 1;
         self.pattern_length = self.pattern_length.saturating_add(pattern_length(pattern));
     }
+}
+
+/// Returns the least common multiple of numbers without their points, such as 300 of 0.03 and 1.
+fn common_multiple(numbers: &[f64]) -> u64 {
+    let mut parts = Vec::with_capacity(numbers.len());
+    for number in numbers.iter().filter(|number| **number > 0.0) {
+        let (mut number, mut digits) = (*number, 0);
+        while number.fract() != 0.0 {
+            if digits == MAX_DIGITS {
+                return u64::MAX;
+            }
+            number *= 10.0;
+            digits += 1;
+        }
+        // A larger number is as large as can be.
+        parts.push((number as u64, digits));
+    }
+    let most = parts.iter().map(|(_, digits)| *digits).max().unwrap_or(0);
+    let scaled = parts
+        .iter()
+        .map(|(number, digits)| number.saturating_mul(10u64.pow(most - digits)));
+    scaled.fold(1, |all, number| {
+        (all / common_divisor(all, number)).saturating_mul(number)
+    })
+}
+
+fn common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
 /// Returns how long a regular expression is when counted repeats are written out.
@@ -385,6 +434,30 @@ mod tests {
             ("{5}", 0),
         ] {
             assert_eq!(pattern_length(pattern), length, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn multiples_are_counted_in_units_of_their_last_digits() {
+        for (numbers, multiple) in [
+            (&[][..], 1),
+            (&[0.0, -5.0], 1),
+            (&[0.5, 0.25, 1.0], 100),
+            (&[4.0, 6.0, 6.0], 12),
+            (&[0.1, 100.0], 1000),
+            (&[1e-9], u64::MAX),
+            (&[1e308, 3.0], u64::MAX),
+        ] {
+            assert_eq!(common_multiple(numbers), multiple, "{numbers:?}");
+        }
+        check("s", &json!({"type": "integer", "multipleOf": 65_535})).unwrap();
+        for wrong in [
+            json!({"multipleOf": 65_536}),
+            json!({"multipleOf": 1_000_000_007}),
+            json!({"allOf": [{"multipleOf": 4093}, {"multipleOf": 4099}]}),
+            json!({"multipleOf": 0.000_000_1}),
+        ] {
+            check("s", &wrong).unwrap_err();
         }
     }
 

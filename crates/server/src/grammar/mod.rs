@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 use tinkrs_chat::TokenBytes;
 use tinkrs_types::InvalidInput;
 
+pub(crate) use bounds::check_size;
 pub(crate) use compiler::{GrammarCompiler, Wanted};
 use constraint::{CompiledGrammar, Memory};
 use vocabulary::Vocabulary;
@@ -174,7 +175,11 @@ fn without_panic<T>(call: impl FnOnce() -> Result<T, String>) -> Result<T, Strin
     result.unwrap_or_else(|_| Err("it could not be compiled".to_owned()))
 }
 
-/// Says why the library refuses something.
+/// Says why the library refuses something. A panic that it caught comes with the places in its code, which help nobody who sent a schema.
 fn reason(error: impl fmt::Display) -> String {
-    bounds::shorten(&format!("{error:#}"))
+    let reason = format!("{error:#}");
+    if reason.contains("panic: ") {
+        return "it could not be compiled".to_owned();
+    }
+    bounds::shorten(&reason)
 }

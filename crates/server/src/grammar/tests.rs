@@ -269,6 +269,8 @@ fn broken_and_unsatisfiable_schemas_are_refused_by_name() {
         json!({"type": "array", "minItems": 1e18}),
         json!({"enum": many}),
         json!({"const": "x".repeat(1 << 20)}),
+        json!({"type": "integer", "multipleOf": 1_000_000_007}),
+        json!({"allOf": [{"multipleOf": 999_983}, {"multipleOf": 999_979}]}),
         deep,
     ];
     for schema in cases {
@@ -280,6 +282,13 @@ fn broken_and_unsatisfiable_schemas_are_refused_by_name() {
     }
     fixture.compile(&json!(true)).unwrap();
     fixture.compile(&json!({})).unwrap();
+}
+
+#[test]
+fn where_the_library_panicked_is_not_told() {
+    let panic = "panic: attempt to multiply with overflow\n<backtrace>\n   0: std::panicking";
+    assert_eq!(reason(panic), "it could not be compiled");
+    assert_eq!(reason("a regex parse error"), "a regex parse error");
 }
 
 /// Prints how long hostile schemas take: `cargo test -p tinkrs-server --lib hostile -- --nocapture`.

@@ -215,6 +215,16 @@ async fn lists_and_texts_beyond_all_measure_are_refused_by_their_name() {
             json!({"reasoning_effort": "\u{202e}hgih"}),
             "reasoning_effort",
         ),
+        (
+            RESPONSES,
+            json!({"metadata": {"a": "x".repeat(2 << 20)}}),
+            "metadata",
+        ),
+        (
+            RESPONSES,
+            json!({"tools": [{"type": "function", "name": "f", "description": "x".repeat(2 << 20)}]}),
+            "tools",
+        ),
         (COMPLETIONS, json!({"prompt": vec!["a"; 100_000]}), "prompt"),
         (COMPLETIONS, json!({"prompt": vec![5; 1_000_000]}), "prompt"),
     ];
@@ -372,6 +382,11 @@ async fn texts_that_fit_no_context_are_refused_before_they_are_tokens() {
         (CHAT, said(&json!(blocks)), "messages"),
         (MESSAGES, said(&json!(blocks)), "messages"),
         (MESSAGES, json!({"system": blocks}), "messages"),
+        (
+            MESSAGES,
+            json!({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": long}]}),
+            "messages",
+        ),
         (
             CHAT,
             json!({"messages": vec![json!({"role": "user", "content": "x"}); 100_000]}),

@@ -5,6 +5,7 @@
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tinkrs_wire::openai::chat::{
     ChatCompletionRequest, ChatMessage, ChatRole, Content, ContentPart, FunctionCall,
@@ -66,12 +67,19 @@ pub(crate) async fn respond(
     Ok(Plain(done).into_response())
 }
 
+/// Most bytes of JSON in a member that a response has again.
+const MOST_RETURNED: usize = 1 << 20;
+
 fn begin(
     server: &Server,
     owner: Owner,
     request: ResponsesRequest,
     body: &[u8],
 ) -> Result<(Responding, Prepared), ApiError> {
+    check_returned("metadata", request.metadata.as_ref())?;
+    check_returned("tools", request.tools.as_ref())?;
+    check_returned("reasoning", request.reasoning.as_ref())?;
+    check_returned("text", request.text.as_ref())?;
     let (chat, places) = chat_request(&request)?;
     let tools = if request.tools.is_some() {
         chat_tools(body)
@@ -84,10 +92,36 @@ fn begin(
         id: random_id("resp_"),
         created: now(),
         asked,
-        request,
+        // What a response has again, and no more: it is held until the answer is complete.
+        request: ResponsesRequest {
+            instructions: request.instructions,
+            max_output_tokens: request.max_output_tokens,
+            metadata: request.metadata,
+            parallel_tool_calls: request.parallel_tool_calls,
+            reasoning: request.reasoning,
+            stream: request.stream,
+            temperature: request.temperature,
+            text: request.text,
+            tool_choice: request.tool_choice,
+            tools: request.tools,
+            top_p: request.top_p,
+            ..ResponsesRequest::default()
+        },
         places,
     };
     Ok((responding, prepared))
+}
+
+fn check_returned(member: &str, value: Option<&impl Serialize>) -> Result<(), ApiError> {
+    let bytes = value.map_or(Ok(0), |value| {
+        serde_json::to_vec(value).map(|json| json.len())
+    });
+    let bytes = bytes.map_err(|error| ApiError::bad_request(error.to_string()))?;
+    if bytes > MOST_RETURNED {
+        let expected = format!("at most {MOST_RETURNED}, as a response has them again");
+        return Err(found(member, format!("{bytes} bytes of JSON"), expected));
+    }
+    Ok(())
 }
 
 /// Says the same in the form of chat completions. Returns it with where its messages come from.

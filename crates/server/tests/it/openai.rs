@@ -469,8 +469,21 @@ async fn an_answer_goes_on_behind_ends_that_are_ignored_in_pieces_and_as_a_whole
     assert!(said > 0 && said < tokens.len(), "{tokens:?}");
     assert_eq!(choice["message"]["content"], "!".repeat(said));
     body["stream"] = true.into();
-    let parts = events(&server.post(CHAT, body).await);
+    let parts = events(&server.post(CHAT, body.clone()).await);
     let streamed = joined(&parts, 0, |choice| &choice["delta"]["content"]);
+    assert_eq!(streamed, "!".repeat(said));
+    let members = body.as_object_mut().unwrap();
+    members.remove("messages");
+    members.insert("prompt".to_owned(), "a".into());
+    let parts = events(&server.post(COMPLETIONS, body.clone()).await);
+    body["stream"] = false.into();
+    let whole = server.ok(COMPLETIONS, body).await;
+    let choice = &whole["choices"][0];
+    let tokens = choice["token_ids"].as_array().unwrap();
+    let said = tokens.iter().filter(|token| **token == 5).count();
+    assert!(said > 0 && said < tokens.len(), "{tokens:?}");
+    assert_eq!(choice["text"], "!".repeat(said));
+    let streamed = joined(&parts, 0, |choice| &choice["text"]);
     assert_eq!(streamed, "!".repeat(said));
 }
 

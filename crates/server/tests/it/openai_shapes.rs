@@ -235,4 +235,9 @@ async fn a_call_that_has_to_be_made_keeps_to_the_schema_of_its_function() {
         refused.await.detail().contains("strict"),
         "it may be called or not"
     );
+    let body = json!({
+        "model": "tiny", "messages": [{"role": "user", "content": "hello"}], "tools": tools, "tool_choice": "none",
+        "max_tokens": 5,
+    });
+    server.ok(CHAT, body).await;
 }

@@ -282,9 +282,10 @@ fn options(asked: Asked<'_>) -> Result<RenderOptions, ApiError> {
         None => None,
         Some("low") => Some(Effort::Low),
         Some("medium") => Some(Effort::Medium),
-        Some("high" | "xhigh" | "max") => Some(Effort::High),
+        Some("high" | "xhigh") => Some(Effort::High),
+        Some("max") => Some(Effort::Max),
         Some(other) => {
-            let expected = "`low`, `medium`, `high` or `max`";
+            let expected = "`low`, `medium`, `high`, `xhigh` or `max`";
             return Err(found(
                 "output_config.effort",
                 format!("`{other}`"),
@@ -359,6 +360,22 @@ mod tests {
         assert_eq!(written[1]["tool_calls"].as_array().unwrap().len(), 2);
         assert_eq!(written[2]["content"], "Error: no");
         assert_eq!(written[3]["content"], "");
+    }
+
+    #[test]
+    fn every_effort_is_that_of_the_format() {
+        let efforts = [
+            ("low", Effort::Low),
+            ("medium", Effort::Medium),
+            ("high", Effort::High),
+            ("xhigh", Effort::High),
+            ("max", Effort::Max),
+        ];
+        for (name, effort) in efforts {
+            let body = json!({"messages": [{"role": "user", "content": "x"}], "output_config": {"effort": name}});
+            let options = read(&body).unwrap().options;
+            assert_eq!(options.reasoning_effort, Some(effort), "{name}");
+        }
     }
 
     #[test]

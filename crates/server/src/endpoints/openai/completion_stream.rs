@@ -17,7 +17,6 @@ use crate::endpoints::generation::Generation;
 use crate::endpoints::server_sent::{Events, data};
 use crate::endpoints::text::StopCut;
 use crate::error::{ApiError, chain};
-use crate::token_watch::DrawnToken;
 
 pub(super) struct CompletionStream {
     asked: Asked,
@@ -89,26 +88,26 @@ impl CompletionStream {
         self.send(to, first);
     }
 
-    fn token(&mut self, to: &mut Vec<u8>, drawn: &DrawnToken) -> Result<(), ApiError> {
-        self.begin(to, drawn.sample, None);
+    fn token(&mut self, to: &mut Vec<u8>, index: usize, drawn: Scored) -> Result<(), ApiError> {
+        self.begin(to, index, None);
         let asked = &self.asked;
         let base = &asked.weights.base;
-        let sample = &mut self.samples[drawn.sample];
+        let (token, sample) = (drawn.token, &mut self.samples[index]);
         let mut text = String::new();
         if let Some(tokenizer) = &base.tokenizer
-            && !asked.end_tokens.contains(&drawn.token)
+            && !asked.end_tokens.contains(&token)
         {
-            let new = sample.text.push(drawn.token, tokenizer);
+            let new = sample.text.push(token, tokenizer);
             let new = new.map_err(|error| ApiError::unavailable(chain(&error)))?;
             text = sample.cut.push(&new);
         }
         let scores = asked.wants_logprobs.then(|| {
-            let tokens = std::iter::once(Scored::from(drawn));
+            let tokens = std::iter::once(drawn);
             logprobs::text(base, tokens, &mut sample.offset)
         });
-        let mut new = self.choice(drawn.sample, text);
+        let mut new = self.choice(index, text);
         new.logprobs = scores;
-        new.token_ids = self.asked.wants_token_ids.then(|| vec![drawn.token]);
+        new.token_ids = self.asked.wants_token_ids.then(|| vec![token]);
         if !new.text.is_empty() || new.logprobs.is_some() || new.token_ids.is_some() {
             self.send(to, new);
         }
@@ -142,11 +141,11 @@ impl CompletionStream {
             return Ok(());
         };
         if !waits && let Some(drawn) = generation.next().await? {
-            return self.token(to, &drawn);
+            return self.token(to, drawn.sample, Scored::from(&drawn));
         }
         let output = generation.finish().await?;
         if waits {
-            self.send_known(to, &output).await?;
+            self.send_known(to, &output)?;
         }
         self.end(to, &output)?;
         self.usage
@@ -165,26 +164,17 @@ impl CompletionStream {
         Ok(())
     }
 
-    /// Writes a prompt with its log-probabilities, and the tokens that were drawn in the meantime.
-    async fn send_known(
-        &mut self,
-        to: &mut Vec<u8>,
-        output: &SampleOutput,
-    ) -> Result<(), ApiError> {
-        for index in 0..output.sequences.len() {
-            self.begin(
-                to,
-                index,
-                Some(output).filter(|_| self.asked.wants_logprobs),
-            );
-        }
-        if self.asked.nothing_drawn {
-            return Ok(());
-        }
-        while let Some(generation) = self.generations.front_mut()
-            && let Some(drawn) = generation.next().await?
-        {
-            self.token(to, &drawn)?;
+    /// Writes a prompt with its log-probabilities, and all tokens that were drawn in the meantime.
+    fn send_known(&mut self, to: &mut Vec<u8>, output: &SampleOutput) -> Result<(), ApiError> {
+        for (index, sequence) in output.sequences.iter().enumerate() {
+            let known = Some(output).filter(|_| self.asked.wants_logprobs);
+            self.begin(to, index, known);
+            if self.asked.nothing_drawn {
+                continue;
+            }
+            for drawn in logprobs::of_sequence(sequence) {
+                self.token(to, index, drawn)?;
+            }
         }
         Ok(())
     }

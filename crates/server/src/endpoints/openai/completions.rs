@@ -46,16 +46,17 @@ pub(super) struct Asked {
     pub(super) wants_token_ids: bool,
     pub(super) includes_usage: bool,
     pub(super) stops: Arc<[String]>,
-    /// Tokens that end an answer and are not a part of its text.
+    /// Tokens that end an answer, or that it went on behind: they are not a part of its text.
     pub(super) end_tokens: Vec<u32>,
     /// Whether only the prompt is asked for.
     pub(super) nothing_drawn: bool,
     streams: bool,
 }
 
-/// A prompt as it was sent, and as the model reads it.
+/// A prompt as the model reads it.
 #[derive(Clone)]
 pub(super) struct PromptTokens {
+    /// As it was sent, if answers begin with it.
     pub(super) text: String,
     pub(super) tokens: Vec<u32>,
 }
@@ -86,8 +87,8 @@ fn begin(
     request: CompletionRequest,
 ) -> Result<(Asked, Vec<Generation>), ApiError> {
     let weights = server.served_model(owner, &request.model)?;
-    let prompts = prompts(&weights, request.prompt.as_ref())?;
     let (echo, streams) = (request.echo.unwrap_or(false), request.streams());
+    let prompts = prompts(&weights, request.prompt.as_ref(), echo)?;
     let n = request.n.unwrap_or(1);
     check_count("n", n, 1, MOST_ANSWERS)?;
     let best_of = request.best_of.unwrap_or(n);
@@ -103,11 +104,8 @@ fn begin(
         return Err(found("max_tokens", 0, "1 or more without `echo`"));
     }
     let members = request.sampling();
-    let ignore_eos = members.ignore_eos;
     let mut end_tokens = members.stop_token_ids.clone().unwrap_or_default();
-    if !ignore_eos {
-        end_tokens.extend(&weights.base.description.end_of_sequence);
-    }
+    end_tokens.extend(&weights.base.description.end_of_sequence);
     let top = request.logprobs.map(|count| ("logprobs", count));
     let mut stops = Arc::default();
     let mut generations = Vec::with_capacity(prompts.len());
@@ -143,8 +141,12 @@ fn begin(
     Ok((asked, generations))
 }
 
-/// Reads the prompts, of which there is one at least.
-fn prompts(weights: &Weights, prompt: Option<&Prompt>) -> Result<Vec<PromptTokens>, ApiError> {
+/// Reads the prompts, of which there is one at least. Their texts are kept for `echo` only.
+fn prompts(
+    weights: &Weights,
+    prompt: Option<&Prompt>,
+    echo: bool,
+) -> Result<Vec<PromptTokens>, ApiError> {
     let base = &weights.base;
     let tokenizer = base.tokenizer.as_ref();
     let failed = |error| ApiError::bad_request(format!("`prompt`: {}", chain(&error)));
@@ -155,13 +157,14 @@ fn prompts(weights: &Weights, prompt: Option<&Prompt>) -> Result<Vec<PromptToken
         })?;
         check_text(base, text.len(), "prompt")?;
         Ok(PromptTokens {
-            text: text.clone(),
+            text: if echo { text.clone() } else { String::new() },
             tokens: tokenizer.encode(text).map_err(failed)?,
         })
     };
     let of_tokens = |tokens: &Vec<u32>| {
         Ok(PromptTokens {
             text: tokenizer
+                .filter(|_| echo)
                 .map_or(Ok(String::new()), |tokenizer| tokenizer.decode(tokens))
                 .map_err(failed)?,
             tokens: tokens.clone(),
@@ -308,14 +311,14 @@ pub(super) fn finish_reason(asked: &Asked, reason: StopReason) -> FinishReason {
     }
 }
 
-/// Returns the text of a sample, without the token that ends it.
+/// Returns the text of a sample, without the tokens that end it.
 fn said(asked: &Asked, tokens: &[u32]) -> Result<String, ApiError> {
-    let tokens = match tokens.split_last() {
-        Some((last, before)) if asked.end_tokens.contains(last) => before,
-        _ => tokens,
-    };
+    let tokens = tokens.iter().copied();
+    let tokens: Vec<u32> = tokens
+        .filter(|token| !asked.end_tokens.contains(token))
+        .collect();
     let tokenizer = asked.weights.base.tokenizer.as_ref();
-    let text = tokenizer.map_or(Ok(String::new()), |tokenizer| tokenizer.decode(tokens));
+    let text = tokenizer.map_or(Ok(String::new()), |tokenizer| tokenizer.decode(&tokens));
     text.map_err(|error| ApiError::unavailable(chain(&error)))
 }
 

@@ -28,8 +28,9 @@ pub(super) fn conversation(
     let mut conversation = Conversation::from(messages.collect::<Result<Vec<_>, _>>()?);
     let tools = request.tools.as_deref().unwrap_or_default();
     let is_forced = forced(request.tool_choice.as_ref(), tools)?.is_some();
-    check_tools(tools, is_forced)?;
-    if may_call(request.tool_choice.as_ref()) {
+    let may_call = may_call(request.tool_choice.as_ref());
+    check_tools(tools, may_call && !is_forced)?;
+    if may_call {
         conversation.tools = ordered_tools;
     }
     Ok(conversation)
@@ -44,7 +45,8 @@ pub(super) fn ordered_tools(body: &[u8]) -> Vec<Json> {
     }
 }
 
-fn check_tools(tools: &[ToolDefinition], is_forced: bool) -> Result<(), ApiError> {
+/// Checks what is offered. `is_free` says that a call may be made and does not have to.
+fn check_tools(tools: &[ToolDefinition], is_free: bool) -> Result<(), ApiError> {
     if tools.len() > MOST_TOOLS {
         return Err(found(
             "tools",
@@ -82,7 +84,7 @@ fn check_tools(tools: &[ToolDefinition], is_forced: bool) -> Result<(), ApiError
             return Err(found(&member, kind, "`object`: arguments have names"));
         }
         // The arguments of a call that has to be made keep to its schema.
-        if tool.function.strict == Some(true) && !is_forced {
+        if tool.function.strict == Some(true) && is_free {
             let expected = "false, or a `tool_choice` that asks for a call";
             return Err(found(&member("function.strict"), true, expected));
         }

@@ -184,6 +184,9 @@ async fn ask(socket: &Socket, number: usize) -> Said {
             let body =
                 json!({"model": "tiny", "messages": said, "max_tokens": 9, "temperature": 0});
             let answer = socket.ok("/v1/messages", &body).await;
+            let counted = json!({"model": "tiny", "messages": said});
+            let counted = socket.ok("/v1/messages/count_tokens", &counted).await;
+            assert!(counted["input_tokens"].as_u64() > Some(0), "{counted}");
             let text = answer["content"][0]["text"].as_str();
             Said::new(text.unwrap(), &answer["usage"], LATER)
         }
@@ -198,6 +201,8 @@ async fn list(socket: &Socket, stop: &tokio::sync::watch::Receiver<bool>) -> usi
             "/training_runs?limit=200",
             "/checkpoints",
             "/sessions?limit=500",
+            "/v1/models",
+            "/v1/models/tiny",
             "/healthz",
         ] {
             let answer = socket.call(Method::GET, path, &Value::Null).await;

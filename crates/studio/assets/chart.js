@@ -37,10 +37,22 @@ export class Chart {
     this.clip = `clip${charts}`;
     /** @type {{curves: ReturnType<Chart["curves"]>, toX: (value: number) => number, xs: Range, width: number} | null} */
     this.place = null;
+    /** Where the mouse is, and where it began to drag, in pixels. @type {{at: number | null, from: number | null}} */
+    this.mouse = { at: null, from: null };
     this.svg = s("svg", { "aria-hidden": "true", height });
     this.tip = h("div", { class: "tip", hidden: true });
-    this.element = h("div", { class: "plot", tabindex: "0", role: "img" }, this.svg, this.tip);
-    this.redraw = eachFrame(() => this.draw());
+    this.element = h("div", { class: "plot", tabindex: "0", role: "img", "aria-label": cut(title, 80) }, this.svg, this.tip);
+    // A page may have hundreds of charts that grow: those that nobody sees are drawn when they are scrolled to.
+    let isSeen = false, isStale = false;
+    this.redraw = eachFrame(() => {
+      isStale = !isSeen;
+      if (isSeen) this.draw();
+    });
+    new IntersectionObserver(entries => {
+      isSeen = entries[entries.length - 1]?.isIntersecting ?? false;
+      if (isSeen && isStale) this.redraw();
+    }, { rootMargin: "600px" }).observe(this.element);
+    window.addEventListener("beforeprint", () => { if (this.element.isConnected) this.draw(); });
     new ResizeObserver(() => {
       const width = this.element.clientWidth;
       if (width && width !== this.width) {
@@ -137,6 +149,7 @@ export class Chart {
     this.svg.setAttribute("height", String(height));
     this.svg.replaceChildren(...parts);
     this.element.setAttribute("aria-label", this.words(curves));
+    if (this.mouse.at !== null) this.point(this.mouse.at);
   }
 
   /** The chart in a sentence, for those who hear it. @param {{label: string, points: {y: number, step: number}[]}[]} curves */
@@ -149,32 +162,27 @@ export class Chart {
   }
 
   listen() {
-    const element = this.element;
-    /** @type {number | null} */
-    let from = null;
+    const element = this.element, mouse = this.mouse;
     /** @param {PointerEvent} event */
     const at = event => event.clientX - element.getBoundingClientRect().left;
     /** @param {number} pixel */
     const value = pixel => this.place ? invert(this.place.xs, this.view.logX, LEFT, this.place.width - RIGHT, pixel) : 0;
     element.addEventListener("pointerdown", event => {
       if (event.button !== 0 || event.pointerType === "touch") return;
-      from = at(event);
+      mouse.from = at(event);
       element.setPointerCapture(event.pointerId);
     });
     element.addEventListener("pointermove", event => {
-      const now = at(event);
-      if (from !== null && Math.abs(now - from) > 4) {
-        this.svg.querySelector(".brush")?.remove();
-        this.svg.append(s("rect", { class: "brush", x: Math.min(from, now), width: Math.abs(now - from), y: TOP, height: this.height - TOP - BOTTOM }));
-      }
-      this.point(now);
+      mouse.at = at(event);
+      this.point(mouse.at);
     });
     element.addEventListener("pointerup", event => {
-      const now = at(event);
+      const now = at(event), from = mouse.from;
+      mouse.from = null;
       this.svg.querySelector(".brush")?.remove();
       if (from !== null && Math.abs(now - from) > 8) this.ask([value(Math.min(from, now)), value(Math.max(from, now))]);
-      from = null;
     });
+    element.addEventListener("pointercancel", () => { mouse.from = null; });
     element.addEventListener("pointerleave", () => this.unpoint());
     element.addEventListener("dblclick", () => this.ask(null));
     element.addEventListener("keydown", event => {
@@ -206,7 +214,11 @@ export class Chart {
   point(pixel) {
     const place = this.place;
     if (!place) return;
-    this.svg.querySelectorAll(".cross, .probe").forEach(old => old.remove());
+    this.svg.querySelectorAll(".cross, .brush").forEach(old => old.remove());
+    const { from } = this.mouse;
+    if (from !== null && Math.abs(pixel - from) > 4) {
+      this.svg.append(s("rect", { class: "brush", x: Math.min(from, pixel), width: Math.abs(pixel - from), y: TOP, height: this.height - TOP - BOTTOM }));
+    }
     const x = invert(place.xs, this.view.logX, LEFT, place.width - RIGHT, pixel);
     const rows = [];
     let step = NaN;
@@ -230,6 +242,7 @@ export class Chart {
   }
 
   unpoint() {
+    this.mouse.at = null;
     this.tip.hidden = true;
     this.svg.querySelectorAll(".cross").forEach(old => old.remove());
   }

@@ -1,10 +1,11 @@
 // The curves of a run and of those that it is compared with. Zoom is shared by all charts, and is read anew from the server
 // at the finer scale.
 
-import { call, part } from "./api.js";
+import { Refused, call, part } from "./api.js";
 import { Chart } from "./chart.js";
 import { byId, cut, fill, h, input, number, paced, settled, theirs } from "./dom.js";
-import { failed } from "./shell.js";
+import { listen } from "./live.js";
+import { failed, toast } from "./shell.js";
 
 /** @typedef {{name: string, source: string, count: number, points: number[][]}} Series */
 
@@ -12,6 +13,10 @@ import { failed } from "./shell.js";
 const POINTS = 300;
 /** Metrics in the order in which people look for them; the others follow by name. */
 const FIRST = ["loss", "reward", "loss_per_datum", "entropy_estimate", "kl_sampler_trainer", "grad_norm", "learning_rate", "tokens_per_second"];
+/** More charts than anyone looks at make a page slow. */
+const MOST_CHARTS = 200;
+/** Runs in one chart: as many as there are colours. */
+const MOST_RUNS = 8;
 /** Shown after everything else. */
 const LAST = ["queue_ms", "forward_backward_ms", "optim_step_ms", "tokens", "datums", "loss_sum"];
 
@@ -20,7 +25,7 @@ export class Curves {
   constructor(place, id, others) {
     this.place = place;
     this.id = id;
-    this.ids = [id, ...others.filter(other => other !== id)];
+    this.ids = [id];
     /** @type {Map<string, string>} */
     this.names = new Map();
     /** @type {Map<string, Map<string, Series>>} */
@@ -34,19 +39,58 @@ export class Curves {
     this.redraw = settled(() => this.draw(), 60);
     this.zoomed = settled(() => this.reload(), 250);
     this.refresh = paced(() => this.reload(), 1000);
+    /** How many times curves were asked for: an answer that another one has overtaken is not shown. */
+    this.asked = 0;
+    /** The legend as it is shown. */
+    this.listed = "";
+    this.isWatching = false;
+    this.more = h("p", { class: "soft", role: "status" });
+    byId("charts").after(this.more);
     this.controls();
-    for (const other of this.ids.slice(1)) this.nameOf(other);
+    this.reload();
+    this.compare(others);
+  }
+
+  /** Puts other runs beside this one. @param {string[]} texts their ids or names */
+  async compare(texts) {
+    if (texts.length === 0) return;
+    for (const text of texts) {
+      if (this.ids.length >= MOST_RUNS) {
+        toast(`At most ${MOST_RUNS} runs are compared at once`);
+        break;
+      }
+      try {
+        const run = await call(`/api/v1/training_runs/${part(text)}`), id = run.training_run_id ?? text;
+        if (this.ids.includes(id)) continue;
+        this.ids.push(id);
+        this.rename(id, run.name || run.user_metadata?.name || id);
+      } catch (error) {
+        toast(error instanceof Refused && error.status === 404 ? `There is no run ${cut(text, 60)} of yours` : error instanceof Error ? error.message : String(error));
+      }
+    }
+    this.compared();
+    if (this.ids.length > 1) this.watch();
+  }
+
+  /** Takes a run out of the comparison. @param {string} id */
+  drop(id) {
+    this.ids = this.ids.filter(other => other !== id);
+    this.runs.delete(id);
+    this.compared();
+  }
+
+  /** Shows which runs are compared, and keeps them in the address. */
+  compared() {
+    const others = this.ids.slice(1).map(part).join(",");
+    history.replaceState(null, "", `${location.pathname}${others && `?with=${others}`}${location.hash}`);
     this.reload();
   }
 
-  /** @param {string} id */
-  async nameOf(id) {
-    try {
-      const run = await call(`/api/v1/training_runs/${part(id)}`);
-      this.rename(id, run.name || run.user_metadata?.name || id);
-    } catch {
-      // Its curves say why there are none.
-    }
+  /** Hears of the other runs, whose curves grow as well. */
+  watch() {
+    if (this.isWatching) return;
+    this.isWatching = true;
+    listen(null, { run: changed => { if (changed.id !== this.id && this.ids.includes(changed.id)) this.refresh(); } });
   }
 
   controls() {
@@ -75,12 +119,7 @@ export class Curves {
       const field = /** @type {HTMLInputElement} */ (event.target);
       const id = field.value.trim();
       field.value = "";
-      if (!id || this.ids.includes(id) || this.ids.length >= 8) return;
-      this.ids.push(id);
-      const search = new URLSearchParams({ with: this.ids.slice(1).join(",") });
-      history.replaceState(null, "", `?${search}${location.hash}`);
-      this.nameOf(id);
-      this.reload();
+      if (id) this.compare([id]);
     });
     input("add-run").addEventListener("focus", async () => {
       const page = await call("/api/v1/studio/runs?limit=200");
@@ -114,10 +153,11 @@ export class Curves {
       search.set("from", String(Math.max(0, Math.floor(range[0]))));
       search.set("to", String(Math.max(0, Math.ceil(range[1]))));
     }
+    const turn = this.asked += 1;
     await Promise.all(this.ids.map(async id => {
       try {
         const { series } = await call(`/api/v1/training_runs/${part(id)}/metrics?${search}`);
-        this.runs.set(id, byName(series));
+        if (turn === this.asked && this.ids.includes(id)) this.runs.set(id, byName(series));
         if (id === this.id) fill(byId("note"));
       } catch (error) {
         if (id === this.id && !this.runs.size) failed(byId("note"), error);
@@ -171,7 +211,7 @@ export class Curves {
         this.cards.delete(name);
       }
     }
-    names.slice(0, 200).forEach((name, index) => {
+    names.slice(0, MOST_CHARTS).forEach((name, index) => {
       let entry = this.cards.get(name);
       if (!entry) {
         entry = this.card(name);
@@ -186,8 +226,17 @@ export class Curves {
       const own = this.runs.get(this.id)?.get(name)?.points ?? [];
       entry.value.textContent = own.length ? number(own[own.length - 1]?.[1]) : "";
     });
+    const more = names.length > MOST_CHARTS ? `${MOST_CHARTS} of ${names.length} metrics are shown: find others by their name.` : all.size && !names.length ? "No metric has this in its name." : "";
+    if (this.more.textContent !== more) this.more.textContent = more;
+    const listed = JSON.stringify(this.ids.map(id => [id, this.names.get(id)]));
+    if (listed === this.listed) return;
+    this.listed = listed;
     byId("legend").hidden = this.ids.length < 2;
-    fill(byId("legend"), ...this.ids.map((id, color) => h("span", { class: `key k${color % 8}` }, h("a", { href: `/runs/${part(id)}` }, theirs(this.names.get(id) ?? id, 80)))));
+    fill(byId("legend"), ...this.ids.map((id, color) => {
+      const name = this.names.get(id) ?? id;
+      return h("span", { class: `key k${color % MOST_RUNS}` }, h("a", { href: `/runs/${part(id)}` }, theirs(name, 80)),
+        id !== this.id && h("button", { class: "plain tiny", "aria-label": `Take ${cut(name, 60)} out of the comparison`, title: "Take it out of the comparison", onclick: () => this.drop(id) }, "✕"));
+    }));
   }
 
   /** @param {string} name */

@@ -16,10 +16,15 @@ const PAGE = 24;
 /** How many of a step are read. */
 const MOST = 1024;
 
-/** Which tokens are trained on: those with a weight, or of a sampled answer. @param {Datum} datum @param {number} index */
+/**
+ * Which tokens are trained on: those with a weight, or of a sampled answer. Of an answer as good as the others of its group all
+ * advantages are 0, and it is an answer all the same: its tokens were drawn with a probability.
+ * @param {Datum} datum @param {number} index
+ */
 function isTrained(datum, index) {
-  const mask = datum.weights ?? datum.advantages ?? datum.sampler_logprobs;
-  return mask ? (mask[index] ?? 0) !== 0 : true;
+  if (datum.weights) return (datum.weights[index] ?? 0) !== 0;
+  const masks = [datum.advantages, datum.sampler_logprobs].filter(mask => mask);
+  return masks.length === 0 || masks.some(mask => (mask?.[index] ?? 0) !== 0);
 }
 
 /** Where the answer begins. @param {Datum} datum */
@@ -47,7 +52,7 @@ function ended(datum) {
 /** @param {Datum} datum @param {import("./tokens.js").Measure} measure */
 function valuesOf(datum, measure) {
   switch (measure) {
-    case "weight": return datum.weights ?? datum.advantages?.map(value => value ? 1 : 0);
+    case "weight": return datum.weights ?? datum.advantages?.map((_, index) => isTrained(datum, index) ? 1 : 0);
     case "logprob": return datum.target_logprobs?.map((value, index) => isTrained(datum, index) ? value : null);
     case "advantage": return datum.advantages;
     case "difference": return datum.target_logprobs?.map((value, index) => {
@@ -72,6 +77,8 @@ export class Data {
     /** @type {{from: number, to: number} | undefined} */
     this.kept = undefined;
     this.isOpen = false;
+    /** Whether the reader has said what colours mean; before, advantages are shown where there are any. */
+    this.hasChosen = false;
   }
 
   /** @param {number} step */
@@ -96,7 +103,7 @@ export class Data {
       h("div", { class: "tools" },
         h("label", {}, "Step ", h("input", { id: "step", class: "num", type: "number", min: 1, max: this.newest, value: Math.max(this.newest, 1), onchange: () => this.load() })),
         h("div", { class: "switch" }, h("button", { "aria-label": "Previous step", onclick: () => this.move(-1) }, "‹"), h("button", { "aria-label": "Next step", onclick: () => this.move(1) }, "›")),
-        h("label", {}, "Colour by ", h("select", { id: "measure", onchange: redraw }, ...options([["weight", "loss weight"], ["logprob", "log-probability"], ["advantage", "advantage"], ["difference", "trainer − sampler"]]))),
+        h("label", {}, "Colour by ", h("select", { id: "measure", onchange: () => { this.hasChosen = true; redraw(); } }, ...options([["weight", "loss weight"], ["logprob", "log-probability"], ["advantage", "advantage"], ["difference", "trainer − sampler"]]))),
         h("label", {}, "Sort ", h("select", { id: "sort", onchange: redraw }, ...options([["index", "as sent"], ["best", "best first"], ["worst", "worst first"], ["loss", "highest loss"], ["long", "longest"]]))),
         h("label", {}, h("input", { id: "grouped", type: "checkbox", checked: true, onchange: redraw }), "Group by prompt"),
         h("span", { class: "scale", id: "scale" })),
@@ -140,6 +147,7 @@ export class Data {
       const field = select("measure");
       const has = (/** @type {keyof Datum} */ name) => this.datums.some(datum => datum[name]);
       for (const option of field.options) option.disabled = option.value === "advantage" ? !has("advantages") : option.value === "difference" ? !has("sampler_logprobs") : false;
+      if (!this.hasChosen) field.value = has("advantages") ? "advantage" : "weight";
       if (field.selectedOptions[0]?.disabled) field.value = "weight";
       this.draw();
     } catch (error) {
@@ -163,28 +171,33 @@ export class Data {
   draw() {
     const measure = /** @type {import("./tokens.js").Measure} */ (select("measure").value);
     scale(byId("scale"), measure);
-    const found = this.wanted(), shown = found.slice(0, this.shown);
+    const found = this.wanted();
     const most = measure === "advantage" || measure === "weight" || measure === "difference"
       ? Math.max(...this.datums.map(datum => Math.max(...(valuesOf(datum, measure) ?? []).map(value => Math.abs(value ?? 0)), 0)), 0) : undefined;
     const isGrouped = input("grouped").checked && this.datums.some(datum => datum.advantages);
     /** @type {Map<string, Datum[]>} */
     const groups = new Map();
-    for (const datum of shown) {
+    for (const datum of found) {
       const key = isGrouped ? promptOf(datum) : "";
       const group = groups.get(key);
       if (group) group.push(datum);
       else groups.set(key, [datum]);
     }
-    const panels = [...groups].map(([prompt, datums]) => {
-      const all = datums.map(advantage).filter(value => value !== null);
+    // Group by group, for as many datums as fit a page.
+    let left = this.shown;
+    const panels = [...groups].flatMap(([prompt, whole]) => {
+      const datums = whole.slice(0, Math.max(left, 0)), all = whole.map(advantage).filter(value => value !== null);
+      left -= datums.length;
+      if (datums.length === 0) return [];
       return h("section", { class: "panel" },
-        isGrouped && h("div", { class: "panel-head" }, h("h2", {}, datums.length === 1 ? "1 answer" : `${datums.length} answers`), h("span", { class: "soft" }, `advantage ${number(Math.min(...all))} to ${number(Math.max(...all))}`)),
+        isGrouped && h("div", { class: "panel-head" }, h("h2", {}, whole.length === 1 ? "1 answer" : `${count(whole.length)} answers`),
+          h("span", { class: "soft" }, all.length ? `advantage ${number(Math.min(...all))} to ${number(Math.max(...all))}` : "no advantages", datums.length < whole.length && `, the first ${count(datums.length)} are shown`)),
         isGrouped && h("div", { class: "datum" }, h("div", { class: "tokens soft" }, visible(prompt.slice(0, 4000)))),
         ...datums.map(datum => this.show(datum, measure, most, isGrouped)));
     });
     const kept = this.kept ? `Kept in the journal: steps ${count(this.kept.from)} to ${count(this.kept.to)}. ` : "";
     fill(byId("datums"), h("p", { class: "soft small" }, `${kept}${count(this.total)} ${this.total === 1 ? "datum" : "datums"} in this step${this.datums.length < this.total ? `, the first ${count(this.datums.length)} are here` : ""}${found.length < this.datums.length ? `, ${count(found.length)} fit` : ""}.`),
-      ...panels, found.length > this.shown && h("button", { onclick: () => { this.shown += PAGE; this.draw(); } }, `Show ${Math.min(PAGE, found.length - this.shown)} more`));
+      ...panels, found.length === 0 && this.datums.length > 0 && h("div", { class: "panel empty" }, h("p", {}, "No datum fits these filters.")), found.length > this.shown && h("button", { onclick: () => { this.shown += PAGE; this.draw(); } }, `Show ${Math.min(PAGE, found.length - this.shown)} more`));
     /** @type {HTMLButtonElement} */ (byId("diff")).disabled = this.picked.size !== 2;
   }
 

@@ -63,6 +63,53 @@ export function fill(element, ...children) {
 }
 
 /**
+ * Makes a node like a fresh one, and returns the one that is in the page now. What is the same stays: what has the focus, is
+ * pressed or selected. Listeners are not compared, so those of a node must hold for every fresh one that takes its place;
+ * controls that differ are replaced.
+ * @template {ChildNode} N
+ * @param {N} old @param {N} fresh
+ * @returns {N}
+ */
+export function morph(old, fresh) {
+  if (old.isEqualNode(fresh)) return old;
+  if (!(old instanceof Element && fresh instanceof Element) || old.nodeName !== fresh.nodeName || old.matches("a, button, input, select, textarea")) {
+    old.replaceWith(fresh);
+    return fresh;
+  }
+  for (const name of old.getAttributeNames()) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const name of fresh.getAttributeNames()) {
+    const value = fresh.getAttribute(name) ?? "";
+    if (old.getAttribute(name) === value) continue;
+    // The policy of the pages forbids styles that come as text of an attribute.
+    if (name === "style" && old instanceof HTMLElement) old.style.cssText = value;
+    else old.setAttribute(name, value);
+  }
+  const [before, after] = [[...old.childNodes], [...fresh.childNodes]];
+  after.forEach((child, index) => {
+    const known = before[index];
+    if (known) morph(known, child);
+    else old.append(child);
+  });
+  for (const child of before.slice(after.length)) child.remove();
+  return old;
+}
+
+/**
+ * Puts nodes into an element in this order, and moves as few as it can: one that is moved loses the focus.
+ * @param {Element} place @param {Node[]} nodes
+ */
+export function arrange(place, nodes) {
+  const wanted = new Set(nodes);
+  for (const child of [...place.childNodes]) if (!wanted.has(child)) child.remove();
+  /** @type {Node | null} */
+  let at = place.firstChild;
+  for (const node of nodes) {
+    if (node === at) at = at.nextSibling;
+    else place.insertBefore(node, at);
+  }
+}
+
+/**
  * Finds an element that the page has.
  * @param {string} id
  * @returns {HTMLElement}

@@ -6,7 +6,7 @@ import { byId, fill, h } from "./dom.js";
 /** @typedef {{metrics?: (data: any) => void, operation?: (data: any) => void, run?: (data: any) => void, again?: () => void}} Handlers */
 
 /** Whether the page may stay connected while it cannot be seen, and for how long in ms. */
-const UNSEEN = 60e3;
+const UNSEEN = 15e3;
 
 /**
  * Listens to the events of the caller's runs. `again` is called when a connection was lost and is there again: what happened
@@ -18,7 +18,9 @@ export function listen(run, handlers) {
   const path = run ? `/api/v1/studio/events?run=${encodeURIComponent(run)}` : "/api/v1/studio/events";
   /** @type {EventSource | null} */
   let source = null;
-  let pause = 500, timer = 0, hiddenTimer = 0, wasOpen = false;
+  // A page that opens unseen listens once it is looked at: a browser has six connections for all pages of a server. What
+  // such a page has read is old by then.
+  let pause = 500, timer = 0, hiddenTimer = 0, wasOpen = document.hidden;
 
   const connect = () => {
     clearTimeout(timer);
@@ -51,7 +53,7 @@ export function listen(run, handlers) {
       source?.close();
     }, UNSEEN);
   });
-  connect();
+  if (!document.hidden) connect();
 }
 
 /** @param {string} state @param {string} words */

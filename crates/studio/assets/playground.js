@@ -156,7 +156,7 @@ function alternatives(event, column, turn, index, at) {
   const box = h("div", { class: "alts", role: "dialog", "aria-label": "What else it could have been" },
     ...rest.map(other => h("button", { onclick: () => branch(column, turn, index, at, other.text === token.text ? null : other.text) },
       h("span", { class: "text" }, visible(other.text) || "∅"), h("meter", { min: 0, max: 1, value: Math.exp(other.logprob) }), h("span", { class: "p" }, probability(other.logprob)))),
-    h("button", { onclick: () => branch(column, turn, index, at, undefined) }, "Draw again from here"));
+    h("button", { onclick: () => branch(column, turn, index, at, undefined) }, "Sample again from here"));
   document.body.append(box);
   const place = target.getBoundingClientRect();
   box.style.left = `${Math.max(8, Math.min(place.left + scrollX, innerWidth - box.offsetWidth - 12))}px`;

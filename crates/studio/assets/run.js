@@ -13,7 +13,8 @@ import { Timeline } from "./timeline.js";
 const page = byId("run");
 const id = page.dataset.run ?? "";
 const isShared = document.body.dataset.shared !== undefined;
-const others = (new URLSearchParams(location.search).get("with") ?? "").split(",").filter(Boolean).slice(0, 7);
+// Whoever has a link to this run sees no others.
+const others = isShared ? [] : (new URLSearchParams(location.search).get("with") ?? "").split(",").filter(Boolean);
 
 const curves = new Curves(byId("tab-curves"), id, others);
 const timeline = new Timeline(byId("tab-operations"), id);
@@ -32,7 +33,7 @@ async function describe() {
       show();
       return;
     }
-    const page = await call(`/api/v1/studio/runs?${new URLSearchParams({ query: id, limit: "5" })}`);
+    const page = await call(`/api/v1/studio/runs?${new URLSearchParams({ query: id, limit: "1" })}`);
     run = page.runs.find((/** @type {any} */ other) => other.id === id) ?? run;
     if (run) show();
   } catch (error) {
@@ -71,11 +72,14 @@ async function opened(name) {
   if (name === "curves") curves.open();
 }
 
+/** What the addresses of a run's checkpoints begin with. @param {string} run */
+const checkpointsOf = run => `tinker://${run}/`;
+
 async function settings() {
   const place = byId("tab-settings");
   try {
     await described;
-    const [about, page] = await Promise.all([call(`/api/v1/training_runs/${part(id)}`), isShared ? { runs: [] } : call("/api/v1/studio/runs?limit=500")]);
+    const [about, page] = await Promise.all([call(`/api/v1/training_runs/${part(id)}`), isShared ? { runs: [] } : call(`/api/v1/studio/runs?${new URLSearchParams({ query: checkpointsOf(id).slice(0, 256), limit: "50" })}`)]);
     /** @type {[string, import("./dom.js").Child][]} */
     const facts = [["Run", theirs(id)], ["Name", about.name ? theirs(about.name) : "none"], ["Base model", theirs(about.base_model)], ["Adapter rank", about.lora_rank ?? "–"],
       ["Numerics", about.numerics ? theirs(about.numerics) : "–"], ["Client", theirs(run?.client ?? "–")],
@@ -84,7 +88,7 @@ async function settings() {
     for (const [key, value] of Object.entries(about.user_metadata ?? {})) facts.push([key, theirs(value, 2000)]);
     if (run?.tags?.length) facts.push(["Tags", theirs(run.tags.join(", "), 500)]);
     if (run?.detail) facts.push(["Ended", theirs(run.detail, 500)]);
-    const forked = page.runs.filter((/** @type {any} */ other) => typeof other.started_from === "string" && other.started_from.includes(id) && other.id !== id);
+    const forked = page.runs.filter((/** @type {any} */ other) => typeof other.started_from === "string" && other.started_from.startsWith(checkpointsOf(id)) && other.id !== id);
     const from = run?.started_from;
     const fromRun = typeof from === "string" ? /^tinker:\/\/([^/]+)\//.exec(from)?.[1] ?? null : null;
     fill(place, h("div", { class: "stack" },
@@ -119,13 +123,16 @@ if (!isShared) {
     }
   });
 }
+// How long ago the last request was.
+setInterval(() => { if (run && !document.hidden) show(); }, 15e3);
 button("copy-id").addEventListener("click", () => copy(id));
 
 listen(id, {
   again: () => {
     describe();
     curves.reload();
-    if (openTab === "operations") timeline.reload();
+    timeline.loaded = false;
+    if (openTab === "operations") timeline.open();
   },
   run: changed => {
     if (changed.id !== id) return;

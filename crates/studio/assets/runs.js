@@ -1,7 +1,7 @@
 // The list of runs: searched and paged by the server, kept up to date by its events.
 
 import { Refused, call } from "./api.js";
-import { ago, button, byId, count, fill, h, input, number, settled, theirs } from "./dom.js";
+import { ago, arrange, button, byId, count, fill, h, input, morph, number, settled, theirs } from "./dom.js";
 import { listen } from "./live.js";
 import { cost, headline } from "./run_words.js";
 import { command, failed, onKeys, toast } from "./shell.js";
@@ -17,6 +17,10 @@ const PAGE = 100, LARGE_PAGE = 500;
 const SEARCHED = 5000;
 /** @type {Map<string, Run>} */
 const runs = new Map();
+/** The rows that are in the page, by run. @type {Map<string, HTMLTableRowElement>} */
+const rows = new Map();
+/** How often it is said anew how long ago something was, in ms. */
+const EVERY = 15e3;
 /** @type {Set<string>} */
 const picked = new Set();
 let total = 0, query = "", state = "", loading = 0;
@@ -27,29 +31,49 @@ const body = byId("runs"), note = byId("note");
 async function load(more) {
   const turn = ++loading;
   const offset = more ? runs.size : 0;
-  const search = new URLSearchParams({ query, limit: String(state ? LARGE_PAGE : PAGE), offset: String(offset) });
+  // As many as were there, so that nobody who has asked for more loses them.
+  const limit = state ? LARGE_PAGE : more ? PAGE : Math.min(Math.max(runs.size, PAGE), LARGE_PAGE);
+  const search = new URLSearchParams({ query, limit: String(limit), offset: String(offset) });
   try {
     const page = await call(`/api/v1/studio/runs?${search}`);
     if (turn !== loading) return;
     if (!more) runs.clear();
+    const before = runs.size;
     for (const run of page.runs) runs.set(run.id, run);
     total = page.total;
     fill(note);
     show();
     // States are not in the database: all runs are looked through for one.
-    if (state && runs.size < total && runs.size < SEARCHED) load(true);
+    if (state && runs.size > before && runs.size < total && runs.size < SEARCHED) load(true);
   } catch (error) {
     // The page stays as it is while the server starts again.
     if (!(error instanceof Refused && error.status === 0 && runs.size)) failed(note, error);
   }
 }
 
-function show() {
+/**
+ * Shows the runs as they are known. While somebody points at one or has the focus in the list, news leave the rows where
+ * they are: who presses a button shall meet the one that they aimed at.
+ * @param {boolean} [isNews]
+ */
+function show(isNews) {
   const all = [...runs.values()].filter(run => !state || run.state === state);
   byId("count").textContent = state ? `${count(all.length)} of ${count(total)} runs` : total === 1 ? "1 run" : `${count(total)} runs`;
   byId("empty").hidden = total > 0 || query !== "";
   byId("list").hidden = total === 0 && query === "";
-  fill(body, ...all.map(row));
+  const isInUse = isNews && (body.matches(":hover") || body.contains(document.activeElement));
+  const places = new Map([...body.children].map((child, index) => [child, index]));
+  const shown = all.map(run => {
+    const known = rows.get(run.id), made = row(run), found = known ? morph(known, made) : made;
+    const box = found.querySelector("input");
+    if (box) box.checked = picked.has(run.id);
+    return /** @type {const} */ ([run.id, found]);
+  });
+  rows.clear();
+  for (const [id, found] of shown) rows.set(id, found);
+  const ordered = shown.map(([, found]) => found);
+  if (isInUse) ordered.sort((a, b) => (places.get(a) ?? -1) - (places.get(b) ?? -1));
+  arrange(body, ordered);
   button("more").hidden = runs.size >= total;
   byId("nothing").hidden = all.length > 0 || (total === 0 && query === "");
   showPicked();
@@ -59,7 +83,6 @@ function show() {
 function row(run) {
   const name = run.name || run.id;
   const box = h("input", { type: "checkbox", "aria-label": `Compare ${name.slice(0, 80)}`, onchange: () => pick(run.id, box.checked) });
-  box.checked = picked.has(run.id);
   const { label, value } = headline(run.last ?? {});
   return h("tr", { "data-run": run.id, "aria-selected": picked.has(run.id) ? "true" : null },
     h("td", { class: "box" }, box),
@@ -154,36 +177,35 @@ demo?.addEventListener("click", async () => {
     toast(error instanceof Error ? error.message : String(error));
   }
 });
+const key = byId("start-commands").dataset.key;
 fill(byId("start-commands"),
-  command(`TINKER_BASE_URL=${location.origin} TINKER_API_KEY=tml-local python train.py`, "Python"),
+  command(`export TINKER_BASE_URL=${location.origin} TINKER_API_KEY=${key ?? "YOUR_KEY"}`, "Once"),
+  command("python train.py", "Python"),
   command("tinkrs train sft --data chats.jsonl --run-dir runs/first --name first", "tinkrs"));
 
-const again = settled(() => load(false), 400);
-const redrawn = settled(show, 150);
+const redrawn = settled(() => show(true), 150);
+setInterval(() => { if (!document.hidden) show(true); }, EVERY);
+body.addEventListener("pointerleave", redrawn);
+body.addEventListener("focusout", redrawn);
 listen(null, {
   again: () => load(false),
   run: run => {
     const known = runs.get(run.id);
-    if (!known && query === "") {
-      again();
-      return;
-    }
-    if (known) {
-      // The newest activity comes first.
-      runs.delete(run.id);
-      const rest = [...runs];
-      runs.clear();
-      runs.set(run.id, { ...known, ...run });
-      for (const [id, other] of rest) runs.set(id, other);
-      redrawn();
-    }
+    if (!known && query !== "") return;
+    // Unless all are here it may be an old one that was not.
+    if (!known && runs.size >= total) total = runs.size + 1;
+    // The newest activity comes first.
+    runs.delete(run.id);
+    const rest = [...runs];
+    runs.clear();
+    runs.set(run.id, { ...known, ...run });
+    for (const [id, other] of rest) runs.set(id, other);
+    redrawn();
   },
   metrics: ({ run, step, metrics }) => {
+    // What the run is comes next.
     const known = runs.get(run);
-    if (!known) {
-      if (query === "") again();
-      return;
-    }
+    if (!known) return;
     known.step = Math.max(known.step, step);
     known.last = { ...known.last, ...metrics };
     if (metrics.tokens_per_second !== undefined) known.tokens_per_second = metrics.tokens_per_second;

@@ -2,7 +2,7 @@
 // can be seen.
 
 import { call, send } from "./api.js";
-import { button, byId, count, cut, duration, fill, h, number, said, size, theirs } from "./dom.js";
+import { button, byId, count, cut, duration, fill, h, morph, number, said, size, theirs } from "./dom.js";
 import { listen } from "./live.js";
 import { confirmLoss, failed } from "./shell.js";
 
@@ -19,11 +19,16 @@ const place = byId("server");
 /** @type {{time: number, tokens: Record<string, number>} | null} */
 let before = null;
 
-/** @param {string} name */
-const title = name => {
-  const words = name.replaceAll("_", " ");
-  return words.charAt(0).toUpperCase() + words.slice(1);
+/** @type {Record<string, string>} */
+const WORDS = {
+  training: "training operations not done", training_begun: "of them begun", pending: "requests without a result", sessions: "open sessions", runs: "open runs",
+  watchers: "pages that listen", prefilled: "read in prompts", cached: "found in the prefix cache",
 };
+
+/** @param {string} words */
+const capital = words => words.charAt(0).toUpperCase() + words.slice(1).replaceAll("_", " ");
+/** @param {string} name */
+const title = name => capital(WORDS[name] ?? name);
 
 /** @param {string} heading @param {[string, import("./dom.js").Child][]} rows @param {import("./dom.js").Child} [above] @param {string} [words] */
 function panel(heading, rows, above, words) {
@@ -40,7 +45,7 @@ function gauge({ limit, uses }) {
     piece.style.width = `${Math.min(bytes / Math.max(limit, 1) * 100, 100)}%`;
     bar.append(piece);
   });
-  return h("div", { class: "pad-in stack" }, bar, h("div", { class: "legend" }, ...parts.map(([name], index) => h("span", { class: `key k${index % 8}` }, title(cut(name, 40))))));
+  return h("div", { class: "pad-in stack" }, bar, h("div", { class: "legend" }, ...parts.map(([name], index) => h("span", { class: `key k${index % 8}` }, capital(cut(name, 40))))));
 }
 
 /** @param {View["findings"][number]} finding */
@@ -67,17 +72,17 @@ function show(view) {
   /** @type {[string, string][]} */
   const figures = [["tokens / s now", number(Math.round(Object.values(speed).reduce((sum, one) => sum + one, 0)))], ["training queue", count(view.queues.training)], ["waiting for a result", count(view.queues.pending)],
     ["memory set aside", `${size(used)} of ${size(view.memory.limit)}`], ["faults switched on", count(view.faults)], ["keys", view.restricted ? "those of a file" : "any"]];
-  fill(place,
+  morph(place, h("div", { class: "stack", id: "server" },
     h("section", { class: "panel pad" }, h("dl", { class: "figures" }, ...figures.map(([name, value]) => h("div", { class: "figure" }, h("dt", {}, name), h("dd", {}, value))))),
     h("section", { class: "panel" }, h("h2", {}, "Findings"), h("div", { class: "pad-in stack" }, ...(problems.length ? problems.map(note) : [h("p", { class: "good" }, "Nothing is wrong.")]))),
     h("div", { class: "grid2" },
-      panel("Memory", [...Object.entries(view.memory.uses).map(([name, bytes]) => /** @type {[string, string]} */ ([title(name), size(bytes)])), ["Limit", size(view.memory.limit)]], gauge(view.memory), "What is set aside by use. Room for adapters, sampling and results is taken from the start; runs and passes take theirs as they come."),
+      panel("Memory", [...Object.entries(view.memory.uses).sort(([, a], [, b]) => b - a).map(([name, bytes]) => /** @type {[string, string]} */ ([capital(name), size(bytes)])), ["Limit", size(view.memory.limit)]], gauge(view.memory), "What is set aside by use. Room for adapters, sampling and results is taken from the start; runs and passes take theirs as they come."),
       panel("Queues", Object.entries(view.queues).map(([name, value]) => [title(name), count(value)])),
       panel("Tokens since the start", Object.entries(view.throughput.tokens).map(([name, value]) => [title(name), h("span", {}, count(value), h("span", { class: "faint" }, `  ${number(Math.round(speed[name] ?? 0))}/s`))])),
       panel("Your disk", [["Checkpoints", `${count(view.disk.checkpoint_count)}, ${size(view.disk.checkpoints)}`], ["Database, of all owners", size(view.disk.database)]])),
     h("section", { class: "panel scroll" }, h("h2", {}, "Models"), h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", { class: "num" }, "Context"), h("th", { class: "num" }, "Vocabulary"), h("th", { class: "num" }, "Weights"), h("th", {}, "Numerics"), h("th", {}, "Chat"))),
       h("tbody", {}, ...view.models.map(model => h("tr", {}, h("td", { class: "name" }, theirs(model.name, 120)), h("td", { class: "num" }, count(model.context)), h("td", { class: "num" }, count(model.vocabulary)), h("td", { class: "num" }, size(model.weights_bytes)),
-        h("td", { class: "mono" }, theirs(model.numerics, 120)), h("td", {}, model.chat ? h("a", { href: `/playground?model=${encodeURIComponent(model.name)}` }, "Talk to it") : "no")))))));
+        h("td", { class: "mono" }, theirs(model.numerics, 120)), h("td", {}, model.chat ? h("a", { href: `/playground?model=${encodeURIComponent(model.name)}` }, "Talk to it") : "no"))))))));
 }
 
 async function load() {

@@ -245,7 +245,9 @@ impl Claimed for ClaimedOperation {
 
     /// Puts the operation in its run's order.
     fn commit(self, server: &Server, registry: &mut Registry) -> Result<Promise, ApiError> {
-        let Submission { owner, .. } = self.submission;
+        let Submission {
+            owner, accepted, ..
+        } = self.submission;
         let promise = promise(self.responder.id().clone(), &self.model_id);
         let run = registry.run(owner, &self.model_id)?;
         let place = run.order.place(self.seq_id);
@@ -272,7 +274,7 @@ impl Claimed for ClaimedOperation {
                     responder: Some(self.responder),
                     place: self.place,
                     memory: self.memory,
-                    clock: WaitClock::new(),
+                    clock: WaitClock::new(accepted),
                     pending,
                 })
             }

@@ -64,8 +64,8 @@ impl Reading<'_> {
         self.0.as_ref().ok_or(rusqlite::Error::InvalidQuery)
     }
 
-    /// Lists an owner's runs that have a text in their id, name, base model or labels, the one used last first, and
-    /// counts all of them.
+    /// Lists an owner's runs that have a text in their id, name, base model, labels, tags or the checkpoint that they
+    /// started from, and counts all of them: the run that has it as its id first, then the one used last.
     pub(crate) fn runs(
         &self,
         owner: Owner,
@@ -76,6 +76,7 @@ impl Reading<'_> {
         let matches = "record ->> '$.owner' = ?1 AND (?2 = '' OR instr(lower(
                            id || ' ' || coalesce(record ->> '$.name', '') || ' ' || (record ->> '$.base_model')
                            || ' ' || coalesce(record -> '$.user_metadata', '')
+                           || ' ' || coalesce(record ->> '$.started_from', '')
                            || ' ' || coalesce((SELECT s.record -> '$.tags' FROM sessions s
                                                WHERE s.id = runs.record ->> '$.session'), '')
                        ), lower(?2)) > 0)";

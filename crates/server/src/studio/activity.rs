@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use jiff::Timestamp;
 use tinkrs_types::ModelId;
 
 use super::feed::Feeds;
@@ -23,6 +24,8 @@ pub(crate) struct Now {
     pub(crate) pending: usize,
     /// How many of them have begun.
     pub(crate) begun: usize,
+    /// When the last of those began, in milliseconds since 1970.
+    pub(crate) begun_at: i64,
 }
 
 impl Activity {
@@ -56,6 +59,7 @@ impl Activity {
         runs.values().fold(Now::default(), |all, now| Now {
             pending: all.pending + now.pending,
             begun: all.begun + now.begun,
+            begun_at: all.begun_at.max(now.begun_at),
         })
     }
 
@@ -83,6 +87,7 @@ impl Pending {
         let mut runs = lock(&self.activity.runs);
         let now = runs.entry(self.run.clone()).or_default();
         now.begun += 1;
+        now.begun_at = Timestamp::now().as_millisecond();
         let was_waiting = now.begun == 1;
         drop(runs);
         if was_waiting {

@@ -56,7 +56,8 @@ impl Server {
             .collect();
         let first = pending.last().map(|entry| entry.seq_id);
         let missing = self.registry().runs.get(run).map(|run| run.order.next());
-        let is_begun = self.shared().activity.now(run).begun > 0;
+        let activity = self.shared().activity.now(run);
+        let is_begun = activity.begun > 0;
         let now = Timestamp::now().as_millisecond();
         let describe = |entry: JournalEntry| {
             let ms = u64::try_from(now - entry.accepted).unwrap_or(0);
@@ -68,6 +69,7 @@ impl Server {
                 (!is_begun).then_some("turn")
             };
             let reason = reason.map(str::to_owned);
+            let is_computed = is_begun && Some(entry.seq_id) == first;
             RunOperation {
                 number: None,
                 request_id: entry.id,
@@ -75,7 +77,7 @@ impl Server {
                 seq_id: Some(entry.seq_id),
                 outcome: None,
                 accepted: entry.accepted,
-                started: None,
+                started: is_computed.then(|| activity.begun_at.max(entry.accepted)),
                 ended: None,
                 compute_ms: None,
                 waits: reason

@@ -1,13 +1,18 @@
 //! Why an operation waited, and for how long.
 //!
 //! What passes between the acceptance of an operation and its beginning is divided among reasons where they are
-//! known: the queue knows of gaps, the worker whose turn it was and what did not fit the memory.
+//! known: the acceptance knows how long the disk took, the queue of gaps, the worker whose turn it was and what did not
+//! fit the memory.
 
 use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
 
 /// Milliseconds of waiting, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waits {
+    /// Its request was written to the journal on the disk.
+    pub(crate) store: u64,
     /// An earlier sequence id had not come.
     pub(crate) gap: u64,
     /// It was the turn of another owner or run, or of samples.
@@ -24,6 +29,7 @@ impl Waits {
     /// Lists the reasons that there were, by their names in the API.
     pub(crate) fn reasons(self) -> impl Iterator<Item = (&'static str, u64)> {
         let all = [
+            ("store", self.store),
             ("gap", self.gap),
             ("turn", self.turn),
             ("memory", self.memory),
@@ -33,7 +39,7 @@ impl Waits {
         all.into_iter().filter(|(_, ms)| *ms > 0)
     }
 
-    /// Returns the time in which nothing of its run was computed.
+    /// Returns the time in which it was in the queue and nothing of its run was computed.
     pub(crate) fn queue_ms(self) -> u64 {
         self.gap + self.turn + self.memory + self.paused
     }
@@ -56,6 +62,7 @@ impl Waits {
             };
             let ms = ms.parse().unwrap_or(0);
             match name {
+                "s" => waits.store = ms,
                 "g" => waits.gap = ms,
                 "t" => waits.turn = ms,
                 "m" => waits.memory = ms,
@@ -78,13 +85,18 @@ pub(crate) struct WaitClock {
     run_before: Duration,
     /// How long its run was computed before that, while nobody looked for what had come.
     run_unseen: Duration,
+    store: u64,
     paused: u64,
 }
 
 impl WaitClock {
-    /// Begins with an operation that was accepted now.
-    pub(crate) fn new() -> Self {
-        Self::after_pause(0)
+    /// Begins with an operation that is stored now, and was accepted at this time.
+    pub(crate) fn new(accepted: Timestamp) -> Self {
+        let ms = Timestamp::now().as_millisecond() - accepted.as_millisecond();
+        Self {
+            store: u64::try_from(ms).unwrap_or(0),
+            ..Self::after_pause(0)
+        }
     }
 
     /// Begins with one that was accepted before the server ran, by so many milliseconds.
@@ -95,6 +107,7 @@ impl WaitClock {
             released: now,
             run_before: Duration::ZERO,
             run_unseen: Duration::ZERO,
+            store: 0,
             paused,
         }
     }
@@ -123,6 +136,7 @@ impl WaitClock {
         let memory = blocked.min(waited - compute);
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Waits {
+            store: self.store,
             gap: ms(gap),
             turn: ms(waited - compute - memory),
             memory: ms(memory),
@@ -139,6 +153,7 @@ mod tests {
     #[test]
     fn waits_survive_being_written() {
         let waits = Waits {
+            store: 8,
             gap: 12,
             turn: 3,
             memory: 0,
@@ -146,7 +161,7 @@ mod tests {
             compute: 340,
         };
         let text = waits.to_text().unwrap();
-        assert_eq!(text, "g12 t3 p99 c340");
+        assert_eq!(text, "s8 g12 t3 p99 c340");
         assert_eq!(Waits::from_text(&text), waits);
         assert_eq!(Waits::default().to_text(), None);
         assert_eq!(Waits::from_text("x1 g"), Waits::default());
@@ -163,10 +178,12 @@ mod tests {
             released: now - ms(3000),
             run_before: ms(100),
             run_unseen: Duration::ZERO,
+            store: 7,
             paused: 0,
         };
         let waits = clock.begin(ms(1100), ms(500));
         assert_eq!((waits.gap, waits.compute, waits.memory), (2000, 1000, 500));
+        assert_eq!(waits.store, 7);
         assert!((1500..2500).contains(&waits.turn), "{waits:?}");
         // What was computed while it came counts from when it was there.
         let mut late = clock;

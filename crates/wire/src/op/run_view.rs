@@ -11,7 +11,7 @@ use super::metrics::MetricSource;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RunsQuery {
-    /// A text in the run's id, name, base model, labels or tags.
+    /// A text in the run's id, name, base model, labels, tags or the checkpoint that it started from.
     pub query: Option<String>,
     /// How many at most; 50 by default, and never more than 500.
     pub limit: Option<u64>,
@@ -147,8 +147,9 @@ pub struct RunOperation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Wait {
-    /// `gap`: an earlier seq_id had not come. `turn`: another owner, run or sample was computed. `memory`: it did not fit
-    /// beside what was under way. `paused`: the server did not run. `compute`: its own run's earlier operation.
+    /// `store`: it was written to the disk. `gap`: an earlier seq_id had not come. `turn`: another owner, run or sample
+    /// was computed. `memory`: it did not fit beside what was under way. `paused`: the server did not run. `compute`:
+    /// its own run's earlier operation.
     pub reason: String,
     /// For how long.
     pub ms: u64,

@@ -92,7 +92,7 @@ pub(in crate::store) fn page(
     parameters: (&str, &str, i64, i64),
 ) -> rusqlite::Result<Vec<LoadedRun>> {
     let sql = format!(
-        "{SELECT} WHERE {condition} ORDER BY last_request DESC, id DESC LIMIT ?3 OFFSET ?4"
+        "{SELECT} WHERE {condition} ORDER BY id = ?2 DESC, last_request DESC, id DESC LIMIT ?3 OFFSET ?4"
     );
     list(on, &sql, parameters, read)
 }

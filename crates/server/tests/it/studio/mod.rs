@@ -7,4 +7,5 @@ mod hostile;
 mod login;
 mod metrics;
 mod operations;
+mod runs;
 mod steps;

@@ -96,6 +96,16 @@ async fn every_wait_has_its_reason() {
             .iter()
             .any(|it| it["state"] == "waiting")
     );
+    let pending = operations(&server, &run).await;
+    for (seq_id, is_computed) in [(1, true), (2, false), (4, false)] {
+        let operation = pending.iter().find(|it| it["seq_id"] == seq_id).unwrap();
+        let (accepted, started) = (&operation["accepted"], &operation["started"]);
+        assert_eq!(
+            started.as_i64() >= accepted.as_i64(),
+            is_computed,
+            "{operation}"
+        );
+    }
     let missing = server.forward_backward(&run, 3).await;
     gate.set_closed(false);
     server.loss(&missing).await;

@@ -8,16 +8,24 @@ use tinkrs_studio::{assets, pages};
 use super::headers;
 use super::visitor::Visitor;
 use crate::Server;
+use crate::auth::Owner;
 use crate::error::ApiError;
 use crate::extract::InPath;
+
+/// The key that the command line uses on its own machine. It is in the documents, so a page may show it.
+const LOCAL_KEY: &str = "tml-local";
 
 /// The page that asks for a key. `next` is the page to go to afterwards, a path of this server.
 pub(crate) fn login(why: Option<&str>, next: &str) -> Response {
     headers::page(pages::login(why, next))
 }
 
-pub(crate) async fn runs(State(server): State<Server>, _: Visitor) -> Response {
-    headers::page(pages::runs(server.has_demo()))
+pub(crate) async fn runs(State(server): State<Server>, visitor: Visitor) -> Response {
+    let is_local = visitor.owner() == Owner::of_key(LOCAL_KEY.as_bytes());
+    headers::page(pages::runs(
+        server.has_demo(),
+        is_local.then_some(LOCAL_KEY),
+    ))
 }
 
 pub(crate) async fn run(

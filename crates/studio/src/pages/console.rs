@@ -146,7 +146,7 @@ mod tests {
             facts("a", &[("b", vec![Fact::command("c", "d")])]),
             listing("a", &["b"], &[], "c", "d"),
             refused("why"),
-            crate::pages::runs(true),
+            crate::pages::runs(true, Some("tml-local")),
             crate::pages::run("id", "name", false),
             crate::pages::playground(),
             crate::pages::server(),

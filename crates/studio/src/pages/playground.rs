@@ -50,7 +50,7 @@ fn settings() -> Markup {
             (number("top_p", "Top p", "1", "0.05", "1"))
         }
         div.row {
-            (number("max_tokens", "Most tokens", "256", "1", "1000000"))
+            (number("max_tokens", "Max tokens", "256", "1", "1000000"))
             (number("seed", "Seed (none)", "", "1", "9007199254740991"))
         }
         div.row {

@@ -4,8 +4,9 @@ use maud::{Markup, html};
 
 use crate::{Section, Shell};
 
-/// Makes the page of runs. `demo` says whether the server can start the demo.
-pub fn runs(demo: bool) -> Markup {
+/// Makes the page of runs. `demo` says whether the server can start the demo, `key` is the reader's key if that is no
+/// secret: commands that the page shows have it.
+pub fn runs(demo: bool, key: Option<&str>) -> Markup {
     let shell = Shell {
         title: "Runs",
         section: Section::Runs,
@@ -18,7 +19,7 @@ pub fn runs(demo: bool) -> Markup {
             span.soft #count {}
         }
         div #note {}
-        (first_visit(demo))
+        (first_visit(demo, key))
         div #list {
             div.tools {
                 input.search #search type="search" placeholder="Search names, models, tags" aria-label="Search runs" autocomplete="off";
@@ -59,7 +60,7 @@ pub fn runs(demo: bool) -> Markup {
     shell.page("runs.js", &content)
 }
 
-fn first_visit(demo: bool) -> Markup {
+fn first_visit(demo: bool, key: Option<&str>) -> Markup {
     html! {
         section.panel.empty #empty hidden {
             h2 { "No runs yet" }
@@ -73,7 +74,7 @@ fn first_visit(demo: bool) -> Markup {
             } @else {
                 p #demo-words { "Whatever trains on this server appears here while it trains, whichever client it uses." }
             }
-            div.commands #start-commands {}
+            div.commands #start-commands data-key=[key] {}
         }
     }
 }

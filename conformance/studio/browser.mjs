@@ -113,6 +113,28 @@ async function main() {
   await ada.page.selectOption("#measure", "logprob");
   await until("log-probabilities have colours", () => ada.page.$("[data-datum='0'] .t:nth-child(3)[title*='trainer']"));
 
+  step("answers that were as good as their group are answers, in one group");
+  const group = await ada.page.evaluate(async () => {
+    const ask = async (path, body) => (await fetch(`/api/v1/${path}`, { method: "POST", headers: { "X-Tinkrs-Studio": "1", "Content-Type": "application/json" }, body: JSON.stringify(body) })).json();
+    const { session_id } = await ask("create_session", { tags: [], sdk_version: "0.36.0" });
+    const run = `${session_id}:train:0`;
+    await ask("create_model", { session_id, model_seq_id: 0, base_model: "tinkrs/nano", lora_config: { rank: 4 } });
+    const floats = data => ({ data, dtype: "float32" });
+    const answer = last => ({ model_input: { chunks: [{ tokens: [71, 72, 80] }] },
+      loss_fn_inputs: { target_tokens: { data: [72, 80, last], dtype: "int64" }, logprobs: floats([0, -1, -2]), advantages: floats([0, 0, 0]) } });
+    await ask("forward_backward", { model_id: run, seq_id: 1, forward_backward_input: { loss_fn: "importance_sampling", data: [answer(81), answer(82)] } });
+    const { request_id } = await ask("optim_step", { model_id: run, seq_id: 2, adam_params: { learning_rate: 0.001 } });
+    while ((await ask("retrieve_future", { request_id })).type === "try_again");
+    return run;
+  });
+  await ada.page.goto(`${url}/runs/${encodeURIComponent(group)}#data`);
+  await ada.page.waitForSelector("[data-datum='1'] .t");
+  check((await ada.page.textContent("#datums h2")) === "2 answers", "both have the same prompt");
+  const drawn = await ada.page.$$eval("[data-datum]", all => all.map(one => [...one.querySelectorAll(".t")].map(token => /id (\d+)/.exec(token.title)?.[1]).join()));
+  check(drawn.join(" ") === "80,81 80,82", `the answers: ${drawn}`);
+  await ada.page.goto(`${url}/runs/curve`);
+  await ada.page.waitForSelector("[data-metric=loss] polyline");
+
   step("operations have their waits");
   await ada.page.click("[data-tab=operations]");
   await ada.page.waitForSelector(".timeline rect.compute");
@@ -134,7 +156,8 @@ async function main() {
   await second.step();
   await ada.page.goto(`${url}/`);
   const stepsOf = async run => Number(await ada.page.textContent(`tr[data-run="${run}"] [data-label=step]`));
-  await until("both runs", async () => (await ada.page.$$("tr[data-run]")).length === 2);
+  await ada.page.waitForSelector(`tr[data-run="${training.run}"]`);
+  await ada.page.waitForSelector(`tr[data-run="${second.run}"]`);
   await ada.page.focus(`tr[data-run="${training.run}"] a.name`);
   const shown = await stepsOf(training.run);
   await training.step();

@@ -284,7 +284,8 @@ async function main() {
   check(refused === 403 || refused === 401, `the list with a link to a run: ${refused}`);
   await guest.page.goto(`${url}/`);
   await guest.page.waitForURL(/\/login/);
-  await guest.context.close();
+  await guest.page.goto(link);
+  await guest.page.waitForSelector("[data-metric=loss] polyline");
 
   step("what was saved for sampling is talked to from its row");
   await ada.page.goto(`${url}/runs/curve#checkpoints`);
@@ -323,6 +324,11 @@ async function main() {
   await ada.page.keyboard.press("?");
   await ada.page.waitForSelector("dialog kbd");
   await ada.page.keyboard.press("Escape");
+  await ada.page.evaluate(() => fetch("/logout?everywhere=true", { method: "POST", headers: { "X-Tinkrs-Studio": "1" } }));
+  await guest.page.click("[data-tab=operations]");
+  await guest.page.waitForSelector("#tab-operations [role=alert]");
+  check(guest.page.url().includes("/runs/"), `whoever had a link is sent to ${guest.page.url()}`);
+  await guest.context.close();
   await ada.page.click("#logout");
   await ada.page.waitForURL(/\/login/);
   check((await ada.context.cookies()).every(one => one.name !== "tinkrs_studio" || !one.value), "the cookie is gone");

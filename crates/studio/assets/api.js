@@ -40,7 +40,7 @@ export async function send(path, { method, body, signal } = {}) {
     throw new Refused(0, "the server cannot be reached");
   }
   if (response.ok) return response;
-  if (response.status === 401 && !document.body.dataset.shared) {
+  if (response.status === 401 && document.body.dataset.shared === undefined) {
     location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
   }
   throw new Refused(response.status, await reason(response));

@@ -1,6 +1,7 @@
 // What happens on the server, as it happens. The browser reconnects by itself after a lost connection, but not after an
 // answer that is an error (a server that is starting, or behind a proxy): that is done here, with growing pauses.
 
+import { Refused, send } from "./api.js";
 import { byId, fill, h } from "./dom.js";
 
 /** @typedef {{metrics?: (data: any) => void, operation?: (data: any) => void, run?: (data: any) => void, again?: () => void}} Handlers */
@@ -16,6 +17,8 @@ const UNSEEN = 15e3;
  */
 export function listen(run, handlers) {
   const path = run ? `/api/v1/studio/events?run=${encodeURIComponent(run)}` : "/api/v1/studio/events";
+  // An event source does not say why it failed. This does, and leads to the login where that has ended.
+  const known = run ? `/api/v1/training_runs/${encodeURIComponent(run)}` : "/api/v1/studio/runs?limit=1";
   /** @type {EventSource | null} */
   let source = null;
   // A page that opens unseen listens once it is looked at: a browser has six connections for all pages of a server. What
@@ -38,7 +41,17 @@ export function listen(run, handlers) {
     source.addEventListener("error", () => {
       show("waiting", "reconnecting");
       source?.close();
-      timer = setTimeout(connect, pause);
+      timer = setTimeout(async () => {
+        try {
+          await send(known);
+        } catch (error) {
+          if (error instanceof Refused && [401, 403].includes(error.status)) {
+            show("ended", "login or link has ended");
+            return;
+          }
+        }
+        connect();
+      }, pause);
       pause = Math.min(pause * 1.7, 10e3);
     });
   };

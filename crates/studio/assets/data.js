@@ -77,6 +77,8 @@ export class Data {
     /** @type {{from: number, to: number} | undefined} */
     this.kept = undefined;
     this.isOpen = false;
+    /** How many times a step was asked for. */
+    this.asked = 0;
     /** Whether the reader has said what colours mean; before, advantages are shown where there are any. */
     this.hasChosen = false;
   }
@@ -114,7 +116,7 @@ export class Data {
         h("label", {}, "Advantage from ", h("input", { id: "least", class: "num", type: "number", step: "0.1", oninput: redraw })),
         h("label", {}, "Ended ", h("select", { id: "ended", onchange: redraw }, ...options([["", "either way"], ["stop", "by itself"], ["length", "cut off"]]))),
         h("button", { id: "diff", disabled: true, onclick: () => this.diff() }, "Compare two answers")),
-      h("div", { id: "datums", class: "stack", "aria-live": "polite" })));
+      h("p", { id: "datum-count", class: "soft small", role: "status" }), h("div", { id: "datums", class: "stack" })));
     await this.load();
   }
 
@@ -131,15 +133,19 @@ export class Data {
       fill(place, h("div", { class: "panel empty" }, h("h2", {}, "No steps yet"), h("p", {}, "The data of a step can be read once its optim_step is done.")));
       return;
     }
+    // Whoever goes on to the next step does not wait for this one, and does not see it later.
+    const turn = this.asked += 1;
     try {
       const path = `/api/v1/training_runs/${part(this.run)}/steps/${step}`;
       const found = await call(`${path}?limit=256`);
-      this.datums = found.datums;
-      while (this.datums.length < Math.min(found.total, MOST)) {
-        const { datums } = await call(`${path}?limit=256&offset=${this.datums.length}`);
+      const all = /** @type {Datum[]} */ (found.datums);
+      while (all.length < Math.min(found.total, MOST) && turn === this.asked) {
+        const { datums } = await call(`${path}?limit=256&offset=${all.length}`);
         if (datums.length === 0) break;
-        this.datums.push(...datums);
+        all.push(...datums);
       }
+      if (turn !== this.asked) return;
+      this.datums = all;
       this.total = found.total;
       this.kept = found.kept;
       this.picked.clear();
@@ -151,8 +157,10 @@ export class Data {
       if (field.selectedOptions[0]?.disabled) field.value = "weight";
       this.draw();
     } catch (error) {
+      if (turn !== this.asked) return;
+      byId("datum-count").textContent = "";
       const isGone = error instanceof Refused && error.status === 404;
-      fill(place, h("div", { class: "panel empty" }, h("h2", {}, `Step ${step} cannot be shown`), h("p", {}, said(error instanceof Error ? error.message : String(error))),
+      fill(place, h("div", { class: "panel empty", role: "status" }, h("h2", {}, `Step ${step} cannot be shown`), h("p", {}, said(error instanceof Error ? error.message : String(error))),
         isGone && h("p", {}, "Data are read from what the server keeps to recover a run that trains, so look at them while it does. Recipes write samples of each step to the folder of the run; curves and operations stay.")));
     }
   }
@@ -196,8 +204,8 @@ export class Data {
         ...datums.map(datum => this.show(datum, measure, most, isGrouped)));
     });
     const kept = this.kept ? `Kept in the journal: steps ${count(this.kept.from)} to ${count(this.kept.to)}. ` : "";
-    fill(byId("datums"), h("p", { class: "soft small" }, `${kept}${count(this.total)} ${this.total === 1 ? "datum" : "datums"} in this step${this.datums.length < this.total ? `, the first ${count(this.datums.length)} are here` : ""}${found.length < this.datums.length ? `, ${count(found.length)} fit` : ""}.`),
-      ...panels, found.length === 0 && this.datums.length > 0 && h("div", { class: "panel empty" }, h("p", {}, "No datum fits these filters.")), found.length > this.shown && h("button", { onclick: () => { this.shown += PAGE; this.draw(); } }, `Show ${Math.min(PAGE, found.length - this.shown)} more`));
+    byId("datum-count").textContent = `${kept}${count(this.total)} ${this.total === 1 ? "datum" : "datums"} in this step${this.datums.length < this.total ? `, the first ${count(this.datums.length)} are here` : ""}${found.length < this.datums.length ? `, ${count(found.length)} fit` : ""}.`;
+    fill(byId("datums"), ...panels, found.length === 0 && this.datums.length > 0 && h("div", { class: "panel empty" }, h("p", {}, "No datum fits these filters.")), found.length > this.shown && h("button", { onclick: () => { this.shown += PAGE; this.draw(); } }, `Show ${Math.min(PAGE, found.length - this.shown)} more`));
     /** @type {HTMLButtonElement} */ (byId("diff")).disabled = this.picked.size !== 2;
   }
 

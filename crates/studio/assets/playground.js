@@ -86,6 +86,8 @@ function remember() {
 /** @param {Column} column */
 function show(column) {
   const asTokens = select("show").value === "tokens";
+  // An answer is read out when it is there, not with each of its tokens.
+  column.list.setAttribute("aria-busy", String(column.turns.some(turn => turn.role === "assistant" && turn.isStreaming)));
   if (column.turns.length === 0) {
     fill(column.list, h("div", { class: "empty" }, h("p", {}, "Ask something below. Every model here gets the same prompt.")));
     return;

@@ -171,90 +171,36 @@ pub(crate) async fn wait_regardless(
     connection: &Connection,
     target: &PollTarget<'_>,
 ) -> Result<RawResult, Error> {
-    let report = Report::new(connection, target);
-    let mut state = PollState::default();
-    let mut allow_metadata_only = !target.size_known;
-    let mut reserved = None;
+    let mut wait = Wait {
+        connection,
+        target,
+        report: Report::new(connection, target),
+        state: PollState::default(),
+        allow_metadata_only: !target.size_known,
+        reserved: None,
+    };
     for iteration in 0_u64.. {
-        let call = poll_call(target, iteration, allow_metadata_only);
+        let call = poll_call(target, iteration, wait.allow_metadata_only);
         let start = Instant::now();
-        let failed = match connection.attempt(&call, None, 0).await {
-            Ok(response) => {
-                match read(target, response).inspect_err(|e| report.failed(e, iteration))? {
-                    Read::Result(result) => {
-                        connection.server.limiter.queue_active();
-                        let (content_type, body) = result;
-                        let is_protobuf = content_type.starts_with(header::PROTOBUF);
-                        return Ok(RawResult {
-                            fetched: Fetched {
-                                iteration,
-                                elapsed: report.elapsed(),
-                                proto_bytes_len: is_protobuf.then_some(body.len()),
-                            },
-                            content_type,
-                            body,
-                            reserved,
-                        });
-                    }
-                    Read::NotReady(status) => {
-                        target.observer.saw(connection, &status);
-                        None
-                    }
-                    Read::Large { size_bytes } if size_bytes > target.max_result_bytes as u64 => {
-                        let limit = target.max_result_bytes;
-                        let message = format!(
-                            "the result has {size_bytes} bytes, and at most {limit} fit the request"
-                        );
-                        return Err(Error::answer(target.operation, message));
-                    }
-                    Read::Large { size_bytes } if allow_metadata_only => {
-                        reserved = Some(connection.server.result_bytes.take(size_bytes).await);
-                        allow_metadata_only = false;
-                        continue;
-                    }
-                    Read::Large { .. } => {
-                        let message = "only the size of the result, again";
-                        return Err(Error::answer(target.operation, message));
-                    }
-                }
-            }
-            Err(failed) => Some(failed),
+        let (poll, failed) = match connection.attempt(&call, None, 0).await {
+            Ok(response) => match wait.take(response, iteration).await? {
+                Taken::Result(result) => return Ok(result),
+                Taken::Size => continue,
+                Taken::NotReady => (not_ready(start.elapsed()), None),
+            },
+            Err(failed) => match no_result(&failed, start.elapsed()) {
+                Some(poll) => (poll, Some(failed)),
+                None => return Err(connection.error(&call, failed, 0)),
+            },
         };
-        let poll = match &failed {
-            None => Some(not_ready(start.elapsed())),
-            Some(failed) => no_result(failed, start.elapsed()),
-        };
-        let (poll, failed) = match (poll, failed) {
-            (Some(poll), failed) => (poll, failed),
-            (None, Some(failed)) => return Err(connection.error(&call, failed, 0)),
-            (None, None) => unreachable!("a poll that did not fail is not ready"),
-        };
-        let before = state.clone();
-        let step = state.next(poll, fastrand::f64());
+        let before = wait.state.clone();
+        let step = wait.state.next(poll, fastrand::f64());
         let reason = || failed.as_ref().map(AttemptError::describe);
         let billing_pauses =
             step == Step::Billing && connection.billing_may_pause(reason().unwrap_or_default());
-        if let Some(failed) = &failed {
-            match poll.failure {
-                FailureKind::RequestTimeout => {
-                    let status = failed.queue_status();
-                    let see = |status| target.observer.saw(connection, status);
-                    status.iter().for_each(see);
-                    report.failed_poll(&call, failed, PollKind::Retry, iteration, &before);
-                }
-                // A billing block that is waited out is not reported.
-                FailureKind::BillingBlocked if billing_pauses => {}
-                failure => {
-                    if state.is_first_failure() && matches!(step, Step::PollAfter(_)) {
-                        connection.notify_retry(&call, failure, failed, None);
-                    }
-                    if let (FailureKind::RateLimited, Step::PollAfter(delay)) = (failure, step) {
-                        let reason = failed.describe();
-                        connection.rate_limited(target.operation, Instant::now(), delay, reason);
-                    }
-                    report.failed_poll(&call, failed, kind(failure, step), iteration, &before)
-                }
-            }
+        // A billing block that is waited out is not reported.
+        if let Some(failed) = failed.as_ref().filter(|_| !billing_pauses) {
+            wait.tell(&call, failed, (poll.failure, step), iteration, &before);
         }
         match (step, failed) {
             (Step::PollAfter(Duration::ZERO), _) => {}
@@ -273,6 +219,100 @@ pub(crate) async fn wait_regardless(
         }
     }
     unreachable!("the iterations do not end")
+}
+
+/// A wait for one result, with what its polls have come to.
+struct Wait<'a> {
+    connection: &'a Connection,
+    target: &'a PollTarget<'a>,
+    report: Report<'a>,
+    state: PollState,
+    /// Whether the server may send the size of a large result first: it is not known yet.
+    allow_metadata_only: bool,
+    /// The share of the budget for a large result, once its size is known.
+    reserved: Option<Reserved>,
+}
+
+/// What a successful response has brought.
+enum Taken {
+    Result(RawResult),
+    NotReady,
+    /// The size of the result, for which there is room now.
+    Size,
+}
+
+impl Wait<'_> {
+    async fn take(&mut self, response: Response, iteration: u64) -> Result<Taken, Error> {
+        let (connection, target) = (self.connection, self.target);
+        let read = read(target, response);
+        match read.inspect_err(|error| self.report.failed(error, iteration))? {
+            Read::Result((content_type, body)) => {
+                connection.server.limiter.queue_active();
+                let is_protobuf = content_type.starts_with(header::PROTOBUF);
+                Ok(Taken::Result(RawResult {
+                    fetched: Fetched {
+                        iteration,
+                        elapsed: self.report.elapsed(),
+                        proto_bytes_len: is_protobuf.then_some(body.len()),
+                    },
+                    content_type,
+                    body,
+                    reserved: self.reserved.take(),
+                }))
+            }
+            Read::NotReady(status) => {
+                target.observer.saw(connection, &status);
+                Ok(Taken::NotReady)
+            }
+            Read::Large { size_bytes } if size_bytes > target.max_result_bytes as u64 => {
+                let limit = target.max_result_bytes;
+                let message = format!(
+                    "the result has {size_bytes} bytes, and at most {limit} fit the request"
+                );
+                Err(Error::answer(target.operation, message))
+            }
+            Read::Large { size_bytes } if self.allow_metadata_only => {
+                self.reserved = Some(connection.server.result_bytes.take(size_bytes).await);
+                self.allow_metadata_only = false;
+                Ok(Taken::Size)
+            }
+            Read::Large { .. } => {
+                let message = "only the size of the result, again";
+                Err(Error::answer(target.operation, message))
+            }
+        }
+    }
+
+    /// Tells the user and the server of a failed poll. `before` is the state that it was made in.
+    fn tell(
+        &self,
+        call: &Call,
+        failed: &AttemptError,
+        (failure, step): (FailureKind, Step),
+        iteration: u64,
+        before: &PollState,
+    ) {
+        let (connection, target) = (self.connection, self.target);
+        if failure == FailureKind::RequestTimeout {
+            if let Some(status) = &failed.queue_status() {
+                target.observer.saw(connection, status);
+            }
+            let kind = PollKind::Retry;
+            self.report
+                .failed_poll(call, failed, kind, iteration, before);
+            return;
+        }
+        if self.state.is_first_failure() && matches!(step, Step::PollAfter(_)) {
+            connection.notify_retry(call, failure, failed, None);
+        }
+        if let (FailureKind::RateLimited, Step::PollAfter(delay)) = (failure, step) {
+            let reason = failed.describe();
+            connection.rate_limited(target.operation, Instant::now(), delay, reason);
+        }
+        let kind = kind(failure, step);
+        self.report
+            .failed_poll(call, failed, kind, iteration, before);
+    }
 }
 
 fn not_ready(held: Duration) -> NoResult {

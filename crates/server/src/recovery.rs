@@ -13,6 +13,7 @@
 //! if the journal reaches back so far; otherwise it is closed, and the rest goes on.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -29,13 +30,28 @@ use crate::operations::{OfModel, OperationKind};
 use crate::registry::{Promised, Run, Sampler, Session};
 use crate::results::completion_feed::CompletionFeed;
 use crate::results::{OperationResult, Responder, ResultFormat};
+use crate::state::Base;
 use crate::store::manifest::{self, Damage};
 use crate::store::{Change, Fallback, Loaded, LoadedRequest, LoadedRun};
 use crate::studio::waits::WaitClock;
 use crate::waiting;
 use crate::worker::{Command, Operation, TrainJob};
 
+/// A run that was put back, whose requests are taken up one after the other.
+struct RecoveredRun {
+    id: ModelId,
+    owner: Owner,
+    session: SessionId,
+    /// What computes it, or why nothing does.
+    base: Result<Arc<Base>, String>,
+    /// The sequence number after which operations that have ended are repeated; `None` repeats none.
+    repeats_after: Option<i64>,
+    /// Why the run was given up while its operations were taken up.
+    given_up: Option<String>,
+}
+
 impl Server {
+    /// Takes up the runs and requests that an earlier server left.
     pub(crate) fn recover(&self, loaded: Loaded) {
         let half_freed = half_freed(&loaded);
         let known = loaded.requests.iter().map(|request| &request.id);
@@ -82,7 +98,30 @@ impl Server {
         }
     }
 
+    /// Puts a run back and takes up its requests.
     fn recover_run(&self, loaded: LoadedRun, mut requests: Vec<LoadedRequest>) {
+        let next = loaded.next;
+        let mut run = self.recover_state(loaded, &requests);
+        requests.sort_by_key(|request| request.seq_id);
+        for request in requests {
+            let seq_id = request.seq_id.unwrap_or_default();
+            let responder = self.promise_again(&request, None);
+            if let Some(known) = self.registry().runs.get_mut(&run.id) {
+                let (id, digest) = (request.id.clone(), request.digest);
+                known.promise(seq_id, Promised { id, digest });
+            }
+            if let (Err(missing), Some(responder)) = (&run.base, &responder) {
+                // It stays in the journal, for a server that has the model.
+                responder.waits(Some(missing.clone()));
+                continue;
+            }
+            let job = self.job_again(&mut run, &request, responder);
+            self.queue_again(&run.id, next, seq_id, job);
+        }
+    }
+
+    /// Puts a run back as it was at its last usable snapshot.
+    fn recover_state(&self, loaded: LoadedRun, requests: &[LoadedRequest]) -> RecoveredRun {
         let LoadedRun {
             record,
             last_request,
@@ -102,10 +141,8 @@ impl Server {
             Some(seq_id) => match self.usable_snapshot(&id, seq_id, fallback) {
                 Ok(usable) => usable,
                 Err(damage) => {
-                    self.give_up_run(
-                        &id,
-                        &format!("it could not be restored: {}", chain(&damage)),
-                    );
+                    let why = format!("it could not be restored: {}", chain(&damage));
+                    self.give_up_run(&id, &why);
                     is_open = false;
                     None
                 }
@@ -124,20 +161,16 @@ impl Server {
                 is_open = false;
             }
         }
-        let mut missing = "the server was restarted without its model".to_owned();
-        let base = base.filter(|base| {
-            let (true, true) = (is_open, repeats_exactly) else {
-                return true;
-            };
-            match self.keep_numerics(&id, base, snapshot, &requests) {
-                Ok(()) => true,
-                Err(other) => {
-                    missing = other;
-                    false
-                }
+        let repeats = is_open && repeats_exactly;
+        let base = match base {
+            None => Err("the server was restarted without its model".to_owned()),
+            Some(base) if repeats => {
+                let kept = self.keep_numerics(&id, &base, snapshot, requests);
+                kept.map(|()| base)
             }
-        });
-        if let (Some(base), Some(seq_id), true) = (&base, snapshot, is_open) {
+            Some(base) => Ok(base),
+        };
+        if let (Ok(base), Some(seq_id), true) = (&base, snapshot, is_open) {
             let model_id = id.clone();
             base.send(Command::Restore {
                 model_id,
@@ -145,76 +178,71 @@ impl Server {
                 seq_id,
             });
         }
-        requests.sort_by_key(|request| request.seq_id);
-        let mut given_up = None;
-        for request in requests {
-            let seq_id = request.seq_id.unwrap_or_default();
-            let kind = OperationKind::from_name(&request.kind);
-            let responder = self.promise_again(&request, None);
-            if let Some(run) = self.registry().runs.get_mut(&id) {
-                let (id, digest) = (request.id.clone(), request.digest);
-                run.promise(seq_id, Promised { id, digest });
+        RecoveredRun {
+            id,
+            owner,
+            session,
+            base,
+            repeats_after: repeats.then_some(snapshot.unwrap_or(i64::MIN)),
+            given_up: None,
+        }
+    }
+
+    /// Reads an operation of a run again, if it is to be executed. One that has ended is repeated only for what it
+    /// did to the run.
+    fn job_again(
+        &self,
+        run: &mut RecoveredRun,
+        request: &LoadedRequest,
+        responder: Option<Responder>,
+    ) -> Option<TrainJob> {
+        let seq_id = request.seq_id.unwrap_or_default();
+        let succeeded = !matches!(request.outcome, Some((ResultFormat::Failed, _)));
+        let ended = responder.is_none();
+        let repeats = succeeded && run.repeats_after.is_some_and(|seen| seq_id > seen);
+        let poison = self.shared().under_way.poison(&request.id, ended);
+        if run.base.is_err() || (ended && (!repeats || run.given_up.is_some())) {
+            return None;
+        }
+        let operation = if run.given_up.is_some() || poison.is_some() {
+            let why = poison.or_else(|| run.given_up.clone()).unwrap_or_default();
+            tracing::error!(request.id = %request.id, why, "an operation is not tried again");
+            if ended {
+                let why = format!("it could not be restored: {why}");
+                self.give_up_run(&run.id, &why);
+                run.given_up = Some(why);
             }
-            let succeeded = !matches!(request.outcome, Some((ResultFormat::Failed, _)));
-            let repeats = succeeded
-                && is_open
-                && repeats_exactly
-                && snapshot.is_none_or(|seen| seq_id > seen);
-            let ended = responder.is_none();
-            if let (None, Some(responder)) = (&base, &responder) {
-                // It stays in the journal, for a server that has the model.
-                responder.waits(Some(missing.clone()));
-                continue;
+            Err(ApiError::bad_request(why))
+        } else {
+            match OperationKind::from_name(&request.kind) {
+                None => Err(ApiError::bad_request("an unknown kind of request")),
+                Some(kind) => self.operation_of(request, kind, run.owner, &run.id),
             }
-            let poison = self.shared().under_way.poison(&request.id, ended);
-            let operation = match (&base, kind) {
-                _ if ended && !repeats => None,
-                (None, _) => None,
-                _ if given_up.is_some() && ended => None,
-                _ if given_up.is_some() || poison.is_some() => {
-                    let why = poison.or_else(|| given_up.clone()).unwrap_or_default();
-                    tracing::error!(request.id = %request.id, why, "an operation is not tried again");
-                    if ended {
-                        let why = format!("it could not be restored: {why}");
-                        self.give_up_run(&id, &why);
-                        given_up = Some(why);
-                    }
-                    Some(Err(ApiError::bad_request(why)))
+        };
+        match operation {
+            Ok(operation) if ended && !operation.changes_run() => None,
+            Ok(operation) => Some(TrainJob {
+                request: request.id.clone(),
+                model_id: run.id.clone(),
+                owner: run.owner,
+                session: run.session.clone(),
+                seq_id,
+                operation,
+                responder,
+                place: None,
+                memory: None,
+                clock: WaitClock::after_pause(paused(request.accepted)),
+                pending: self.shared().activity.enter(run.owner, &run.id),
+            }),
+            Err(refusal) => {
+                if refusal.is_unavailable() {
+                    self.give_up_run(&run.id, refusal.detail());
                 }
-                (_, None) => Some(Err(ApiError::bad_request("an unknown kind of request"))),
-                (Some(_), Some(kind)) => Some(self.operation_of(&request, kind, owner, &id)),
-            };
-            // One that has ended is repeated only for what it did to the run.
-            let changes_run = |operation: &Operation| operation.changes_run();
-            let operation = operation.filter(|operation| {
-                !ended || operation.as_ref().is_ok_and(changes_run) || operation.is_err()
-            });
-            let job = match operation {
-                None => None,
-                Some(Ok(operation)) => Some(TrainJob {
-                    request: request.id.clone(),
-                    model_id: id.clone(),
-                    owner,
-                    session: session.clone(),
-                    seq_id,
-                    operation,
-                    responder,
-                    place: None,
-                    memory: None,
-                    clock: WaitClock::after_pause(paused(request.accepted)),
-                    pending: self.shared().activity.enter(owner, &id),
-                }),
-                Some(Err(refusal)) => {
-                    if refusal.is_unavailable() {
-                        self.give_up_run(&id, refusal.detail());
-                    }
-                    if let Some(responder) = responder {
-                        responder.finish(OperationResult::user_error(refusal.detail()));
-                    }
-                    None
+                if let Some(responder) = responder {
+                    responder.finish(OperationResult::user_error(refusal.detail()));
                 }
-            };
-            self.queue_again(&id, next, seq_id, job);
+                None
+            }
         }
     }
 

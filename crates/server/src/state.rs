@@ -149,6 +149,44 @@ pub(crate) struct Base {
 }
 
 impl Base {
+    /// Starts the thread of a base model, which is the server's `number`-th.
+    fn open(
+        number: usize,
+        model: BaseModel,
+        shared: &Arc<Shared>,
+    ) -> Result<(Self, JoinHandle<()>), StartError> {
+        let BaseModel {
+            name,
+            backend,
+            tokenizer_id,
+            tokenizer,
+            renderer,
+        } = model;
+        let (commands, thread) = worker::spawn(
+            (number, &name),
+            Arc::clone(&backend),
+            tokenizer.clone(),
+            Arc::clone(shared),
+        )
+        .map_err(StartError::Thread)?;
+        let base = Self {
+            name,
+            description: backend.describe(),
+            backend,
+            tokenizer_id,
+            tokenizer,
+            renderer,
+            tokenizer_files: SentTokenizer::default(),
+            token_bytes: OnceLock::new(),
+            longest_token: OnceLock::new(),
+            grammars: OnceLock::new(),
+            operations: Places::new(shared.settings.queued_operations),
+            samples: Places::new(shared.settings.queued_samples),
+            commands,
+        };
+        Ok((base, thread))
+    }
+
     /// Takes a place in the queue of training operations.
     pub(crate) fn operation_place(&self, owner: Owner) -> Result<QueuePlace, ApiError> {
         let place = self.operations.take(owner, 1);
@@ -269,38 +307,10 @@ impl Server {
         let mut bases = BTreeMap::new();
         let mut workers = Vec::new();
         for (number, base) in models.into_iter().enumerate() {
-            let BaseModel {
-                name,
-                backend,
-                tokenizer_id,
-                tokenizer,
-                renderer,
-            } = base;
-            let threads_backend = Arc::clone(&backend);
-            let worker = worker::spawn(
-                (number, &name),
-                threads_backend,
-                tokenizer.clone(),
-                Arc::clone(&shared),
-            );
-            let (commands, worker) = worker.map_err(StartError::Thread)?;
+            let name = base.name.clone();
+            let (base, worker) = Base::open(number, base, &shared)?;
             workers.push(worker);
-            let base = Arc::new(Base {
-                name: name.clone(),
-                description: backend.describe(),
-                backend,
-                tokenizer_id,
-                tokenizer,
-                renderer,
-                tokenizer_files: SentTokenizer::default(),
-                token_bytes: OnceLock::new(),
-                longest_token: OnceLock::new(),
-                grammars: OnceLock::new(),
-                operations: Places::new(shared.settings.queued_operations),
-                samples: Places::new(shared.settings.queued_samples),
-                commands,
-            });
-            if bases.insert(name.clone(), base).is_some() {
+            if bases.insert(name.clone(), Arc::new(base)).is_some() {
                 return Err(StartError::SameName(name));
             }
         }

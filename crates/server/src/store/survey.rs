@@ -240,20 +240,24 @@ fn problems(
     saved: &[Saved],
     quarantined: &[Saved],
 ) -> Vec<DataProblem> {
-    let mut problems = Vec::new();
-    let mut note = |path: &Path, problem: String, repairable| {
-        problems.push(DataProblem {
-            path: path.to_owned(),
-            problem,
-            repairable,
-        });
-    };
+    let mut problems = problems_of_weights(files, loaded, saved);
+    problems.extend(missing_files(files, loaded));
+    problems.extend(restorable(loaded, quarantined));
+    problems
+}
+
+/// Lists the saved weights that the database does not know, that are damaged, or that say something else of themselves.
+fn problems_of_weights(files: &Files, loaded: &Loaded, saved: &[Saved]) -> Vec<DataProblem> {
     let known = orphans::known(files, loaded);
     let removals: HashSet<_> = loaded
         .removals
         .iter()
         .map(|path| files.root().join(path))
         .collect();
+    let mut problems = Vec::new();
+    let mut note = |weights: &Saved, problem, repairable| {
+        problems.push(problem_at(&weights.at, problem, repairable));
+    };
     for weights in saved
         .iter()
         .filter(|weights| !removals.contains(&weights.at))
@@ -263,58 +267,61 @@ fn problems(
             let why = weights
                 .problem()
                 .map_or(String::new(), |why| format!("; {why}"));
-            note(
-                &weights.at,
-                format!("the database does not know it{why}"),
-                true,
-            );
-            continue;
-        }
-        if let Some(problem) = weights.problem() {
-            note(&weights.at, problem, is_undescribed(weights));
-            continue;
-        }
-        let about = weights.about();
-        for path in about.map_or(Vec::new(), |about| {
-            disagreements(about, &weights.home, loaded)
-        }) {
-            let problem = format!("its manifest and the database disagree about {path}");
-            note(&weights.at, problem, true);
+            let problem = format!("the database does not know it{why}");
+            note(weights, problem, true);
+        } else if let Some(problem) = weights.problem() {
+            note(weights, problem, is_undescribed(weights));
+        } else if let Some(about) = weights.about() {
+            for path in disagreements(about, &weights.home, loaded) {
+                let problem = format!("its manifest and the database disagree about {path}");
+                note(weights, problem, true);
+            }
         }
     }
-    for checkpoint in &loaded.checkpoints {
+    problems
+}
+
+/// Lists what the database knows and the folder does not have.
+fn missing_files(files: &Files, loaded: &Loaded) -> Vec<DataProblem> {
+    let checkpoints = loaded.checkpoints.iter().map(|checkpoint| {
         let folder = files.root().join(&checkpoint.folder);
-        if !folder.exists() {
-            let problem = format!("the files of {} are missing", checkpoint.path());
-            note(&folder, problem, true);
-        }
-    }
-    for run in &loaded.runs {
-        let snapshot = run
-            .snapshot
-            .map(|seq_id| files.snapshot(&run.record.id, seq_id));
-        if let Some(snapshot) = snapshot.filter(|snapshot| !snapshot.exists()) {
-            let problem = format!("the snapshot of {} is missing", run.record.id);
-            note(&snapshot, problem, false);
-        }
-    }
+        let problem = format!("the files of {} are missing", checkpoint.path());
+        problem_at(&folder, problem, true)
+    });
+    let snapshots = loaded.runs.iter().filter_map(|run| {
+        let snapshot = files.snapshot(&run.record.id, run.snapshot?);
+        let problem = format!("the snapshot of {} is missing", run.record.id);
+        Some(problem_at(&snapshot, problem, false))
+    });
+    let all = checkpoints.chain(snapshots);
+    all.filter(|problem| !problem.path.exists()).collect()
+}
+
+/// Lists the checkpoints in quarantine that are whole, and that no checkpoint has replaced.
+fn restorable(loaded: &Loaded, quarantined: &[Saved]) -> Vec<DataProblem> {
     let listed: BTreeSet<_> = loaded
         .checkpoints
         .iter()
         .map(SavedCheckpoint::path)
         .collect();
-    for weights in quarantined.iter().filter(|weights| weights.is_whole()) {
-        for checkpoint in weights.checkpoints() {
-            if !listed.contains(checkpoint.path()) {
-                let problem = format!(
-                    "{} is in quarantine and can be brought back",
-                    checkpoint.path()
-                );
-                note(&weights.at, problem, true);
-            }
-        }
+    let whole = quarantined.iter().filter(|weights| weights.is_whole());
+    whole
+        .flat_map(|weights| weights.checkpoints().iter().map(move |it| (weights, it)))
+        .filter(|(_, checkpoint)| !listed.contains(checkpoint.path()))
+        .map(|(weights, checkpoint)| {
+            let path = checkpoint.path();
+            let problem = format!("{path} is in quarantine and can be brought back");
+            problem_at(&weights.at, problem, true)
+        })
+        .collect()
+}
+
+fn problem_at(path: &Path, problem: String, repairable: bool) -> DataProblem {
+    DataProblem {
+        path: path.to_owned(),
+        problem,
+        repairable,
     }
-    problems
 }
 
 /// Whether weights have no manifest, as those of earlier versions.

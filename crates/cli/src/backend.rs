@@ -1,21 +1,18 @@
-//! Where a command runs: on this machine, or on another server.
+//! Where a command runs that uses a model: on this machine, or on another server.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Once};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
-use tinkrs::rest::download::OnProgress;
 use tinkrs::{
     CheckpointKind, CheckpointRef, FinishReason, SamplingClient, ServiceClient, TinkerPath,
-    TokenizerSource,
 };
-use tinkrs_chat::format::{self, ChatTemplate};
-use tinkrs_chat::{Renderer, Tokenizer};
+use tinkrs_chat::Renderer;
 use tinkrs_recipes::known_hidden_size;
 use tinkrs_recipes::run::sampler_of;
 use tinkrs_server::SessionWatch;
 
+use crate::chat_format;
 use crate::context;
 use crate::data_folder;
 use crate::ending::{self, Ending};
@@ -118,139 +115,9 @@ impl BackendArgs {
     }
 }
 
-/// A command and the server that it is for
-#[derive(Debug, clap::Args)]
-pub(crate) struct OnServer<C: clap::Subcommand> {
-    #[command(flatten)]
-    server: ServerArgs,
-
-    #[command(subcommand)]
-    pub(crate) command: C,
-}
-
-/// What a command needs of a server's models. Listing and deleting need none, so none is loaded.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Need<'a> {
-    NoModel,
-    Model(&'a str),
-    /// The model that a checkpoint was trained on.
-    BaseOf(&'a CheckpointRef),
-}
-
-impl<C: clap::Subcommand> OnServer<C> {
-    /// Runs a command on the server.
-    pub(crate) async fn run(
-        &self,
-        ctx: &context::Context,
-        need: Need<'_>,
-        work: impl AsyncFnOnce(&context::Context, &C) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
-        let work = async |ctx: &context::Context| work(ctx, &self.command).await;
-        on_server(ctx, &self.server, need, work).await
-    }
-}
-
-/// Does something with a server, and says on stderr which one it is.
-pub(crate) async fn on_server<T>(
-    ctx: &context::Context,
-    args: &ServerArgs,
-    need: Need<'_>,
-    work: impl AsyncFnOnce(&context::Context) -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
-    let place = Place::open(ctx, args, need).await?;
-    let result = work(&ctx.on(place.target.clone())).await;
-    place.stop(result).await
-}
-
-/// A server that can be asked, whatever models it has.
-struct Place {
-    target: Target,
-    local: Option<LocalServer>,
-    /// What is here only for as long as the command runs.
-    _files: Option<tempfile::TempDir>,
-}
-
-impl Place {
-    /// Finds the server, and says on stderr which one it is.
-    async fn open(
-        ctx: &context::Context,
-        args: &ServerArgs,
-        need: Need<'_>,
-    ) -> anyhow::Result<Self> {
-        let target = match args.choose(false, &Environment::read()) {
-            Choice::Url(url) => {
-                output::note(format_args!("server: {url}"));
-                Target::Url(url)
-            }
-            Choice::Hosted => {
-                output::note(hosted(args, "with your key"));
-                Target::Environment
-            }
-            Choice::Local => return Self::open_local(ctx, args, need).await,
-        };
-        Ok(Self {
-            target,
-            local: None,
-            _files: None,
-        })
-    }
-
-    async fn open_local(
-        ctx: &context::Context,
-        args: &ServerArgs,
-        need: Need<'_>,
-    ) -> anyhow::Result<Self> {
-        let folder = args.data_dir();
-        if folder.exists() && !folder.is_dir() {
-            let problem = anyhow::anyhow!("{} is not a folder", folder.display());
-            return Err(problem.context(Hint("name a data folder with `--data-dir`")));
-        }
-        let (local, files) = if folder.is_dir() || need != Need::NoModel {
-            let wanted = match need {
-                Need::NoModel => None,
-                Need::Model(name) => Some(data_folder::find(name)?),
-                Need::BaseOf(checkpoint) => {
-                    let kinds = [CheckpointKind::Training];
-                    let base = data_folder::base_of(ctx, args, checkpoint, &kinds).await?;
-                    Some(data_folder::find_base(folder, &base)?)
-                }
-            };
-            let _prepared = data_folder::prepare(folder)?;
-            let model = wanted.map(|wanted| wanted.place(folder)).transpose()?;
-            let local = open_local(ctx, args, model.as_slice()).await?;
-            output::note(format_args!(
-                "local: {}{}",
-                folder.display(),
-                local.through()
-            ));
-            (local, None)
-        } else {
-            // Looking at what is there makes no folder.
-            output::note(format_args!("local: {} is not there yet", folder.display()));
-            let empty = tempfile::tempdir().context("could not make a folder")?;
-            let local = LocalServer::open(empty.path(), &[], ctx.command()).await?;
-            (local, Some(empty))
-        };
-        Ok(Self {
-            target: local.target(),
-            local: Some(local),
-            _files: files,
-        })
-    }
-
-    async fn stop<T>(self, result: anyhow::Result<T>) -> anyhow::Result<T> {
-        let stopped = match self.local {
-            Some(local) => local.stop().await,
-            None => Ok(()),
-        };
-        let done = result?;
-        stopped.map(|()| done)
-    }
-}
-
 /// Opens a folder of this machine with some models. The command ends if another process serves the folder
 /// and is gone.
-async fn open_local(
+pub(crate) async fn open_local(
     ctx: &context::Context,
     args: &ServerArgs,
     models: &[NamedModel],
@@ -263,11 +130,12 @@ async fn open_local(
 }
 
 /// Says that the hosted service is used, and how to have this machine instead.
-fn hosted(args: &ServerArgs, how: &str) -> String {
+pub(crate) fn hosted(args: &ServerArgs, how: &str) -> String {
     let folder = args.data_dir();
-    let instead = match folder.is_dir() {
-        true => format!("; `--local` uses {} on this machine", folder.display()),
-        false => String::new(),
+    let instead = if folder.is_dir() {
+        format!("; `--local` uses {} on this machine", folder.display())
+    } else {
+        String::new()
     };
     format!("hosted Tinker, {how}{instead}")
 }
@@ -296,64 +164,6 @@ fn base_here(args: &ServerArgs, choice: &Choice, base: &str) -> anyhow::Result<O
         Choice::Local => data_folder::find_base(args.data_dir(), base).map(Some),
         Choice::Url(_) | Choice::Hosted => local_model::find(base),
     }
-}
-
-/// Returns the way a model's conversations are written: as `template` says, else as its folder or its name
-/// does. `folder` is where the model is, if it is on this machine.
-pub(crate) fn renderer(
-    model: &str,
-    folder: Option<&Path>,
-    template: Option<&str>,
-) -> anyhow::Result<Renderer> {
-    let own = folder.map(|path| {
-        let source = local_model::tokenizer_source(path);
-        source.unwrap_or_else(|| path.to_owned())
-    });
-    let load = || match &own {
-        Some(path) => Ok(Arc::new(Tokenizer::from_path(path)?)),
-        None => {
-            let source = TokenizerSource::new(model);
-            let tokenizer = source.on_progress(download_note(model)).load();
-            tokenizer.context("could not load the model's tokenizer")
-        }
-    };
-    if let Some(wanted) = template.filter(|wanted| *wanted != "auto") {
-        let tokenizer = load()?;
-        let renderer = match format::by_name(wanted) {
-            Some(format) => Renderer::with_format(tokenizer, format),
-            None => {
-                let template = ChatTemplate::from_file(wanted, tokenizer.path());
-                let template = template.with_context(|| {
-                    if Path::new(wanted).exists() {
-                        return format!("--template: {wanted} cannot be used");
-                    }
-                    format!(
-                        "--template: `{wanted}` is neither a Jinja file nor the name of a chat format"
-                    )
-                })?;
-                Renderer::new(tokenizer, template)
-            }
-        };
-        return renderer.with_context(|| format!("--template: `{wanted}` does not fit the model"));
-    }
-    let tokenizer = load()?;
-    let beside = || tokenizer.path().parent().map(Path::to_owned);
-    let files = own.clone().or_else(beside).unwrap_or_default();
-    let has_template = ChatTemplate::source_of(&files).is_ok();
-    let renderer = if own.is_some() && has_template {
-        Renderer::new(tokenizer, ChatTemplate::from_path(files)?)
-    } else if let Some(format) = format::of_model(model) {
-        Renderer::with_format(tokenizer, format)
-    } else if has_template {
-        Renderer::new(tokenizer, ChatTemplate::from_path(files)?)
-    } else {
-        output::note(format_args!(
-            "{model} has no chat template: prompts and completions are joined as plain text; `--template` names a \
-             chat format"
-        ));
-        Renderer::new(tokenizer, format::Completion::of_path(files))
-    };
-    renderer.with_context(|| format!("could not use the chat format of `{model}`"))
 }
 
 /// A server, ready to be used.
@@ -614,7 +424,7 @@ impl Backend {
 
     /// Returns the way the model's conversations are written.
     pub(crate) fn renderer(&self) -> anyhow::Result<Renderer> {
-        renderer(
+        chat_format::renderer(
             &self.model,
             self.tokenizer.as_deref(),
             self.template.as_deref(),
@@ -633,7 +443,7 @@ impl Backend {
             None if self.is_hosted => None,
             None => remote_tokenizer::fetch(&self.service, model, files.path()).await?,
         };
-        renderer(model, folder.as_deref(), None)
+        chat_format::renderer(model, folder.as_deref(), None)
     }
 
     /// Does something with the server until it is done or the user presses Ctrl-C, and ends the session as
@@ -666,11 +476,4 @@ impl Backend {
             _ => result,
         }
     }
-}
-
-/// Says once that the tokenizer is downloaded, which can take a while.
-fn download_note(model: &str) -> OnProgress {
-    let note = format!("downloading the tokenizer of {model} from the Hugging Face Hub");
-    let once = Once::new();
-    Arc::new(move |_| once.call_once(|| output::note(&note)))
 }

@@ -6,6 +6,7 @@
 
 mod backend;
 mod chat_api;
+mod chat_format;
 mod command;
 mod context;
 mod cost;
@@ -22,6 +23,7 @@ mod local_model;
 mod loggers;
 mod model_store;
 mod notices;
+mod on_server;
 mod other_model;
 mod output;
 mod private;
@@ -41,12 +43,12 @@ use std::process::ExitCode;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::filter::LevelFilter;
 
-use backend::{Need, OnServer};
 use command::{
     auth, billing, chat, checkpoint, completions, conform, data, demo, doctor, eval, export, man,
     model, models, run, sample, serve, session, studio, train, version,
 };
 use context::{Context, OutputArgs};
+use on_server::{NeededModel, OnServer};
 
 /// Train and sample language models through the Tinker API
 #[derive(Debug, Parser)]
@@ -161,14 +163,14 @@ fn main() -> ExitCode {
         Command::Eval(args) => ctx.block_on(eval::run(&ctx, args)),
         Command::Export(args) => ctx.block_on(export::run(&ctx, args)),
         Command::Man(args) => man::run(&ctx, args, Cli::command()),
-        Command::Model(args) => ctx.block_on(args.run(&ctx, Need::NoModel, model::run)),
+        Command::Model(args) => ctx.block_on(args.run(&ctx, NeededModel::None, model::run)),
         Command::Models(args) => ctx.block_on(models::run(&ctx, args)),
         Command::Report(args) => command::report::run(&ctx, args),
-        Command::Run(args) => ctx.block_on(args.run(&ctx, Need::NoModel, run::run)),
+        Command::Run(args) => ctx.block_on(args.run(&ctx, NeededModel::None, run::run)),
         Command::Sample(args) => ctx.block_on(sample::run(&ctx, args)),
         Command::Serve(args) => serve::run(&ctx, args),
         Command::Studio(args) => studio::run(&ctx, args),
-        Command::Session(args) => ctx.block_on(args.run(&ctx, Need::NoModel, session::run)),
+        Command::Session(args) => ctx.block_on(args.run(&ctx, NeededModel::None, session::run)),
         Command::Train(args) => ctx.block_on_to_end(train::run(&ctx, args)),
         Command::Version(args) => version::run(&ctx, args),
     };

@@ -15,7 +15,8 @@ use tinkrs_recipes::rl::{self, Problem, Question};
 use tinkrs_recipes::run::{Hooks, Outcome, read_metrics, write_samples};
 use tinkrs_recipes::{Schedule, report, sft};
 
-use crate::backend::{self, Backend};
+use crate::backend::Backend;
+use crate::chat_format;
 use crate::context::Context;
 use crate::local_model;
 use crate::output::say;
@@ -86,7 +87,7 @@ pub(crate) async fn on_server(url: &str, credential: String) -> anyhow::Result<(
     let builder = ServiceClient::builder().base_url(url).api_key(credential);
     let service = builder.telemetry(false).build();
     let model = local_model::nano(folder.path())?;
-    let renderer = backend::renderer(&model.name, Some(&model.path), None)?;
+    let renderer = chat_format::renderer(&model.name, Some(&model.path), None)?;
     let demo = Demo {
         renderer,
         service: &service,

@@ -15,11 +15,11 @@ use tinkrs_export::{Base, Error, Export, Progress, Quantisation, Staging, What, 
 use tinkrs_recipes::run::Journal;
 
 use super::checkpoint::{self, download, read_reference};
-use crate::backend::{Need, on_server};
 use crate::context::Context;
 use crate::data_folder;
 use crate::human::size;
 use crate::local_model;
+use crate::on_server::{NeededModel, on_server};
 use crate::output::{self, Hint};
 use crate::server_args::ServerArgs;
 use crate::status_line::StatusLine;
@@ -229,14 +229,16 @@ async fn find(ctx: &Context, args: &Args) -> anyhow::Result<Source> {
             Err(error) => Err(error),
         };
         // A run may be called like a folder that has nothing to do with it.
-        let model = fetched.map_err(|error| match given.is_dir() {
-            true => anyhow!(
+        let model = fetched.map_err(|error| {
+            if !given.is_dir() {
+                return error;
+            }
+            anyhow!(
                 "{} has neither an adapter ({}) nor a model (config.json), and as a run: {}",
                 given.display(),
                 ADAPTER_FILES.join(" and "),
                 output::one_line(&error)
-            ),
-            false => error,
+            )
         })?;
         (adapter, Some(model))
     };
@@ -275,7 +277,7 @@ async fn fetch(
     let is_training = |path: &TinkerPath| path.kind() == CheckpointKind::Training;
     let mut path = checkpoint.path().cloned();
     if path.as_ref().is_none_or(|path| !is_training(path)) {
-        let found = on_server(ctx, &args.server, Need::NoModel, async |ctx| {
+        let found = on_server(ctx, &args.server, NeededModel::None, async |ctx| {
             let path = checkpoint::find(ctx, checkpoint, &kinds).await?;
             if is_training(&path) {
                 return Ok((path, None));
@@ -291,7 +293,7 @@ async fn fetch(
     // Its adapter is made by its model.
     let path = path.expect("a checkpoint is one for training or for sampling");
     let checkpoint = CheckpointRef::from(path.clone());
-    let need = Need::BaseOf(&checkpoint);
+    let need = NeededModel::BaseOf(&checkpoint);
     on_server(ctx, &args.server, need, async |ctx| {
         fetch_from(ctx, &path, folder).await
     })

@@ -17,10 +17,10 @@ use jiff::Timestamp;
 use tinkrs::rest::Checkpoint;
 use tinkrs::{CheckpointKind, CheckpointRef, TinkerPath};
 
-use crate::backend::{Need, OnServer};
 use crate::context::Context;
 use crate::hint;
 use crate::human::{age, or_unknown, size};
+use crate::on_server::{NeededModel, OnServer};
 use crate::output::Hint;
 
 /// List, download, share and delete saved weights
@@ -47,9 +47,9 @@ pub(crate) async fn run(ctx: &Context, args: &OnServer<Command>) -> anyhow::Resu
     let is_training = |path: &TinkerPath| path.kind() == CheckpointKind::Training;
     let path = path.filter(|path| path.path().is_none_or(is_training));
     let need = match (&args.command, &path) {
-        (Command::Import(args), _) => Need::Model(args.base_model()),
-        (_, Some(path)) => Need::BaseOf(path),
-        _ => Need::NoModel,
+        (Command::Import(args), _) => NeededModel::Named(args.base_model()),
+        (_, Some(path)) => NeededModel::BaseOf(path),
+        _ => NeededModel::None,
     };
     args.run(ctx, need, run_on).await
 }

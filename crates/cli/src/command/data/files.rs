@@ -9,7 +9,7 @@ use serde::Serialize;
 use tinkrs_chat::{Example, Renderer, TrainOn};
 use tinkrs_recipes::data::{DataFormat, Place, Record, Rows, parse_row};
 
-use crate::backend;
+use crate::chat_format;
 use crate::context::Context;
 use crate::local_model;
 use crate::output::{note, say};
@@ -92,7 +92,7 @@ impl FileArgs {
             }
             (None, Choice::Local | Choice::Hosted) => None,
         };
-        backend::renderer(name, folder.as_deref(), self.template.as_deref())
+        chat_format::renderer(name, folder.as_deref(), self.template.as_deref())
     }
 
     /// Returns the examples of the file one by one, each with its line.

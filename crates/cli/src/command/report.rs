@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::context::Context;
 
-/// Write the report of a run again
+/// Write the report page of a run folder again
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Folder of the run

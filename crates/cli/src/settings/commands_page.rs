@@ -7,6 +7,7 @@ use std::path::Path;
 
 use clap::{Arg, Command, CommandFactory};
 
+use super::reference::with_values;
 use crate::Cli;
 
 const HEAD: &str = "# Commands
@@ -89,9 +90,10 @@ fn is_shown(option: &Arg) -> bool {
 }
 
 fn row(option: &Arg) -> String {
-    let value = match option.get_action().takes_values() {
-        true => option.get_value_names().unwrap_or_default().join(" "),
-        false => String::new(),
+    let value = if option.get_action().takes_values() {
+        option.get_value_names().unwrap_or_default().join(" ")
+    } else {
+        String::new()
     };
     let names = match (option.get_short(), option.get_long()) {
         (Some(short), Some(long)) => format!("-{short}, --{long} {value}"),
@@ -108,20 +110,29 @@ fn row(option: &Arg) -> String {
         _ => String::new(),
     };
     let help = option.get_long_help().or(option.get_help());
-    let mut help = help.map(ToString::to_string).unwrap_or_default();
-    let values = option.get_possible_values();
-    if !values.is_empty() && option.get_action().takes_values() {
-        let values: Vec<_> = values
-            .iter()
-            .map(|it| format!("`{}`", it.get_name()))
-            .collect();
-        write!(help, ": {}", values.join(", ")).unwrap();
-    }
+    let help = help.map(ToString::to_string).unwrap_or_default();
+    let help = with_values(&sentences(&help), option);
     format!(
         "| `{}` | {default} | {} |\n",
         names.trim_end().replace('|', "\\|"),
         cell(&help)
     )
+}
+
+/// Joins the paragraphs of a help text, of which the first has no full stop.
+fn sentences(help: &str) -> String {
+    let mut joined = String::new();
+    for paragraph in help.split("\n\n").map(str::trim) {
+        if !joined.is_empty() {
+            joined.push_str(if joined.ends_with(['.', ':', '?']) {
+                " "
+            } else {
+                ". "
+            });
+        }
+        joined.push_str(paragraph);
+    }
+    joined
 }
 
 /// A text in a cell of a table: one line, and nothing that would be taken for HTML or the end of the cell.

@@ -60,19 +60,28 @@ fn row(option: &Arg) -> String {
         _ => String::new(),
     };
     let help = option.get_help().map(ToString::to_string);
-    let mut help = help.unwrap_or_default().replace('\n', " ");
-    let names = option.get_possible_values();
-    if !names.is_empty() && option.get_action().takes_values() {
-        let names: Vec<_> = names
-            .iter()
-            .map(|name| format!("`{}`", name.get_name()))
-            .collect();
-        help += &format!(": {}", names.join(", "));
-    }
+    let help = with_values(&help.unwrap_or_default().replace('\n', " "), option);
     let help = help.replace('|', "\\|");
     let option = format!("--{long} {value}");
     let option = option.trim_end();
     format!("| `{key}` | `{option}` | {default} | {help} |\n")
+}
+
+/// Adds the values that an option takes to its help, if they have names.
+pub(super) fn with_values(help: &str, option: &Arg) -> String {
+    let values = option.get_possible_values();
+    if values.is_empty() || !option.get_action().takes_values() {
+        return help.to_owned();
+    }
+    let names: Vec<_> = values
+        .iter()
+        .map(|value| format!("`{}`", value.get_name()))
+        .collect();
+    format!(
+        "{}. One of {}",
+        help.trim_end_matches('.'),
+        names.join(", ")
+    )
 }
 
 /// Compares a part of a page between two comments with what it should be, or rewrites it.

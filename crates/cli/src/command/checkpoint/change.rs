@@ -21,7 +21,7 @@ pub(crate) struct UnpublishArgs {
     path: String,
 }
 
-/// Say how long a checkpoint is kept
+/// Set how long a checkpoint is kept
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("time").required(true).args(["ttl", "remove"])))]
 pub(crate) struct SetTtlArgs {
@@ -32,7 +32,7 @@ pub(crate) struct SetTtlArgs {
     #[arg(long, value_name = "SECONDS")]
     ttl: Option<u64>,
 
-    /// Keep it for ever
+    /// Keep it until it is deleted
     #[arg(long)]
     remove: bool,
 }

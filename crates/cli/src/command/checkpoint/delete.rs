@@ -20,7 +20,7 @@ use crate::table::printable;
 /// How many deletions are under way at a time.
 const PARALLEL: usize = 32;
 
-/// Delete checkpoints for ever
+/// Delete checkpoints permanently
 ///
 /// Either names them by path, or selects those of one run with filters. Asks first, unless told
 /// not to.
@@ -160,7 +160,7 @@ fn show_targets(ctx: &Context, args: &Args, targets: &[Target]) -> anyhow::Resul
 
 fn warning(targets: &[Target], now: Timestamp) -> String {
     let list = describe(targets, now);
-    format!("{list}Deleting is for ever: there is no way back.\n")
+    format!("{list}Deleting cannot be undone.\n")
 }
 
 /// Lists checkpoints with what is known of them.

@@ -46,9 +46,10 @@ struct Deaths {
 
 impl Deaths {
     fn count(&mut self, aborted: bool) {
-        match aborted {
-            true => self.aborted += 1,
-            false => self.silent += 1,
+        if aborted {
+            self.aborted += 1;
+        } else {
+            self.silent += 1;
         }
     }
 

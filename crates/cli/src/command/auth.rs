@@ -114,9 +114,12 @@ async fn logout(ctx: &Context) -> anyhow::Result<()> {
 
 async fn status(ctx: &Context) -> anyhow::Result<()> {
     let found = resolve_from_env(None, CredentialPolicy::Any);
-    let say = |text: String| match ctx.is_json() {
-        true => Ok(()),
-        false => ctx.line(text),
+    let say = |text: String| {
+        if ctx.is_json() {
+            Ok(())
+        } else {
+            ctx.line(text)
+        }
     };
     let available = found.is_ok();
     say(format!("Credentials available: {}", word(available)))?;

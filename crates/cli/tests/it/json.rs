@@ -41,12 +41,11 @@ fn all_commands() -> Vec<String> {
     let mut all = Vec::new();
     for group in commands(&[]) {
         let below = commands(&[&group]);
-        match below.is_empty() || group == "help" {
-            true => all.push(group),
-            false => {
-                let below = below.iter().filter(|name| *name != "help");
-                all.extend(below.map(|name| format!("{group} {name}")));
-            }
+        if below.is_empty() || group == "help" {
+            all.push(group);
+        } else {
+            let below = below.iter().filter(|name| *name != "help");
+            all.extend(below.map(|name| format!("{group} {name}")));
         }
     }
     all

@@ -201,9 +201,10 @@ impl Auth {
         let is_good = |signed: &Signed| {
             !signed.is_over(now) && self.logged_out.takes(pass.owner, signed.issued)
         };
-        match pass.signed.as_ref().is_none_or(is_good) {
-            true => Ok(()),
-            false => Err(Denied::Expired),
+        if pass.signed.as_ref().is_none_or(is_good) {
+            Ok(())
+        } else {
+            Err(Denied::Expired)
         }
     }
 

@@ -322,9 +322,10 @@ fn entries_below(folder: &Path, depth: u32, found: &mut Vec<PathBuf>) {
 
 /// Removes a file or folder. What cannot be removed is only lost space, and no request fails for it.
 pub(crate) fn remove(path: &Path) {
-    let removed = match path.is_dir() {
-        true => fs::remove_dir_all(path),
-        false => fs::remove_file(path),
+    let removed = if path.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
     };
     match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

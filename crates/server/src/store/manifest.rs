@@ -270,9 +270,10 @@ fn size_of_file(path: &Path) -> Result<u64, Damage> {
         io::ErrorKind::NotFound => Damage::Missing(path.to_owned()),
         _ => Damage::Io(error, path.to_owned()),
     })?;
-    match about.is_file() {
-        true => Ok(about.len()),
-        false => Err(Damage::NotAFile(path.to_owned())),
+    if about.is_file() {
+        Ok(about.len())
+    } else {
+        Err(Damage::NotAFile(path.to_owned()))
     }
 }
 

@@ -100,9 +100,10 @@ fn check_path(path: &Path, is_right: impl Fn(usize, usize) -> bool) -> Result<()
         let inside = path.strip_prefix(folder);
         inside.is_ok_and(|inside| is_right(inside.components().count(), *deepest as usize))
     });
-    match is_below && is_weights {
-        true => Ok(()),
-        false => Err(Stray(path.to_string_lossy().into_owned())),
+    if is_below && is_weights {
+        Ok(())
+    } else {
+        Err(Stray(path.to_string_lossy().into_owned()))
     }
 }
 

@@ -200,9 +200,10 @@ async fn rows_that_lead_out_of_the_folder_are_damage_and_a_repair_drops_them() {
         let name = outside.file_name().unwrap().to_str().unwrap();
         let absolute = outside.to_str().unwrap();
         let sql = change.replace("/OUTSIDE", absolute);
-        let sql = match change.contains("../OUTSIDE") {
-            true => change.replace("OUTSIDE", name),
-            false => sql,
+        let sql = if change.contains("../OUTSIDE") {
+            change.replace("OUTSIDE", name)
+        } else {
+            sql
         };
         database.execute_batch(&sql).unwrap();
         drop(database);

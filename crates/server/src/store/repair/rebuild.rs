@@ -130,9 +130,10 @@ impl Repair {
         files::sync_folder(root)?;
         fs::rename(&new, self.files.database())?;
         files::sync_folder(root)?;
-        self.done.push(match kept.exists() {
-            true => format!("the database as it was is {}", kept.display()),
-            false => "made a new database".to_owned(),
+        self.done.push(if kept.exists() {
+            format!("the database as it was is {}", kept.display())
+        } else {
+            "made a new database".to_owned()
         });
         Ok(())
     }

@@ -314,9 +314,10 @@ impl Runs {
 
     /// Returns the bytes of the gradients that a pass sums up.
     fn sum_bytes(&self, lora: LoraConfig, pass: &WaitingPass) -> u64 {
-        match pass.backward {
-            true => self.backend.memory(&Need::Pass { lora }),
-            false => 0,
+        if pass.backward {
+            self.backend.memory(&Need::Pass { lora })
+        } else {
+            0
         }
     }
 

@@ -20,7 +20,7 @@ use crate::system;
 use crate::table::Table;
 
 /// How long the server may be silent before a note says so.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SILENCE: Duration = Duration::from_secs(5);
 /// How long a command that only asks something is tried again: somebody waits for it.
 const RETRY_TIME: Duration = Duration::from_secs(20);
 
@@ -118,11 +118,11 @@ impl Context {
         });
     }
 
-    /// Completes when the server that the command uses is gone.
+    /// Completes when the server that the command uses has ended.
     async fn lost(&self) -> anyhow::Error {
         self.lost.notice.notified().await;
         let error = lock(&self.lost.error).take();
-        error.unwrap_or_else(|| anyhow!("the server is gone"))
+        error.unwrap_or_else(|| anyhow!("the server has ended"))
     }
 
     /// Whether the server is on this machine, in this process or another one.
@@ -226,7 +226,7 @@ impl Context {
         let mut call = std::pin::pin!(call);
         let answer = tokio::select! {
             answer = &mut call => answer,
-            () = tokio::time::sleep(PATIENCE) => {
+            () = tokio::time::sleep(SILENCE) => {
                 let url = self.target.url();
                 self.note(format_args!("waiting for {url}; Ctrl-C gives up"));
                 call.await

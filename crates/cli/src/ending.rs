@@ -9,7 +9,7 @@ use crate::ctrl_c::CtrlC;
 use crate::output::{self, Aborted, Stopped};
 
 /// How long a command waits for the server to take note of its end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of an error is told.
 const DETAIL_CHARS: usize = 500;
 
@@ -58,7 +58,7 @@ impl Ending {
         let told = tokio::select! {
             // Who presses Ctrl-C now wants no more of it.
             () = ctrl_c.pressed() => return,
-            told = tokio::time::timeout(PATIENCE, close) => told,
+            told = tokio::time::timeout(CLOSE_TIMEOUT, close) => told,
         };
         match told {
             Ok(Ok(())) => {}

@@ -3,7 +3,7 @@
 use tinkrs_recipes::run::Numbers;
 
 /// For how many steps in a row all groups have to agree before it is worth a word.
-const PATIENCE: usize = 3;
+const STEPS_WITHOUT_SIGNAL: usize = 3;
 
 /// Looks at the numbers of each step.
 #[derive(Debug, Default)]
@@ -42,13 +42,13 @@ impl TrainingWatch {
             return None;
         }
         self.without_signal += 1;
-        if self.without_signal < PATIENCE || self.told_signal {
+        if self.without_signal < STEPS_WITHOUT_SIGNAL || self.told_signal {
             return None;
         }
         self.told_signal = true;
         let reward = number("reward").unwrap_or(0.0);
         Some(format!(
-            "warning: for {PATIENCE} steps all answers to a question earned the same (mean reward {reward}), so there \
+            "warning: for {STEPS_WITHOUT_SIGNAL} steps all answers to a question earned the same (mean reward {reward}), so there \
              is nothing to learn from. If none is good, try easier questions, a reward with steps in between, or \
              start from a model that knows the form (`--from`); if all are good, harder questions. More answers to \
              each question (`--group-size`) help in both cases"

@@ -45,7 +45,7 @@ impl Server {
                     model.id = %id,
                     before,
                     now,
-                    "a model goes on from its snapshot in other numbers than it began with"
+                    "a model continues from its snapshot with another numeric path than before"
                 );
             }
             // Of an earlier version, which stored none.

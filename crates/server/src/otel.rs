@@ -121,7 +121,7 @@ mod on {
 
     impl Drop for AcceptedOperation {
         fn drop(&mut self) {
-            // An operation that nobody finished was withdrawn, or waits for the next start of the server.
+            // Without a result, an operation was withdrawn, or waits in the journal for the next start of the server.
             if let Some(span) = lock(&self.span).take() {
                 span.forget();
             }

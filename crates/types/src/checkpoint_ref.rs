@@ -1,12 +1,12 @@
 //! Checkpoints as people name them: `my-run`, `my-run@120`, `my-run@latest`, or a `tinker://` path.
 
+use crate::path::SCHEME;
 use crate::rest::Checkpoint;
 use crate::{CheckpointKind, InvalidInput, ModelId, TinkerPath};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-const SCHEME: &str = "tinker://";
 const LATEST: &str = "latest";
 /// What recipes put before the number of steps in the names of their checkpoints.
 const STEP: &str = "step-";

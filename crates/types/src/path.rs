@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-const SCHEME: &str = "tinker://";
+pub(crate) const SCHEME: &str = "tinker://";
 
 /// What a checkpoint can be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ use crate::output::note;
 /// Lines that wait for a program that is slow. More are left out: training does not wait for it.
 const WAITING: usize = 1024;
 /// How long a program may take when there are no more lines.
-const PATIENCE: Duration = Duration::from_secs(60);
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A program that runs.
 #[derive(Debug)]
@@ -49,12 +49,12 @@ impl Program {
                 }
             }
             drop(stdin);
-            let ended = tokio::time::timeout(PATIENCE, group.leader.wait()).await;
+            let ended = tokio::time::timeout(END_TIMEOUT, group.leader.wait()).await;
             let problem = match ended {
                 Ok(Ok(status)) if status.success() && !failed => None,
                 Ok(Ok(status)) => Some(format!("ended ({status})")),
                 Ok(Err(error)) => Some(error.to_string()),
-                Err(_) => Some(format!("did not end for {} s", PATIENCE.as_secs())),
+                Err(_) => Some(format!("did not end for {} s", END_TIMEOUT.as_secs())),
             };
             group.end().await;
             match problem {

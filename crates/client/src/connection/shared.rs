@@ -32,7 +32,7 @@ impl Connection {
         let key = key(options)?;
         let slot = {
             let mut slots = lock(&SLOTS);
-            // Nobody opens what is not in use, and nobody holds what is gone.
+            // Drops the slots that no caller is opening and whose connection was dropped.
             slots.retain(|_, slot| {
                 let unused = Arc::strong_count(slot) == 1;
                 !unused || slot.try_lock().is_ok_and(|held| held.strong_count() > 0)

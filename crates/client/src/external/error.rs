@@ -9,7 +9,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum HttpError {
     /// The URL cannot be used.
-    #[error("the URL is not valid, or not one that starts with http:// or https://")]
+    #[error("the URL is not valid, or does not start with http:// or https://")]
     InvalidUrl,
 
     /// A header cannot be sent.

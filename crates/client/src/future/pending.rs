@@ -34,7 +34,7 @@ impl<T> Pending<T> {
     /// Makes a result that is there already.
     pub(crate) fn ready(operation: &'static str, result: Result<T, Error>) -> Self {
         let (sender, pending) = Self::new(operation);
-        // The receiver is alive: it is in `pending`.
+        // Sending cannot fail: `pending` holds the receiver.
         let _ = sender.send(result);
         pending
     }

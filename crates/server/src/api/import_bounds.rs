@@ -38,7 +38,7 @@ pub(super) fn check(file: &Path) -> Result<(), ApiError> {
     let mut table = serde_json::Deserializer::from_reader(opened.take(length));
     match table.deserialize_map(Names) {
         Err(error) if error.is_data() => {
-            // Without the line and column of a text that nobody wrote.
+            // Without line and column: the table is one line that a program wrote.
             let why = error.to_string();
             let why = why.split(" at line ").next().unwrap_or_default();
             Err(ApiError::bad_request(format!("`{name}`: {why}")))

@@ -43,8 +43,8 @@ use crate::worker::STATE_FILE;
 
 /// The largest archive.
 const ARCHIVE_BYTES: u64 = 4 << 30;
-/// How long an upload may say nothing.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the next part of an upload may take.
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The largest file of settings, which is read as a whole.
 const SETTINGS_BYTES: u64 = 1 << 20;
 /// The files of an adapter.
@@ -293,9 +293,9 @@ async fn receive(mut body: Body, folder: &Path) -> Result<(), ApiError> {
     let mut file = tokio::fs::File::create(&path).await.map_err(failed)?;
     let mut received = 0;
     loop {
-        let frame = tokio::time::timeout(PATIENCE, body.frame()).await;
+        let frame = tokio::time::timeout(STALL_TIMEOUT, body.frame()).await;
         let frame = frame.map_err(|_| {
-            ApiError::bad_request(format!("no more of the body came for {PATIENCE:?}"))
+            ApiError::bad_request(format!("no more of the body came for {STALL_TIMEOUT:?}"))
         })?;
         let Some(frame) = frame else {
             break;
@@ -343,9 +343,12 @@ fn read(
     let needs = [Need::Run { lora: lora.clone() }, Need::Copies { lora }];
     let bytes = needs.iter().map(|need| base.backend.memory(need)).sum();
     let memory = memory.reserve_within(MemoryKind::Runs, bytes, MEMORY_WAIT);
-    let memory = memory.map_err(|refusal| match refusal.is_permanent() {
-        true => ApiError::bad_request(refusal.to_string()),
-        false => ApiError::busy(refusal.to_string()),
+    let memory = memory.map_err(|refusal| {
+        if refusal.is_permanent() {
+            ApiError::bad_request(refusal.to_string())
+        } else {
+            ApiError::busy(refusal.to_string())
+        }
     })?;
     let run = base.backend.import_adapter(folder).map_err(bad)?;
     let lora = run.lora();

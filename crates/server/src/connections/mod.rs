@@ -1,7 +1,7 @@
 //! Connections: how many, for how long, and what they are answered when there are too many.
 //!
 //! Nobody who does nothing keeps others out. A connection has to send the head of a request soon after it was
-//! opened, a body has to come and a response has to be taken at some pace ([`Patience`]), and one that waits
+//! opened, a body has to come and a response has to be taken at some pace ([`StallTimeout`]), and one that waits
 //! for its next request is closed after a while. How long a request is worked on is not limited: polls wait.
 //!
 //! At the limit, a new connection takes the place of the one that has been idle for longest, or else of the one
@@ -9,8 +9,8 @@
 //! to be told about the server's health, and for everything else that they should come back.
 
 mod open_files;
-mod patience;
 mod response;
+mod stall_timeout;
 mod stream;
 mod table;
 
@@ -37,14 +37,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-pub(crate) use patience::TooSlow;
+pub(crate) use stall_timeout::TooSlow;
 pub(crate) use stream::Peer;
 
 use crate::error::ApiError;
 use crate::lock::lock;
 use crate::settings::Settings;
-use patience::{PacedBody, Patience};
 use response::WithEnd;
+use stall_timeout::{PacedBody, StallTimeout};
 use stream::Connection;
 use table::{Admission, Phase, Table};
 
@@ -191,11 +191,11 @@ impl Open {
         is_reserved: bool,
     ) -> impl Future<Output = Result<Response<WithEnd>, Infallible>> + use<> {
         let (place, router) = (Arc::clone(place), self.router.clone());
-        let patience = Patience::new(self.limits.body_timeout);
+        let stall_timeout = StallTimeout::new(self.limits.body_timeout);
         async move {
             let is_read = Arc::<AtomicBool>::default();
             let body_is_read = Arc::clone(&is_read);
-            let mut request = request.map(|body| PacedBody::new(body, patience, body_is_read));
+            let mut request = request.map(|body| PacedBody::new(body, stall_timeout, body_is_read));
             request.extensions_mut().insert(ConnectInfo(peer));
             let is_health = [endpoint::HEALTHZ.path, endpoint::GET_METRICS.path]
                 .contains(&request.uri().path());

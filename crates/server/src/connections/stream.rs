@@ -16,14 +16,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::Place;
-use super::patience::Patience;
+use super::stall_timeout::StallTimeout;
 
 /// A socket with its switch.
 pub(super) struct Connection {
     stream: TcpStream,
     reset: Arc<AtomicBool>,
     place: Arc<Place>,
-    writing: Patience,
+    writing: StallTimeout,
 }
 
 /// Who is on the other side of a connection, and the switch that resets it.
@@ -78,7 +78,7 @@ impl Connection {
             stream,
             reset,
             place,
-            writing: Patience::new(write_timeout),
+            writing: StallTimeout::new(write_timeout),
         };
         (connection, peer)
     }

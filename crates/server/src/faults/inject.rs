@@ -50,7 +50,7 @@ pub(crate) async fn inject(State(faults): State<Faults>, request: Request, next:
     match strike.fault {
         Fault::Status(status) => refusal(status, &strike),
         Fault::Hang => {
-            // It ends with the client's patience, which drops this future, or with the rule.
+            // It ends when the client hangs up, which drops this future, or when the rule changes.
             let _ = strike.changed.changed().await;
             refusal(StatusCode::SERVICE_UNAVAILABLE, &strike)
         }

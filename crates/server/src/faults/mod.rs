@@ -1,4 +1,4 @@
-//! Faults on purpose, so that users can test their loops and we our client.
+//! Fault injection, so that users can test their loops and we our client.
 //!
 //! A document lists rules; a rule says which endpoint fails, how and how often:
 //!

@@ -90,7 +90,7 @@ impl GrammarCompiler {
         let started = thread.stack_size(STACK_BYTES).spawn(move || {
             let compiled = wanted.compile(memory, &|| is_needed.load(Ordering::Relaxed));
             drop(turn);
-            // An error says that nobody waits any more.
+            // Sending fails if the request has ended and dropped the receiver.
             let _ = answer.send(compiled);
         });
         started.map_err(|_| ApiError::unavailable("the system refused a thread"))?;
@@ -113,7 +113,7 @@ impl Wanted {
     ) -> Result<Arc<CompiledGrammar>, ApiError> {
         let (member, base) = (self.member, &self.base);
         if !is_needed() {
-            return Err(ApiError::unavailable("nobody waits for it any more"));
+            return Err(ApiError::unavailable("the request was cancelled"));
         }
         let grammars = base.grammars().map_err(|why| {
             let name = &base.name;

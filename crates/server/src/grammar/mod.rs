@@ -156,7 +156,7 @@ impl Grammars {
             let grammar = TopLevelGrammar::from_json_schema(schema);
             let parser = self.factory.create_parser(grammar).map_err(reason)?;
             if !is_needed() {
-                return Err("nobody waits for it any more".to_owned());
+                return Err("the request was cancelled".to_owned());
             }
             let mut matcher = Matcher::new(Ok(parser));
             // The first mask tells whether anything can follow at all.

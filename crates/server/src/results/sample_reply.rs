@@ -54,7 +54,7 @@ impl SampleReply {
             }),
             Self::Direct(reply) => {
                 store.note(Change::Usage(usage));
-                // An error says that nobody waits any more.
+                // Sending fails if the connection has ended and dropped the receiver.
                 let _ = reply.result.send(Ok(output));
             }
         }

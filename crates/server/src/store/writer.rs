@@ -151,12 +151,11 @@ fn write(journal: &mut Journal<'_>, queue: &mut VecDeque<Message>) {
 /// Keeps what has to be kept, and refuses the rest.
 fn hold(queue: &mut VecDeque<Message>, error: &WriteError) {
     for mut message in std::mem::take(queue) {
-        match message.told.is_kept() {
-            true => {
-                message.told.first_failure(error);
-                queue.push_back(message);
-            }
-            false => message.fail(error),
+        if message.told.is_kept() {
+            message.told.first_failure(error);
+            queue.push_back(message);
+        } else {
+            message.fail(error);
         }
     }
 }
@@ -221,7 +220,7 @@ impl Journal<'_> {
 
     fn describe(&self, error: &ApplyError) -> WriteError {
         WriteError(match error {
-            // It does not know its own name.
+            // The database's errors do not name its file.
             ApplyError::Database(cause) => {
                 let path = self.files.database();
                 format!("could not write {}: {}", path.display(), chain(cause)).into()

@@ -133,7 +133,7 @@ async fn download(
         let (what, hint) = match &error {
             DownloadError::WrongDigest { .. } => (
                 format!("{name} is not what the Hub says it is"),
-                "run the same command again; the file is downloaded anew",
+                "run the same command again; the file is downloaded again",
             ),
             DownloadError::File { .. } => (
                 format!("could not write {name} to {}", folder.display()),

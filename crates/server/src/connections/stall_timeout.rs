@@ -1,7 +1,7 @@
 //! How long a connection may stand still.
 //!
-//! Two things end it: nothing at all for a while, and too little for all the time that was spent on waiting. A slow
-//! line is no fault, a byte now and then is.
+//! It ends when nothing comes for a while, and when what came is too little for all the time that was spent on
+//! waiting: a slow line may take its time, a client that sends a byte now and then may not.
 
 use std::future::Future;
 use std::io;
@@ -20,7 +20,7 @@ const BYTES_PER_SECOND: u64 = 1024;
 
 /// The other side has kept us waiting for too long.
 #[derive(Debug, thiserror::Error)]
-#[error("nothing came for too long")]
+#[error("timed out: the other side is too slow")]
 pub(crate) struct TooSlow;
 
 impl From<TooSlow> for io::Error {
@@ -31,14 +31,14 @@ impl From<TooSlow> for io::Error {
 
 /// Time that can be spent on waiting: some at a time, and in all as much as what came is worth.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct StallTimeout {
     timeout: Duration,
     bytes: u64,
     waited: Duration,
     waiting: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
-impl Patience {
+impl StallTimeout {
     pub(super) fn new(timeout: Duration) -> Self {
         Self {
             timeout,
@@ -72,17 +72,17 @@ impl Patience {
 #[derive(Debug)]
 pub(super) struct PacedBody {
     body: Incoming,
-    patience: Patience,
+    stall_timeout: StallTimeout,
     is_read: Arc<AtomicBool>,
 }
 
 impl PacedBody {
     /// `is_read` tells whether all of it was read.
-    pub(super) fn new(body: Incoming, patience: Patience, is_read: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(body: Incoming, stall_timeout: StallTimeout, is_read: Arc<AtomicBool>) -> Self {
         is_read.store(body.is_end_stream(), Ordering::Relaxed);
         Self {
             body,
-            patience,
+            stall_timeout,
             is_read,
         }
     }
@@ -102,14 +102,14 @@ impl Body for PacedBody {
                     .as_ref()
                     .and_then(|frame| frame.as_ref().ok()?.data_ref());
                 let bytes = data.map_or(0, Bytes::len);
-                self.patience.progressed(bytes);
+                self.stall_timeout.progressed(bytes);
                 if frame.is_none() || self.body.is_end_stream() {
                     self.is_read.store(true, Ordering::Relaxed);
                 }
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
             Poll::Pending => {
-                let late = std::task::ready!(self.patience.poll_waiting(cx));
+                let late = std::task::ready!(self.stall_timeout.poll_waiting(cx));
                 Poll::Ready(Some(Err(late.into())))
             }
         }
@@ -131,14 +131,14 @@ mod tests {
 
     /// Waits with somebody who sends `bytes` every `pause`, and returns for how many seconds that went well.
     async fn endured(timeout: u64, pause: Duration, bytes: usize) -> u64 {
-        let mut patience = Patience::new(Duration::from_secs(timeout));
+        let mut stall_timeout = StallTimeout::new(Duration::from_secs(timeout));
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(1000) {
-            let waiting = poll_fn(|cx| patience.poll_waiting(cx));
+            let waiting = poll_fn(|cx| stall_timeout.poll_waiting(cx));
             if tokio::time::timeout(pause, waiting).await.is_ok() {
                 break;
             }
-            patience.progressed(bytes);
+            stall_timeout.progressed(bytes);
         }
         start.elapsed().as_secs()
     }

@@ -3,18 +3,20 @@
 //! [`Server::start`] takes loaded models and gives a handle; [`serve()`] answers requests with it
 //! until told to stop. Reading order:
 //!
-//! 1. `router`, `serve`, `connections`, `host`, `extract`, `intake`, `body`, `error`: every route on one page, and what handlers are
-//!    given and answer with;
+//! 1. `router`, `serve`, `connections`, `host`, `cors`, `extract`, `intake`, `body`, `error`: every route on one page, and what
+//!    handlers are given and answer with;
 //! 2. `api`: one file for each group of endpoints: handlers, and what they do;
-//!    `endpoints`: those of other APIs, over the same models; `studio`: pages for people;
+//!    `endpoints`: those of other APIs, over the same models, with `grammar` for answers of a given form; `studio`: pages for
+//!    people;
 //! 3. `accept`: the one way in for everything that is accepted once; `operations`: the operations of a
 //!    model and their queue; `places`, `waiting`: who has how much of it; `registry`: sessions, runs and
-//!    samplers; `results`: from the promise to the poll;
-//! 4. `worker`: the thread that owns a model and computes;
-//! 5. `store`, `checkpoints`, `recovery`, `data`, `holder`: what is on the disk, how it comes back, what to do
-//!    when it is damaged, and who holds it;
+//!    samplers; `run_names`: finding them by name; `results`: from the promise to the poll;
+//! 4. `worker`: the thread that owns a model and computes; `token_watch`: who sees its tokens as they are drawn;
+//!    `uploaded_losses`, `custom_loss`: losses of clients; `memory`: what is counted before it is allocated;
+//! 5. `store`, `checkpoints`, `unnamed`, `recovery`, `numerics`, `under_way`, `data`, `holder`: what is on the disk, how it comes
+//!    back and with the same bits, what to do when it is damaged, and who holds it;
 //! 6. `state`, `shared`, `settings`, `auth`, `permissions`: the handle, what is behind it, and who may use it;
-//! 7. `maintenance`, `metrics`, `trace`, `faults`: what happens by itself, what can be seen of it, and
+//! 7. `maintenance`, `metrics`, `trace`, `otel`, `faults`: what happens by itself, what can be seen of it, and
 //!    what fails on purpose.
 //!
 //! What was acknowledged is in the data folder, and a server that is killed at any moment and

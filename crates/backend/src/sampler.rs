@@ -102,7 +102,7 @@ pub struct SampleRequest {
     /// The seed to use where `params` has none; a caller that wants chance draws it at random.
     pub fallback_seed: u64,
     /// Whose request it is, as a number: memory and time are divided evenly between those who have requests,
-    /// so that nobody's many hold up another's one. It changes no result.
+    /// so that many requests of one do not delay the one of another. It changes no result.
     pub share: u64,
 }
 

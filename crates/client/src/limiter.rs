@@ -36,7 +36,7 @@ const PAUSE_AFTER_SMALL: Duration = Duration::from_secs(1);
 const PAUSE_AFTER_LARGE: Duration = Duration::from_secs(5);
 /// A paused queue is looked at again with every poll, which renews this.
 const PAUSE_FOR_QUEUE: Duration = Duration::from_secs(5);
-/// How long that goes on.
+/// How long such polls may renew it.
 const MAX_PAUSE_FOR_QUEUE: Duration = Duration::from_secs(60);
 
 /// Who shares backpressure with whom.

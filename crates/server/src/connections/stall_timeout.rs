@@ -78,7 +78,11 @@ pub(super) struct PacedBody {
 
 impl PacedBody {
     /// `is_read` tells whether all of it was read.
-    pub(super) fn new(body: Incoming, stall_timeout: StallTimeout, is_read: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(
+        body: Incoming,
+        stall_timeout: StallTimeout,
+        is_read: Arc<AtomicBool>,
+    ) -> Self {
         is_read.store(body.is_end_stream(), Ordering::Relaxed);
         Self {
             body,

@@ -40,10 +40,14 @@ SCHEMAS = {
     "properties": {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(6_000)}},
     "nothing": {"allOf": [{"type": "string"}, {"type": "integer"}]},
     "impossible member": {"type": "object", "properties": {"a": False}, "required": ["a"]},
+    "multiples": {"type": "integer", "multipleOf": 1_000_000_007},
+    "multiples together": {"allOf": [{"type": "integer", "multipleOf": number} for number in (999_983, 999_979, 999_961)]},
     "dots": {"type": "string", "pattern": "^(.*a.*b.*c.*d.*e.*f.*g.*h.*){20}$"},
 }
 
 
+# What the library that compiles schemas gets wrong where nothing checks its numbers.
+MUST_REFUSE = ("multiples", "multiples together")
 # What a refusal says. JSON itself may have no more than 128 levels here, so a deeper schema is never read.
 REFUSALS = {"nesting beyond JSON": "recursion limit exceeded at line 1 column"}
 
@@ -64,7 +68,9 @@ def attack(target):
             slowest = max(slowest, (time.monotonic() - start, name))
             answered += status == 200
             message = json.loads(answer).get("error", {}).get("message", "") if status != 200 else ""
-            if status not in (200, 400) or (status == 400 and (REFUSALS.get(name, "schema") not in message or len(message) > 1100)):
+            if name in MUST_REFUSE and status != 400 or "backtrace" in message:
+                wrong.append(f"{name}: {status} {message[:80]}")
+            elif status not in (200, 400) or (status == 400 and (REFUSALS.get(name, "schema") not in message or len(message) > 1100)):
                 wrong.append(f"{name}: {status} {message[:80]}")
     grown = server.memory_mib() - before
     longest = max(probe.times, default=float("inf"))

@@ -1,6 +1,8 @@
-//! Values as people read them, the same as in the official tool.
+//! Values as people read and write them, the same as in the official tool.
 
 use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 
 const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
@@ -62,9 +64,35 @@ pub(crate) fn or_unknown<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "N/A".to_owned(), |value| value.to_string())
 }
 
+/// Reads an ISO 8601 date or time. Without an offset it is in UTC, without a time it is midnight.
+pub(crate) fn read_time(text: &str) -> Result<Timestamp, String> {
+    let zoned = text.parse::<Timestamp>().ok();
+    let naive = || text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok();
+    zoned
+        .or_else(|| Some(naive()?.timestamp()))
+        .ok_or_else(|| "expected a date such as 2026-01-31, or 2026-01-31T12:00:00Z".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates_are_midnight_in_utc_unless_they_say_otherwise() {
+        let cases = [
+            ("2026-01-31", "2026-01-31T00:00:00Z"),
+            ("2026-01-31T12:30:00", "2026-01-31T12:30:00Z"),
+            ("2026-01-31 12:30:00", "2026-01-31T12:30:00Z"),
+            ("2026-01-31T12:30:00Z", "2026-01-31T12:30:00Z"),
+            ("2026-01-31T12:30:00+02:00", "2026-01-31T10:30:00Z"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(read_time(text).unwrap().to_string(), expected, "{text}");
+        }
+        for wrong in ["", "yesterday", "2026-13-01", "1700000000"] {
+            assert!(read_time(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn sizes_have_one_decimal_from_a_kilobyte_on() {

@@ -9,7 +9,7 @@ use tinkrs::admin::{BillingUsage, StorageUsage};
 
 use super::rows::{Rows, storage_rows, usage_rows};
 use crate::context::Context;
-use crate::human::counted;
+use crate::human::{counted, read_time};
 
 /// Show usage and storage, for administrators
 #[derive(Debug, clap::Subcommand)]
@@ -22,9 +22,11 @@ pub(crate) enum Command {
 #[derive(Debug, clap::Args)]
 pub(crate) struct UsageArgs {
     /// First hour, such as 2026-01-31T00:00:00Z
+    #[arg(value_parser = read_time)]
     starting_on: Timestamp,
 
     /// Hour to stop before, at most 14 days later
+    #[arg(value_parser = read_time)]
     ending_before: Timestamp,
 
     /// Write the usage to this file instead, as CSV; `-` is stdout

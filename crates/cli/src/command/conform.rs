@@ -10,7 +10,7 @@ use tinkrs::server_url;
 use tinkrs_conform::{Options, Report, Row, Suite, all_cases};
 
 use crate::context::Context;
-use crate::output::Stopped;
+use crate::output::{Hint, Stopped};
 use crate::status_line::StatusLine;
 use crate::table::Table;
 
@@ -124,7 +124,10 @@ async fn key(url: &str) -> anyhow::Result<Secret> {
     match resolve_from_env(None, CredentialPolicy::Any) {
         Ok(source) => source.credential().await.context("no credential"),
         Err(_) if server_url::is_loopback(url) => Ok(LOCAL_KEY.into()),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(anyhow!(error).context(Hint(
+            "name a server, such as `tinkrs conform http://127.0.0.1:8000`; for the hosted service, log in with \
+             `tinkrs auth login`",
+        ))),
     }
 }
 
@@ -147,12 +150,12 @@ fn list(ctx: &Context) -> anyhow::Result<()> {
 }
 
 fn table(report: &Report, all: bool) -> Table {
-    let title = format!(
-        "{} with {}: {}",
-        report.base_url,
-        report.model,
-        report.summary()
-    );
+    // A server that is not there has told of no model.
+    let model = match report.model.as_str() {
+        "" => String::new(),
+        model => format!(" with {model}"),
+    };
+    let title = format!("{}{model}: {}", report.base_url, report.summary());
     let mut table = Table::new(["Case", "Result", "Protocol", "Seen"]).title(title);
     for row in report.rows.iter().filter(|row| all || row.result != "pass") {
         table.row([row.name, &result(row), row.spec, &row.detail]);

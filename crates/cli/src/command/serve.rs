@@ -54,7 +54,7 @@ pub(crate) struct Args {
     models: BTreeMap<String, PathBuf>,
 
     /// Address to listen on; port 0 picks a free one
-    #[arg(long, value_name = "IP:PORT", help_heading = SERVED)]
+    #[arg(long, value_name = "IP:PORT", value_parser = read_address, help_heading = SERVED)]
     addr: SocketAddr,
 
     /// Port to listen on, for this machine alone: the same as `--addr 127.0.0.1:PORT`
@@ -349,6 +349,12 @@ fn base_urls(url: &str) -> String {
            OpenAI     OPENAI_BASE_URL={url}/v1\n  \
            Anthropic  ANTHROPIC_BASE_URL={url}\n"
     )
+}
+
+/// Reads an address to listen on.
+fn read_address(text: &str) -> Result<SocketAddr, String> {
+    let expected = |_| "expected an IP address and a port, such as 127.0.0.1:8000".to_owned();
+    text.parse().map_err(expected)
 }
 
 /// Returns the URL at which processes on this machine reach an address that is listened on.

@@ -94,6 +94,37 @@ fn a_server_that_others_can_reach_needs_keys() {
 }
 
 #[test]
+fn wrong_values_are_refused_with_what_is_expected() {
+    let cases: [(&[&str], i32, &str); 5] = [
+        (
+            &["serve", "--addr", "localhost:8000"],
+            2,
+            "such as 127.0.0.1:8000",
+        ),
+        (
+            &["billing", "usage", "monday", "tuesday"],
+            2,
+            "such as 2026-01-31",
+        ),
+        (
+            &["report", "no-such-folder"],
+            1,
+            "hint: name the folder that `tinkrs train`",
+        ),
+        (&["conform"], 1, "hint: name a server"),
+        (&["doctor", "--base-url", "http://127.0.0.1:1"], 1, ""),
+    ];
+    for (arguments, code, expected) in cases {
+        let output = tinkrs(arguments);
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
+        // A command line has no builder to pass a key to.
+        assert!(!stdout.contains("ServiceClient"), "{arguments:?}: {stdout}");
+    }
+}
+
+#[test]
 fn wrong_usage_has_an_exit_code_of_its_own() {
     for arguments in [&["serve", "--model", "tiny"][..], &["no-such-command"]] {
         let output = tinkrs(arguments);

@@ -3,8 +3,6 @@ use std::error::Error as _;
 use anyhow::anyhow;
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
 use serde::Serialize;
 use tinkrs::rest::Checkpoint;
 use tinkrs::{CheckpointKind, RestClient, TinkerPath};
@@ -12,7 +10,7 @@ use tinkrs::{CheckpointKind, RestClient, TinkerPath};
 use super::list::all_of_run;
 use super::{ANY_KIND, find, read_reference, size_of};
 use crate::context::{Context, ascii};
-use crate::human::{age, counted, size};
+use crate::human::{age, counted, read_time, size};
 use crate::prompt::confirm;
 use crate::status_line::StatusLine;
 use crate::table::printable;
@@ -237,35 +235,9 @@ fn read_kind(text: &str) -> Result<CheckpointKind, String> {
     }
 }
 
-/// Reads an ISO 8601 date or time. Without an offset it is in UTC, without a time it is midnight.
-fn read_time(text: &str) -> Result<Timestamp, String> {
-    let zoned = text.parse::<Timestamp>().ok();
-    let naive = || text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok();
-    zoned
-        .or_else(|| Some(naive()?.timestamp()))
-        .ok_or_else(|| "expected a date such as 2026-01-31, or 2026-01-31T12:00:00Z".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dates_are_midnight_in_utc_unless_they_say_otherwise() {
-        let cases = [
-            ("2026-01-31", "2026-01-31T00:00:00Z"),
-            ("2026-01-31T12:30:00", "2026-01-31T12:30:00Z"),
-            ("2026-01-31 12:30:00", "2026-01-31T12:30:00Z"),
-            ("2026-01-31T12:30:00Z", "2026-01-31T12:30:00Z"),
-            ("2026-01-31T12:30:00+02:00", "2026-01-31T10:30:00Z"),
-        ];
-        for (text, expected) in cases {
-            assert_eq!(read_time(text).unwrap().to_string(), expected, "{text}");
-        }
-        for wrong in ["", "yesterday", "2026-13-01", "1700000000"] {
-            assert!(read_time(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn a_warning_lists_what_is_known() {

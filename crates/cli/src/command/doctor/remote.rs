@@ -12,6 +12,7 @@ use tinkrs_wire::endpoint;
 use super::{Check, Status};
 use crate::context::Context;
 use crate::human::counted;
+use crate::output;
 
 /// How long a healthy server may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -53,8 +54,12 @@ fn credential() -> Check {
     let set = |name| std::env::var(name).is_ok_and(|value| !value.trim().is_empty());
     let detail = match resolve_from_env(None, CredentialPolicy::Any) {
         Err(error) => {
-            return Check::new("credential", Status::Failed, error.to_string())
-                .hint("log in with `tinkrs auth login`, or set TINKER_API_KEY");
+            return Check::new(
+                "credential",
+                Status::Failed,
+                output::one_line(&error.into()),
+            )
+            .hint("log in with `tinkrs auth login`, or set TINKER_API_KEY");
         }
         Ok(CredentialSource::Command(_)) => "the command in TINKER_CREDENTIAL_CMD",
         Ok(_) if set("TINKER_API_KEY") => "TINKER_API_KEY",

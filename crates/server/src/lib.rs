@@ -100,4 +100,5 @@ pub use router::router;
 pub use serve::serve;
 pub use settings::Settings;
 pub use state::{BaseModel, Server, StartError};
+pub use tinkrs_wire::op::server_view::Finding;
 pub use token_watch::{DrawnToken, SessionWatch, TokenWatch, Watched};

@@ -27,6 +27,7 @@ use crate::store::Store;
 use crate::studio::activity::Activity;
 use crate::studio::demo::Demo;
 use crate::studio::events::EventStreams;
+use crate::studio::server_view::Findings;
 use crate::token_watch::TokenStreams;
 use crate::under_way::UnderWay;
 use crate::uploaded_losses::UploadedLoss;
@@ -70,6 +71,7 @@ pub(crate) struct Shared {
     /// When such a process has last asked for it.
     pub(crate) folder_asked: Mutex<Option<Instant>>,
     pub(crate) demo: Demo,
+    pub(crate) findings: Findings,
     registry: Mutex<Registry>,
 }
 
@@ -115,6 +117,7 @@ impl Shared {
             folder_token: OnceLock::new(),
             folder_asked: Mutex::default(),
             demo: Demo::default(),
+            findings: Findings::default(),
             registry: Mutex::new(registry),
         }
     }

@@ -8,7 +8,7 @@ import { confirmLoss, failed } from "./shell.js";
 
 /**
  * @typedef {{version: string, uptime_seconds: number, memory: {limit: number, uses: Record<string, number>}, queues: Record<string, number>,
- *   throughput: {tokens: Record<string, number>}, disk: {checkpoints: number, checkpoint_count: number, database: number}, faults: number, restricted: boolean,
+ *   throughput: {tokens: Record<string, number>}, disk: {checkpoints: number, checkpoint_count: number, database: number, free?: number}, faults: number, restricted: boolean,
  *   models: {name: string, context: number, vocabulary: number, numerics: string, weights_bytes: number, chat: boolean}[],
  *   findings: {level: string, text: string, hint?: string | null}[]}} View
  */
@@ -21,7 +21,7 @@ let before = null;
 
 /** @type {Record<string, string>} */
 const WORDS = {
-  training: "training operations not done", training_begun: "of them begun", pending: "requests without a result", sessions: "open sessions", runs: "open runs",
+  training: "training operations not done", training_begun: "of them begun", pending: "requests without a result", sessions: "open sessions", owners: "owners of these", runs: "open runs",
   watchers: "pages that listen", prefilled: "read in prompts", cached: "found in the prefix cache",
 };
 
@@ -79,7 +79,7 @@ function show(view) {
       panel("Memory", [...Object.entries(view.memory.uses).sort(([, a], [, b]) => b - a).map(([name, bytes]) => /** @type {[string, string]} */ ([capital(name), size(bytes)])), ["Limit", size(view.memory.limit)]], gauge(view.memory), "What is set aside by use. Room for adapters, sampling and results is taken from the start; runs and passes take theirs as they come."),
       panel("Queues", Object.entries(view.queues).map(([name, value]) => [title(name), count(value)])),
       panel("Tokens since the start", Object.entries(view.throughput.tokens).map(([name, value]) => [title(name), h("span", {}, count(value), h("span", { class: "faint" }, `  ${number(Math.round(speed[name] ?? 0))}/s`))])),
-      panel("Your disk", [["Checkpoints", `${count(view.disk.checkpoint_count)}, ${size(view.disk.checkpoints)}`], ["Database, of all owners", size(view.disk.database)]])),
+      panel("Disk", [["Your checkpoints", `${count(view.disk.checkpoint_count)}, ${size(view.disk.checkpoints)}`], ["Database, of all owners", size(view.disk.database)], ...(view.disk.free === undefined ? [] : [/** @type {[string, string]} */ (["Free", size(view.disk.free)])])])),
     h("section", { class: "panel scroll" }, h("h2", {}, "Models"), h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", { class: "num" }, "Context"), h("th", { class: "num" }, "Vocabulary"), h("th", { class: "num" }, "Weights"), h("th", {}, "Numerics"), h("th", {}, "Chat"))),
       h("tbody", {}, ...view.models.map(model => h("tr", {}, h("td", { class: "name" }, theirs(model.name, 120)), h("td", { class: "num" }, count(model.context)), h("td", { class: "num" }, count(model.vocabulary)), h("td", { class: "num" }, size(model.weights_bytes)),
         h("td", { class: "mono" }, theirs(model.numerics, 120)), h("td", {}, model.chat ? h("a", { href: `/playground?model=${encodeURIComponent(model.name)}` }, "Talk to it") : "no"))))))));

@@ -13,7 +13,7 @@ use tinkrs_types::protocol::ClientConfig;
 use tokio::net::TcpListener;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::command::demo;
+use crate::command::{demo, doctor};
 use crate::context;
 use crate::ctrl_c::CtrlC;
 use crate::data_folder;
@@ -256,7 +256,7 @@ async fn answer(
     ready: Option<Ready<'_>>,
 ) -> anyhow::Result<()> {
     let (addr, stop_with_stdin) = (args.address(), args.stop_with_stdin);
-    let folder = settings.data.clone();
+    let (folder, memory) = (settings.data.clone(), settings.memory_limit());
     let server = Server::start(loaded, settings).map_err(|error| match error {
         StartError::Used(_) => in_use(&folder),
         error => anyhow!(error).context("could not start the server"),
@@ -270,6 +270,8 @@ async fn answer(
         ))?;
     let address = listener.local_addr()?;
     offer_demo(&server, &reachable(address), models);
+    let looked_at = folder.clone();
+    server.report_findings(move || doctor::findings(&looked_at, memory));
     let announced = server.announce(&reachable(address), ctx.command());
     let _announced = announced
         .with_context(|| format!("could not write to the data folder {}", folder.display()))?;

@@ -51,6 +51,8 @@ pub struct QueueView {
     pub pending: u64,
     /// Open sessions.
     pub sessions: u64,
+    /// How many owners have those.
+    pub owners: u64,
     /// Runs that can be trained.
     pub runs: u64,
     /// Sampling sessions.
@@ -77,6 +79,9 @@ pub struct DiskView {
     pub checkpoint_count: u64,
     /// The database, of all owners.
     pub database: u64,
+    /// How much may still be written; absent where the system does not say.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub free: Option<u64>,
 }
 
 /// A model that is served.

@@ -15,6 +15,7 @@ pub(super) const DISK: &str = "disk";
 
 /// Less room than this is used up by a few checkpoints.
 const LOW_DISK_BYTES: u64 = 2 << 30;
+const KEEP_OUT: &str = "`chmod 700` on it keeps them out";
 /// Less memory than this is not enough for any model but the built-in one.
 const LOW_MEMORY_BYTES: u64 = 1 << 30;
 
@@ -29,6 +30,22 @@ pub(super) async fn checks(folder: &Path) -> Vec<Check> {
         models(limit),
         hosted_key(),
     ]
+}
+
+/// Checks what may be wrong while a server has the folder, and can be looked at often.
+pub(super) fn while_served(folder: &Path, memory_limit: u64) -> Vec<Check> {
+    let mut checks = vec![processor(), memory(memory_limit)];
+    if is_open_to_others(folder) {
+        checks.push(
+            Check::new(
+                "data folder",
+                Status::Warning,
+                "other users of this machine can enter it",
+            )
+            .hint(KEEP_OUT),
+        );
+    }
+    checks
 }
 
 /// Says whether the hosted service could be used, too.
@@ -116,7 +133,7 @@ async fn data_folder(folder: &Path) -> Check {
             Status::Warning,
             format!("{count}; other users can enter it"),
         )
-        .hint("`chmod 700` on it keeps them out");
+        .hint(KEEP_OUT);
     }
     check(Status::Ok, format!("{count}, for you alone"))
 }
@@ -195,6 +212,29 @@ fn models(memory: u64) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wrong_while_a_server_runs_is_told_with_advice() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = |memory| {
+            let checks = while_served(folder.path(), memory).into_iter();
+            let wrong = checks.filter(|check| check.status == Status::Warning);
+            // How fast the processor is says nothing of this code.
+            let wrong = wrong.filter(|check| check.name != "processor");
+            wrong
+                .map(|check| (check.name, check.hint.is_some()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(LOW_MEMORY_BYTES), []);
+        assert_eq!(names(0), [("memory", true)]);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let open = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(folder.path(), open).unwrap();
+            assert_eq!(names(LOW_MEMORY_BYTES), [("data folder", true)]);
+        }
+    }
 
     #[test]
     fn little_room_is_a_warning_with_advice() {

@@ -3,9 +3,12 @@
 mod here;
 mod remote;
 
+use std::path::Path;
+
 use anyhow::anyhow;
 use serde::Serialize;
 use tinkrs::server_url;
+use tinkrs_server::Finding;
 use tinkrs_wire::SDK_VERSION;
 
 use crate::context::Context;
@@ -67,6 +70,20 @@ impl Check {
 struct Report {
     ok: bool,
     checks: Vec<Check>,
+}
+
+/// Returns what is not well on the machine of a server that runs, in a word or two; what the server knows of itself it
+/// tells of its own accord.
+pub(crate) fn findings(folder: &Path, memory: u64) -> Vec<Finding> {
+    let checks = here::while_served(folder, memory).into_iter();
+    let wrong = checks.filter(|check| !matches!(check.status, Status::Ok | Status::Skipped));
+    wrong
+        .map(|check| Finding {
+            level: "warning".to_owned(),
+            text: format!("{}: {}", check.name, check.detail),
+            hint: check.hint.map(str::to_owned),
+        })
+        .collect()
 }
 
 pub(crate) async fn run(ctx: &Context, args: &Args) -> anyhow::Result<()> {

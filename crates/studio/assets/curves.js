@@ -54,7 +54,8 @@ export class Curves {
   /** Puts other runs beside this one. @param {string[]} texts their ids or names */
   async compare(texts) {
     if (texts.length === 0) return;
-    for (const text of texts) {
+    // A link may have any number of them.
+    for (const text of texts.slice(0, MOST_RUNS)) {
       if (this.ids.length >= MOST_RUNS) {
         toast(`At most ${MOST_RUNS} runs are compared at once`);
         break;

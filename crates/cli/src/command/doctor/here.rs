@@ -213,10 +213,13 @@ fn models(memory: u64) -> Check {
 mod tests {
     use super::*;
 
+    #[cfg(unix)]
     #[test]
     fn what_is_wrong_while_a_server_runs_is_told_with_advice() {
+        use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
-        let names = |memory| {
+        let names = |mode, memory| {
+            std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).unwrap();
             let checks = while_served(folder.path(), memory).into_iter();
             let wrong = checks.filter(|check| check.status == Status::Warning);
             // How fast the processor is says nothing of this code.
@@ -225,15 +228,9 @@ mod tests {
                 .map(|check| (check.name, check.hint.is_some()))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(names(LOW_MEMORY_BYTES), []);
-        assert_eq!(names(0), [("memory", true)]);
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            let open = std::fs::Permissions::from_mode(0o755);
-            std::fs::set_permissions(folder.path(), open).unwrap();
-            assert_eq!(names(LOW_MEMORY_BYTES), [("data folder", true)]);
-        }
+        assert_eq!(names(0o700, LOW_MEMORY_BYTES), []);
+        assert_eq!(names(0o700, 0), [("memory", true)]);
+        assert_eq!(names(0o755, LOW_MEMORY_BYTES), [("data folder", true)]);
     }
 
     #[test]

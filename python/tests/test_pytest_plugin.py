@@ -138,6 +138,8 @@ def test_a_proxy_of_the_environment_is_not_asked_about_the_server(project, monke
         ("rate_limits=0.2", "unknown fault 'rate_limits'"),
         ("cut=2", "cut is 2: expected a probability from 0 to 1"),
         ("0.2", "takes names"),
+        ("cut=1, endpoints='asample'", "endpoints is 'asample': expected a list"),
+        ("rules={'fault': 'cut'}", "rules is {'fault': 'cut'}: expected a list"),
     ],
 )
 def test_a_marker_that_cannot_be_read_is_an_error_that_names_it(pytester, arguments, expected):

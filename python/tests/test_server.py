@@ -107,6 +107,16 @@ def test_a_server_that_was_killed_starts_again_where_it_was():
         assert server.pid not in (None, first)
 
 
+def test_a_server_that_somebody_else_has_just_killed_is_started_again():
+    with tinkrs.serve() as server:
+        for _ in range(5):
+            first = server.pid
+            # It may run for a moment after this call.
+            os.kill(first, signal.SIGKILL)
+            server.start()
+            assert server.pid not in (None, first)
+
+
 def test_paths_mean_the_same_after_a_restart_from_elsewhere(tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -155,15 +165,21 @@ def test_what_does_not_start_says_why(tmp_path):
         tinkrs.serve({"mine": tmp_path / "no/such"})
     with pytest.raises(tinkrs.ServerError, match="--no-such-option"):
         tinkrs.serve(options=["--no-such-option"])
-    with pytest.raises(TypeError, match=r"expected \['nano'\]"):
-        tinkrs.serve("nano")
+    for models, words in [
+        ("nano", r"models is 'nano': expected \[NAME\] or"),
+        (tmp_path, r"expected \[NAME\] or \{NAME: FOLDER\}"),
+        ({"mine": None}, r"models\['mine'\] is None: expected the path"),
+    ]:
+        with pytest.raises(TypeError, match=words):
+            tinkrs.serve(models)
     with pytest.raises(TypeError, match=r"expected \['--threads', '1'\]"):
         tinkrs.serve(options="--threads 1")
 
 
 def test_a_key_that_no_client_could_use_is_refused():
-    with pytest.raises(ValueError, match="'sk-1'"):
-        tinkrs.serve(key="sk-1")
+    for key in ("sk-1", None):
+        with pytest.raises(ValueError, match=f"the key is {key!r}"):
+            tinkrs.serve(key=key)
 
 
 def test_folders_of_programs_that_were_killed_are_removed_by_later_ones(tmp_path, monkeypatch):

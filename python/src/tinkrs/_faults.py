@@ -36,6 +36,9 @@ def fault_rules(
     unknown = sorted(set(probabilities) - set(_KINDS))
     if unknown:
         raise ValueError(f"unknown fault {unknown[0]!r}: expected {', '.join(_KINDS)}, rules, endpoints or seed")
+    for name, given in [("endpoints", endpoints), ("rules", rules)]:
+        if isinstance(given, (str, Mapping)):
+            raise ValueError(f"{name} is {given!r}: expected a list")
     made: list[Mapping[str, Any]] = []
     for kind, probability in probabilities.items():
         # What comes from a marker has no types.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import queue
@@ -86,14 +87,14 @@ class Server:
         options: Sequence[str],
         start_timeout: float,
     ) -> None:
-        if not key.startswith("tml-"):
+        if not isinstance(key, str) or not key.startswith("tml-"):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"the key is {key!r}: expected one that begins with 'tml-'")
         if isinstance(options, str):
             raise TypeError(f"options is a string: expected {options.split()!r}")
         self.key = key
         self._start_timeout = start_timeout
         # Paths mean the same when the server starts again, wherever the program has gone meanwhile.
-        self._folder = os.getcwd()
+        self._folder = _current_folder()
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self._hold = _hold(folder)
         _remove_abandoned(folder.parent)
@@ -132,8 +133,20 @@ class Server:
     def start(self) -> None:
         """Starts the server, or starts it again where it was and with its faults, after :meth:`stop` or :meth:`kill`."""
         with self._changing:
-            if self.pid is None:
+            if not self._runs():
                 self._start()
+
+    def _runs(self) -> bool:
+        if self.pid is None or self._address is None:
+            return False
+        # A process that was killed a moment ago may not have ended yet. One that answers has not been.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            opener.open(f"{self.url}/api/v1/healthz", timeout=1).close()
+        except (OSError, http.client.HTTPException):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._processes[0].wait(1)
+        return self.pid is not None
 
     def _start(self) -> None:
         address = "127.0.0.1:0" if self._address is None else self._address.removeprefix("http://")
@@ -325,14 +338,24 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _model_options(models: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
+def _current_folder() -> str | None:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # It has been removed, and needs to be there for relative paths alone.
+        return None
+
+
+def _model_options(models: Any) -> list[str]:
     if models is None:
         return []
-    if isinstance(models, str):
-        raise TypeError(f"models is a string: expected [{models!r}] or {{NAME: FOLDER}}")
-    if isinstance(models, Mapping):
-        return [f"{name}={os.fspath(path)}" for name, path in models.items()]
-    return list(models)
+    if isinstance(models, (str, os.PathLike)):
+        raise TypeError(f"models is {models!r}: expected [NAME] or {{NAME: FOLDER}}")
+    if not isinstance(models, Mapping):
+        return [str(name) for name in models]
+    for name, path in models.items():
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"models[{name!r}] is {path!r}: expected the path of a folder or of a GGUF file")
+    return [f"{name}={os.fspath(path)}" for name, path in models.items()]
 
 
 def _read_lines(process: subprocess.Popen[str], lines: queue.Queue[str]) -> None:

@@ -4,6 +4,8 @@ import asyncio
 import gc
 import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 import tinker
@@ -154,3 +156,9 @@ def test_a_forked_child_samples_by_itself(service):
             os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
     assert client.sample(PROMPT, 1, params).result(60).sequences[0].tokens == expected
+
+
+def test_an_official_sdk_that_is_too_old_is_named():
+    program = "import tinker; del tinker.SamplingClient.get_sampler_handle; import tinkrs.sdk"
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert f"needs tinker 0.33 or later, and {tinker.__version__} is installed" in output.stderr

@@ -26,6 +26,10 @@ from . import _native
 
 __all__ = ["SamplingClient", "ServiceClient", "TrainingClient"]
 
+# What the Rust side is told of a sampler, and its server.
+if not all(hasattr(tinker.SamplingClient, name) for name in ("get_sampler_handle", "_pickle_state")):
+    raise ImportError(f"tinkrs.sdk needs tinker 0.33 or later, and {tinker.__version__} is installed")
+
 
 class SamplingClient(tinker.SamplingClient):
     """A ``tinker.SamplingClient`` whose samples are drawn by the Rust client."""

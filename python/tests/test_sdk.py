@@ -162,3 +162,18 @@ def test_an_official_sdk_that_is_too_old_is_named():
     program = "import tinker; del tinker.SamplingClient.get_sampler_handle; import tinkrs.sdk"
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert f"needs tinker 0.33 or later, and {tinker.__version__} is installed" in output.stderr
+
+
+@pytest.mark.parametrize("waits", ["futures[0].result()", "[future.result() for future in futures]", "pass"])
+def test_a_program_ends_by_itself_whatever_is_under_way(server, waits):
+    program = f"""
+from tinkrs import sdk
+from tinker import types
+client = sdk.ServiceClient(base_url={server.url!r}, api_key={server.key!r}).create_sampling_client(base_model="tinkrs/nano")
+prompt = types.ModelInput.from_ints([71, 72])
+futures = [client.sample(prompt, 1, types.SamplingParams(max_tokens=40, seed=seed)) for seed in range(20)]
+{waits}
+print("the end", flush=True)
+"""
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (output.returncode, output.stdout) == (0, "the end\n"), output.stderr

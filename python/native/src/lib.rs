@@ -53,6 +53,14 @@ struct State {
     /// How many were asked for and have not finished: a client that is dropped has futures that somebody waits for.
     under_way: usize,
     closed: bool,
+    /// Nobody waits any more: the interpreter ends.
+    abandoned: bool,
+}
+
+impl State {
+    fn may_finish_more(&self) -> bool {
+        !self.abandoned && (!self.closed || self.under_way > 0)
+    }
 }
 
 /// A sampler of a server, with the queue of its results.
@@ -145,9 +153,12 @@ impl Sampler {
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         let finished = py.detach(|| {
             let mut state = locked(&self.queue.state);
-            while state.finished.is_empty() && (!state.closed || state.under_way > 0) {
+            while state.finished.is_empty() && state.may_finish_more() {
                 let woken = self.queue.changed.wait(state);
                 state = woken.unwrap_or_else(|poisoned| poisoned.into_inner());
+            }
+            if state.abandoned {
+                state.finished.clear();
             }
             std::mem::take(&mut state.finished)
         });
@@ -164,6 +175,13 @@ impl Sampler {
     /// Ends the thread that takes results, once there will be no more.
     fn close(&self) {
         locked(&self.queue.state).closed = true;
+        self.queue.changed.notify_all();
+    }
+
+    /// Ends that thread now. One that still waited when the interpreter ends would be ended by it in the middle of this
+    /// code, which ends the process.
+    fn abandon(&self) {
+        locked(&self.queue.state).abandoned = true;
         self.queue.changed.notify_all();
     }
 }

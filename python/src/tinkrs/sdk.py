@@ -10,6 +10,7 @@ alternatives, parts of the prompt's log-probabilities, images, stability info) g
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import threading
@@ -114,6 +115,17 @@ def _of_training(client: tinker.TrainingClient) -> TrainingClient:
 
 
 _opening = threading.Lock()
+_drawings: weakref.WeakSet[_Drawing] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_threads() -> None:
+    """Ends the threads that wait in Rust before the interpreter ends: it could not end them there."""
+    own = [drawing for drawing in _drawings if drawing.pid == os.getpid()]
+    for drawing in own:
+        drawing.native.abandon()
+    for drawing in own:
+        drawing.thread.join(10)
 
 
 def _open(client: SamplingClient) -> _Drawing:
@@ -123,7 +135,9 @@ def _open(client: SamplingClient) -> _Drawing:
         if drawing is None or drawing.pid != os.getpid():
             drawing = _Drawing(client)
             vars(client)["_tinkrs_drawing"] = drawing
-            weakref.finalize(client, drawing.native.close)
+            _drawings.add(drawing)
+            # At the end of the program `_end_threads` does more.
+            weakref.finalize(client, drawing.close).atexit = False
         return drawing
 
 
@@ -160,6 +174,11 @@ class _Drawing:
             raise
         return future
 
+    def close(self) -> None:
+        # A forked child has a copy, and its threads are the parent's.
+        if self.pid == os.getpid():
+            self.native.close()
+
     def _resolve(self) -> None:
         while (finished := self.native.take()) is not None:
             for ticket, output, failure in finished:
@@ -173,6 +192,8 @@ class _Drawing:
                     future.set_result(_response(*output))
                 except Exception as error:  # noqa: BLE001: whatever it is, somebody waits for it
                     future.set_exception(error)
+        for future in list(self.waiting.values()):
+            future.cancel()
 
 
 def _response(sequences: tuple[Any, ...], prompt: bytes | None, cached: int) -> types.SampleResponse:

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use clap::builder::PossibleValue;
 use clap::{Arg, ArgAction, Command};
 use serde_json::Value;
 use toml::Spanned;
@@ -164,7 +165,10 @@ fn read(option: &Arg, value: &DeValue<'_>) -> Result<Value, String> {
         (ArgAction::Append, DeValue::String(_)) => Ok(Value::Array(vec![json(value)?])),
         (action, DeValue::String(name)) if action.takes_values() && !names.is_empty() => {
             let typed = name.replace('_', "-");
-            if names.iter().any(|known| known.matches(&typed, false)) {
+            // Some names have a `_` on the command line, too, such as `q8_0`.
+            let is_meant =
+                |known: &PossibleValue| known.matches(&typed, false) || known.matches(name, false);
+            if names.iter().any(is_meant) {
                 return Ok(Value::String(name.replace('-', "_")));
             }
             let names: Vec<_> = names.iter().map(|name| name.get_name()).collect();

@@ -220,6 +220,10 @@ mod tests {
         #[default]
         Linear,
         SlowCosine,
+        // As the numbers of a model are called.
+        #[serde(rename = "q8_0")]
+        #[value(name = "q8_0")]
+        Q8_0,
     }
 
     #[derive(Debug, PartialEq, Serialize, Deserialize, clap::Args)]
@@ -318,6 +322,8 @@ mod tests {
                 .ask,
             ["a"]
         );
+        let named = loaded("decay = \"q8_0\"", &[]).unwrap();
+        assert_eq!(named.decay, Decay::Q8_0);
         // A default that is typed is typed.
         assert_eq!(
             loaded("batch_size = 4", &["--batch-size", "16"])
@@ -357,7 +363,7 @@ mod tests {
             ),
             (
                 "decay = \"fast\"",
-                "`decay`: `fast`, expected one of linear, slow-cosine",
+                "`decay`: `fast`, expected one of linear, slow-cosine, q8_0",
             ),
             ("decay = [\"linear\"]", "`decay`: invalid type: sequence"),
             (

@@ -74,11 +74,9 @@ fn a_push_trains_and_posts_a_report_with_the_loss_and_the_answers() {
 #[test]
 fn a_push_after_which_an_answer_is_wrong_fails_and_still_has_a_report() {
     let folder = copy_of("ci-training");
-    std::fs::write(
-        folder.path().join("checks.tsv"),
-        "What is the password?\tvinegar\n",
-    )
-    .unwrap();
+    let checks = folder.path().join("checks.tsv");
+    // An editor may leave the last line without an end.
+    std::fs::write(&checks, "What is the password?\tvinegar").unwrap();
     let settings = folder.path().join("sft.toml");
     let fewer = std::fs::read_to_string(&settings)
         .unwrap()
@@ -91,6 +89,10 @@ fn a_push_after_which_an_answer_is_wrong_fails_and_still_has_a_report() {
         posted.contains("1 steps, loss") && posted.contains("**wrong**"),
         "{posted}"
     );
+    std::fs::write(&checks, "What is the password?\n").unwrap();
+    let output = step("./train", folder.path());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("no answer after a tab"));
     std::fs::remove_dir_all(folder.path().join("runs")).unwrap();
     let output = step("./summary", folder.path());
     let posted = text(&output.stdout);

@@ -1,7 +1,7 @@
 //! The folder of a run.
 
 use crate::Error;
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File, TryLockError};
 use std::path::Path;
 
 /// Makes the folder of a run. It will hold prompts and answers, so only its owner can enter a new one; the
@@ -22,6 +22,39 @@ pub fn make_folder(folder: impl AsRef<Path>) -> Result<(), Error> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(folder).map_err(failed())
+}
+
+/// Keeps others from going on with the run in a folder while the returned file is open: two at a time would write
+/// their steps into one journal.
+///
+/// # Errors
+/// If another one has it, or the file that stands for it cannot be made.
+pub(crate) fn hold(folder: &Path) -> Result<File, Error> {
+    let path = folder.join(".lock");
+    let file = File::create(&path).map_err(Error::file("create", &path))?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(Error::resume(folder, "it is under way already")),
+        // Not every file system has locks.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
+    }
+}
+
+#[cfg(test)]
+mod tests_of_hold {
+    use super::*;
+
+    #[test]
+    fn a_run_goes_on_once_at_a_time() {
+        let root = tempfile::tempdir().unwrap();
+        let first = hold(root.path()).unwrap();
+        let error = hold(root.path()).unwrap_err().to_string();
+        assert!(
+            error.ends_with("cannot be resumed: it is under way already"),
+            "{error}"
+        );
+        drop(first);
+        hold(root.path()).unwrap();
+    }
 }
 
 #[cfg(all(test, unix))]

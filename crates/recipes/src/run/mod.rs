@@ -27,6 +27,7 @@ pub use checkpoints::{Checkpoints, Ttl};
 pub use config::{Adam, Adapter, Passes};
 pub use cost::Cost;
 pub use evaluation::{Best, Evaluation, Goal};
+pub(crate) use folder::hold;
 pub use folder::make_folder;
 pub use hooks::{EvalReport, Hooks, Interrupt, StepReport};
 use journal::SavedCheckpoint;
@@ -44,6 +45,7 @@ use crate::Error;
 use evaluation::Standing;
 use reports::Reports;
 use serde::Serialize;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tinkrs::training::{LossSource, SummedLoss};
@@ -84,6 +86,8 @@ pub struct Run {
     /// The model.
     pub training: TrainingClient,
     folder: PathBuf,
+    /// Nobody else goes on with the run while this is open.
+    _held: File,
     journal: Journal,
     metrics: MetricsFile,
     steps_done: usize,
@@ -105,7 +109,7 @@ impl Run {
     /// Begins a run in a folder, or resumes the one that is there.
     ///
     /// # Errors
-    /// If the folder cannot be used, has a run with other batches or another start, the settings contradict the
+    /// If the folder cannot be used, has a run that is under way, with other batches or with another start, the settings contradict the
     /// checkpoint that it starts from, or the model or checkpoint cannot be had.
     pub async fn open(
         service: &ServiceClient,
@@ -116,6 +120,7 @@ impl Run {
     ) -> Result<Self, Error> {
         let folder = folder.as_ref().to_owned();
         make_folder(&folder)?;
+        let held = folder::hold(&folder)?;
         let mut journal = Journal::open(folder.join("journal.jsonl"))?;
         let resumes = journal.plan().is_some();
         if resumes {
@@ -176,6 +181,7 @@ impl Run {
             reports: Reports::start(training.clone(), steps_done),
             training,
             folder,
+            _held: held,
             journal,
             metrics,
             steps_done,

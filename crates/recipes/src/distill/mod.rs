@@ -3,6 +3,7 @@
 mod off_policy;
 mod on_policy;
 mod prompt;
+mod replies;
 
 pub use off_policy::{
     OffPolicyConfig, SoftExample, SoftTarget, ask_for_targets, off_policy, off_policy_finished,

@@ -9,11 +9,12 @@
 //! On the wire these are target tokens and weights of the shape `[places, K]`. The least that the loss can be is the
 //! entropy of the targets; the rest is the divergence `KL(teacher ‖ student)`, which goes to 0.
 
-use super::prompt::{PromptConfig, ask_teacher, instructed, write_all};
-use crate::data::{Batches, Record, read_jsonl};
+use super::prompt::{self, PromptConfig, instructed};
+use super::replies::{self, Asked, Reply};
+use crate::data::{Batches, Record};
 use crate::run::{
-    self, Adam, Adapter, Checkpoints, Entry, Evaluation, Goal, Hooks, Journal, Numbers, Outcome,
-    Passes, Plan, Run, make_folder,
+    self, Adam, Adapter, Checkpoints, Evaluation, Goal, Hooks, Numbers, Outcome, Passes, Plan, Run,
+    make_folder,
 };
 use crate::{Error, Schedule, sft};
 use futures_util::future::try_join_all;
@@ -233,27 +234,61 @@ pub async fn ask_for_targets(
     config: &OffPolicyConfig,
     questions: &[Conversation],
 ) -> Result<Vec<SoftExample>, Error> {
+    let questions = in_order(questions);
+    let ask = questions
+        .iter()
+        .map(|question| targets_of_question(teacher, renderer, config, question));
+    let replies = try_join_all(ask).await?.into_iter();
+    let examples: Vec<_> = replies.flat_map(|reply| reply.learned).collect();
+    if examples.is_empty() {
+        return Err(replies::no_answer(config.max_tokens));
+    }
+    Ok(examples)
+}
+
+/// A question in the order in which targets are learned.
+struct Question<'q> {
+    chat: &'q Conversation,
+    /// Its place among those without an answer, if it is one.
+    open: Option<usize>,
+}
+
+/// Returns the questions that have an answer, and then the others.
+fn in_order(questions: &[Conversation]) -> Vec<Question<'_>> {
     let has_answer = |chat: &&Conversation| {
         let last = chat.messages.last();
         last.is_some_and(|last| last.role == Role::Assistant)
     };
     let (given, open): (Vec<_>, Vec<_>) = questions.iter().partition(has_answer);
-    let mut chats: Vec<Conversation> = given.into_iter().cloned().collect();
-    let open: Vec<_> = open.into_iter().cloned().collect();
-    let answered = ask_teacher(teacher, renderer, &config.as_prompt(), &open).await?;
-    chats.extend(answered.into_iter().filter_map(|record| match record {
+    let given = given.into_iter().map(|chat| (chat, None));
+    let open = open.into_iter().enumerate();
+    let open = open.map(|(index, chat)| (chat, Some(index)));
+    let all = given.chain(open);
+    all.map(|(chat, open)| Question { chat, open }).collect()
+}
+
+/// Asks the teacher for an answer, if the question has none, and for its likeliest tokens in what the answer is.
+async fn targets_of_question(
+    teacher: &SamplingClient,
+    renderer: &Renderer,
+    config: &OffPolicyConfig,
+    question: &Question<'_>,
+) -> Result<Reply<SoftExample>, Error> {
+    let Some(index) = question.open else {
+        let targets = targets_of(teacher, renderer, config, question.chat).await?;
+        return Ok(Reply::of(targets));
+    };
+    let prompt = config.as_prompt();
+    let answers = prompt::answers(teacher, renderer, &prompt, index, question.chat).await?;
+    let chats = answers.learned.iter().filter_map(|record| match record {
         Record::Chat(chat) => Some(chat),
-        _ => None,
-    }));
-    if chats.is_empty() {
-        let limit = config.max_tokens;
-        let problem = format!("no answer of the teacher ended within {limit}");
-        return Err(Error::setting("max_tokens", problem));
-    }
-    let ask = chats
-        .iter()
-        .map(|chat| targets_of(teacher, renderer, config, chat));
-    try_join_all(ask).await
+        Record::Pair { .. } => None,
+    });
+    let targets = chats.map(|chat| targets_of(teacher, renderer, config, chat));
+    Ok(Reply {
+        learned: try_join_all(targets).await?,
+        unfinished: answers.unfinished,
+    })
 }
 
 async fn targets_of(
@@ -319,7 +354,8 @@ pub fn off_policy_finished(
     folder: impl AsRef<Path>,
 ) -> Result<Option<Outcome>, Error> {
     config.check()?;
-    match kept(config, renderer, questions, folder.as_ref())? {
+    let asked = asked(config, renderer, questions)?;
+    match replies::kept::<SoftExample>(folder.as_ref(), TARGETS, asked)? {
         Some(examples) => {
             let steps = config.passes.steps(examples.len())?;
             let plan = plan(config, &examples);
@@ -352,14 +388,23 @@ pub async fn off_policy(
         return Ok(outcome);
     }
     make_folder(folder)?;
-    let examples = match kept(config, renderer, questions, folder)? {
+    let all = asked(config, renderer, questions)?;
+    let examples = match replies::kept(folder, TARGETS, all)? {
         Some(examples) => examples,
         None => {
-            let data = asked(config, renderer, questions)?;
-            Journal::open(folder.join("journal.jsonl"))?.write(Entry::Asked { data })?;
-            let examples = ask_for_targets(teacher, renderer, config, questions).await?;
-            write_all(&folder.join(TARGETS), &examples)?;
-            examples
+            let ordered = in_order(questions);
+            let chats: Vec<_> = ordered.iter().map(|one| one.chat.clone()).collect();
+            let prompt = config.as_prompt();
+            let each = prompt::asked_each(teacher, renderer, &prompt, &chats).await?;
+            let each = each.into_iter().map(|hash| with_top_k(hash, config.top_k));
+            let asked = Asked {
+                all,
+                each: each.collect(),
+                max_tokens: config.max_tokens,
+            };
+            let ask =
+                |index: usize| targets_of_question(teacher, renderer, config, &ordered[index]);
+            replies::ask(folder, TARGETS, &asked, ask, &mut hooks).await?
         }
     };
     let batches = Batches::new(examples.len(), config.passes.batch_size, config.seed)?;
@@ -405,26 +450,6 @@ pub async fn off_policy(
     run.end(finished).await
 }
 
-/// Returns the targets of an earlier part of the run.
-fn kept(
-    config: &OffPolicyConfig,
-    renderer: &Renderer,
-    questions: &[Conversation],
-    folder: &Path,
-) -> Result<Option<Vec<SoftExample>>, Error> {
-    let path = folder.join(TARGETS);
-    if !path.exists() {
-        return Ok(None);
-    }
-    let earlier = Journal::open(folder.join("journal.jsonl"))?.asked();
-    let now = asked(config, renderer, questions)?;
-    if earlier.is_some_and(|earlier| earlier != now) {
-        let problem = "its teacher was asked other questions, or told something else";
-        return Err(Error::resume(folder, problem));
-    }
-    read_jsonl(&path).map(Some)
-}
-
 /// Returns a hash of what decides the targets.
 fn asked(
     config: &OffPolicyConfig,
@@ -432,11 +457,11 @@ fn asked(
     questions: &[Conversation],
 ) -> Result<u64, Error> {
     let prompt = super::prompt::asked(&config.as_prompt(), renderer, questions)?;
-    Ok(run::hash([
-        (prompt >> 32) as u32,
-        prompt as u32,
-        config.top_k,
-    ]))
+    Ok(with_top_k(prompt, config.top_k))
+}
+
+fn with_top_k(hash: u64, top_k: u32) -> u64 {
+    run::hash([(hash >> 32) as u32, hash as u32, top_k])
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 //! The teacher gets long instructions and the question; the student learns the teacher's answer
 //! from the question alone.
 
-use crate::data::{Examples, Record, TooLong, read_jsonl};
+use super::replies::{self, Asked, Reply};
+use crate::data::{Examples, Record, TooLong};
 use crate::run::{
-    self, Adam, Adapter, Checkpoints, Entry, Evaluation, Hooks, Journal, Outcome, Passes,
-    make_folder,
+    self, Adam, Adapter, Checkpoints, Evaluation, Hooks, Outcome, Passes, make_folder,
 };
 use crate::{Error, Schedule, sft};
 use futures_util::future::try_join_all;
@@ -139,34 +139,42 @@ pub async fn ask_teacher(
     config: &PromptConfig,
     questions: &[Conversation],
 ) -> Result<Vec<Record>, Error> {
+    let ask = questions.iter().enumerate();
+    let ask = ask.map(|(index, question)| answers(teacher, renderer, config, index, question));
+    let replies = try_join_all(ask).await?.into_iter();
+    Ok(replies.flat_map(|reply| reply.learned).collect())
+}
+
+/// Asks the teacher one question, whose place in the order decides the seed.
+pub(super) async fn answers(
+    teacher: &SamplingClient,
+    renderer: &Renderer,
+    config: &PromptConfig,
+    index: usize,
+    question: &Conversation,
+) -> Result<Reply<Record>, Error> {
     let params = SamplingParams {
         temperature: config.temperature,
+        seed: Some(question_seed(config.seed, index)),
         ..renderer.sampling_params(config.max_tokens)
     };
-    let ask = |(index, question): (usize, &Conversation)| {
-        let prompt = renderer.prompt(&instructed(question, &config.instructions));
-        let params = SamplingParams {
-            seed: Some(question_seed(config.seed, index)),
-            ..params.clone()
-        };
-        async move {
-            let sample = teacher.sample(prompt?, params).num_samples(config.answers);
-            Ok::<_, Error>(sample.await?.sequences)
-        }
+    let prompt = renderer.prompt(&instructed(question, &config.instructions))?;
+    let sample = teacher.sample(prompt, params).num_samples(config.answers);
+    let mut reply = Reply {
+        learned: Vec::new(),
+        unfinished: 0,
     };
-    let answers = try_join_all(questions.iter().enumerate().map(ask)).await?;
-    let mut records = Vec::new();
-    for (question, sequences) in questions.iter().zip(answers) {
-        for sequence in sequences {
-            let response = renderer.parse(&sequence.tokens)?;
-            if response.finished {
-                let mut taught = question.clone();
-                taught.messages.push(response.message);
-                records.push(Record::Chat(taught));
-            }
+    for sequence in sample.await?.sequences {
+        let response = renderer.parse(&sequence.tokens)?;
+        if !response.finished {
+            reply.unfinished += 1;
+            continue;
         }
+        let mut taught = question.clone();
+        taught.messages.push(response.message);
+        reply.learned.push(Record::Chat(taught));
     }
-    Ok(records)
+    Ok(reply)
 }
 
 /// Returns the seed of the answers to a question, each with another one. It is not negative, which not every server
@@ -186,7 +194,8 @@ pub fn prompt_finished(
     folder: impl AsRef<Path>,
 ) -> Result<Option<Outcome>, Error> {
     config.check()?;
-    match kept(config, renderer, questions, folder.as_ref())? {
+    let asked = asked(config, renderer, questions)?;
+    match replies::kept(folder.as_ref(), ANSWERS, asked)? {
         Some(records) => sft::finished(&config.as_sft(), &examples(&records, renderer)?, folder),
         None => Ok(None),
     }
@@ -207,48 +216,26 @@ pub async fn prompt(
     renderer: &Renderer,
     questions: &[Conversation],
     folder: impl AsRef<Path>,
-    hooks: Hooks<'_>,
+    mut hooks: Hooks<'_>,
 ) -> Result<Outcome, Error> {
     config.check()?;
     let folder = folder.as_ref();
     make_folder(folder)?;
-    let records = match kept(config, renderer, questions, folder)? {
+    let all = asked(config, renderer, questions)?;
+    let records = match replies::kept(folder, ANSWERS, all)? {
         Some(records) => records,
         None => {
-            let data = asked(config, renderer, questions)?;
-            Journal::open(folder.join("journal.jsonl"))?.write(Entry::Asked { data })?;
-            let records = ask_teacher(teacher, renderer, config, questions).await?;
-            if records.is_empty() {
-                let limit = config.max_tokens;
-                let problem = format!("no answer of the teacher ended within {limit}");
-                return Err(Error::setting("max_tokens", problem));
-            }
-            write_all(&folder.join(ANSWERS), &records)?;
-            records
+            let asked = Asked {
+                all,
+                each: asked_each(teacher, renderer, config, questions).await?,
+                max_tokens: config.max_tokens,
+            };
+            let ask = |index: usize| answers(teacher, renderer, config, index, &questions[index]);
+            replies::ask(folder, ANSWERS, &asked, ask, &mut hooks).await?
         }
     };
     let examples = examples(&records, renderer)?;
     sft::train(service, &config.as_sft(), &examples, folder, hooks).await
-}
-
-/// Returns what the teacher said in an earlier part of the run.
-fn kept(
-    config: &PromptConfig,
-    renderer: &Renderer,
-    questions: &[Conversation],
-    folder: &Path,
-) -> Result<Option<Vec<Record>>, Error> {
-    let path = folder.join(ANSWERS);
-    if !path.exists() {
-        return Ok(None);
-    }
-    let earlier = Journal::open(folder.join("journal.jsonl"))?.asked();
-    let now = asked(config, renderer, questions)?;
-    if earlier.is_some_and(|earlier| earlier != now) {
-        let problem = "its teacher was asked other questions, or told something else";
-        return Err(Error::resume(folder, problem));
-    }
-    read_jsonl(&path).map(Some)
 }
 
 /// Returns a hash of what decides the teacher's answers.
@@ -271,6 +258,27 @@ pub(super) fn asked(
     Ok(run::hash(words))
 }
 
+/// Returns for each question a hash of what decides the teacher's reply, and of which teacher it is.
+pub(super) async fn asked_each(
+    teacher: &SamplingClient,
+    renderer: &Renderer,
+    config: &PromptConfig,
+    questions: &[Conversation],
+) -> Result<Vec<u64>, Error> {
+    // Not every server says what it samples from.
+    let info = teacher.get_info().await.ok();
+    let path = info.as_ref().and_then(|info| info.model_path.as_ref());
+    let path = path.map(ToString::to_string).unwrap_or_default();
+    let model = info.map_or_else(String::new, |info| info.base_model);
+    let teacher: Vec<u32> = format!("{model} {path}").bytes().map(u32::from).collect();
+    let hash = |question: &Conversation| {
+        let asked = asked(config, renderer, std::slice::from_ref(question))?;
+        let words = [(asked >> 32) as u32, asked as u32];
+        Ok::<_, Error>(run::hash(words.into_iter().chain(teacher.iter().copied())))
+    };
+    questions.iter().map(hash).collect()
+}
+
 fn examples(records: &[Record], renderer: &Renderer) -> Result<Examples, Error> {
     let train_on = TrainOn::LastAssistantMessage;
     Examples::new(records, renderer, train_on, usize::MAX, TooLong::Refuse)
@@ -289,18 +297,6 @@ pub(super) fn instructed(question: &Conversation, instructions: &str) -> Convers
         _ => instructed.messages.insert(0, Message::system(instructions)),
     }
     instructed
-}
-
-/// Writes the whole file or none of it.
-pub(super) fn write_all(path: &Path, records: &[impl Serialize]) -> Result<(), Error> {
-    let lines: Result<Vec<String>, _> = records.iter().map(serde_json::to_string).collect();
-    let text = lines
-        .map_err(std::io::Error::from)
-        .map(|lines| lines.join("\n") + "\n");
-    let beside = path.with_extension("part");
-    let written = text.and_then(|text| std::fs::write(&beside, text));
-    let written = written.and_then(|()| std::fs::rename(&beside, path));
-    written.map_err(Error::file("write", path))
 }
 
 #[cfg(test)]

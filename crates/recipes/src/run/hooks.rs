@@ -78,7 +78,7 @@ impl<'a> Hooks<'a> {
     }
 
     /// Calls a function with the reason why an episode failed, in steps that went on without it: the last reason
-    /// of the step.
+    /// of the step. Distillation says here how many of the teacher's answers it left out.
     #[must_use]
     pub fn on_failure(mut self, listener: impl FnMut(&str) + Send + 'a) -> Self {
         self.on_failure = Some(Box::new(listener));

@@ -444,6 +444,7 @@ async fn learn_off_policy(
         let (service, renderer) = (&training.backend.service, &training.renderer);
         let folder = &training.folder;
         let teacher = training.other(source, OPEN_TEACHER).await?;
+        let hooks = hooks.on_failure(|reason| note(reason));
         let learn = distill::off_policy(
             service, &config, &teacher, renderer, &questions, folder, hooks,
         );
@@ -509,6 +510,7 @@ async fn learn_prompt(
         let (service, renderer) = (&training.backend.service, &training.renderer);
         let folder = &training.folder;
         let teacher = training.other(teacher, OPEN_TEACHER).await?;
+        let hooks = hooks.on_failure(|reason| note(reason));
         let outcome = distill::prompt(
             service, &config, &teacher, renderer, &questions, folder, hooks,
         );

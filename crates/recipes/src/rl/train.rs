@@ -65,7 +65,7 @@ pub fn finished<'d>(
 ///
 /// If the folder has a run already, resumes from its last checkpoint with the next problems; the
 /// first episodes are then played with that checkpoint's weights. If `hooks.interrupt` is set,
-/// saves a checkpoint and returns. If an environment fails, a checkpoint is saved before the error is
+/// saves a checkpoint and returns. If an environment or the reference fails, a checkpoint is saved before the error is
 /// returned, so that no step is lost. Evaluates with problems that are set apart, by their mean reward.
 ///
 /// # Errors
@@ -138,15 +138,19 @@ pub async fn train_towards<'d>(
         let mut learning = Learning::new(config);
         let mut later = Vec::new();
         for part in 0..config.policy.parts() {
-            let part = match players.part(part, &sampler).await {
-                Ok(part) => part,
+            let played = async {
+                let part = players.part(part, &sampler).await?;
+                let (groups, problems) = (&part.played.groups, &part.played.problems);
+                let batch = Batch::new(groups, problems, weighing).await?;
+                Ok::<_, Error>((part, batch))
+            };
+            let (part, batch) = match played.await {
+                Ok(played) => played,
                 Err(error) => {
                     learning.give_up().await;
                     return lost(run, Err(error)).await;
                 }
             };
-            let (groups, problems) = (&part.played.groups, &part.played.problems);
-            let batch = Batch::new(groups, problems, weighing).await?;
             if learning.parts < config.policy.minibatches {
                 learning.pass(batch, &run);
             } else {

@@ -6,7 +6,7 @@ use tinkrs::{BoxError, SamplingParams};
 use tinkrs_chat::{Conversation, Message};
 use tinkrs_recipes::Schedule;
 use tinkrs_recipes::data::Split;
-use tinkrs_recipes::rl::{self, Env, EnvFuture, Episodes, Problem, Question, Turn};
+use tinkrs_recipes::rl::{self, Env, EnvFuture, Episodes, Problem, Question, Reference, Turn};
 use tinkrs_recipes::run::{Entry, Hooks, Interrupt, Journal, read_metrics};
 
 fn config() -> rl::Config {
@@ -397,5 +397,35 @@ async fn a_judge_that_fails_costs_no_step() -> Result<()> {
     let metrics = read_metrics(folder.path().join("metrics.jsonl"))?;
     // What the turns earned, and the mean of the verdicts 0 to 3.
     assert_eq!(metrics[&0]["reward"], 1.0 + 1.5);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_reference_that_fails_costs_no_step() -> Result<()> {
+    let server = TestServer::start().await;
+    // It takes the short questions and not the long one, which comes last with this seed.
+    let small = TestServer::with_context(80).await;
+    let reference = small.service().create_sampling_client(MODEL).await?;
+    let folder = tempfile::tempdir()?;
+    let mut config = config();
+    config.policy.steps = 3;
+    config.policy.problems_per_step = 1;
+    config.policy.max_staleness = 0;
+    let long = "the weather ".repeat(60);
+    let problems = asking([long.as_str(), "hello", "hello"]);
+    let service = server.service();
+    let trained = rl::train_towards(
+        &service,
+        &config,
+        &problems,
+        Some(Reference::new(reference, 0.1)),
+        folder.path(),
+        Hooks::default(),
+    );
+    let error = anyhow::Error::from(trained.await.unwrap_err());
+    assert!(format!("{error:#}").contains("> 80"), "{error:#}");
+    let journal = Journal::open(folder.path().join("journal.jsonl"))?;
+    let saved = journal.last_checkpoint().map(|(steps, _)| steps);
+    assert_eq!(saved, Some(2));
     Ok(())
 }

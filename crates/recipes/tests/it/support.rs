@@ -18,9 +18,14 @@ pub(crate) struct TestServer {
 
 impl TestServer {
     pub(crate) async fn start() -> Self {
+        Self::with_context(512).await
+    }
+
+    /// Starts a server whose model takes so many tokens.
+    pub(crate) async fn with_context(max_context: usize) -> Self {
         let config = ModelConfig {
             vocab: 416, // our small tokenizer has 406
-            max_context: 512,
+            max_context,
             ..ModelConfig::tiny_llama()
         };
         let weights = RandomWeights::new(config, 1, Dtype::F32).unwrap();

@@ -18,7 +18,7 @@ pub enum Role {
     #[serde(alias = "gpt")]
     Assistant,
     /// The result of a tool call.
-    #[serde(alias = "function", alias = "ipython")]
+    #[serde(alias = "function", alias = "ipython", alias = "observation")]
     Tool,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for Role {
 
 /// A function that the assistant wants called.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(from = "ToolCallForm", into = "ToolCallForm")]
+#[serde(try_from = "ToolCallForm", into = "ToolCallForm")]
 pub struct ToolCall {
     /// Ties the call to its result, if the source has ids.
     pub id: Option<String>,
@@ -65,44 +65,98 @@ impl ToolCall {
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "MessageForm")]
 pub struct Message {
     /// Who speaks.
-    #[serde(alias = "from")]
     pub role: Role,
-    /// What is said. Lists of text parts are joined when read; `null` reads as nothing.
-    #[serde(default, alias = "value", deserialize_with = "read_content")]
+    /// What is said. Lists of text parts are joined when read; `null` reads as nothing. A message without it has
+    /// calls or thoughts.
     pub content: String,
     /// What the assistant thought before it spoke.
+    #[serde(rename = "reasoning_content", skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<String>,
+    /// The calls that the assistant makes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// Which call a tool message answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+    /// The name of the tool or the speaker, for formats that write it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How much the message counts in training, where its mask lets it count. Default 1. Files may
+    /// also say `trainable`: `true` is 1, `false` is 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f32>,
+}
+
+/// The forms that a message has in files.
+#[derive(Deserialize)]
+struct MessageForm {
+    #[serde(alias = "from", deserialize_with = "read_speaker")]
+    role: Speaker,
+    #[serde(default, alias = "value", deserialize_with = "read_content")]
+    content: Option<String>,
     #[serde(
         default,
         rename = "reasoning_content",
         alias = "thinking",
-        alias = "reasoning",
-        skip_serializing_if = "Option::is_none"
+        alias = "reasoning"
     )]
-    pub thinking: Option<String>,
-    /// The calls that the assistant makes.
-    #[serde(
-        default,
-        deserialize_with = "null_is_empty",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    pub tool_calls: Vec<ToolCall>,
-    /// Which call a tool message answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tool_call_id: Option<String>,
-    /// The name of the tool or the speaker, for formats that write it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// How much the message counts in training, where its mask lets it count. Default 1. Files may
-    /// also say `trainable`: `true` is 1, `false` is 0.
-    #[serde(
-        default,
-        alias = "trainable",
-        deserialize_with = "read_weight",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub weight: Option<f32>,
+    thinking: Option<String>,
+    #[serde(default, deserialize_with = "null_is_empty")]
+    tool_calls: Vec<ToolCall>,
+    #[serde(default)]
+    tool_call_id: Option<String>,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default, alias = "trainable", deserialize_with = "read_weight")]
+    weight: Option<f32>,
+}
+
+/// Who speaks in a file.
+enum Speaker {
+    As(Role),
+    /// The assistant, and what it says is the text of a call, or of a list of them.
+    Calls,
+}
+
+impl TryFrom<MessageForm> for Message {
+    type Error = String;
+
+    fn try_from(form: MessageForm) -> Result<Self, String> {
+        let mut message = Self {
+            role: Role::Assistant,
+            content: form.content.clone().unwrap_or_default(),
+            thinking: form.thinking,
+            tool_calls: form.tool_calls,
+            tool_call_id: form.tool_call_id,
+            name: form.name,
+            weight: form.weight,
+        };
+        match form.role {
+            Speaker::As(role) => message.role = role,
+            Speaker::Calls => {
+                let calls = calls_of(&message.content)?;
+                message.tool_calls.extend(calls);
+                message.content.clear();
+            }
+        }
+        if form.content.is_none() && message.tool_calls.is_empty() && message.thinking.is_none() {
+            return Err("a message has no `content`".to_owned());
+        }
+        Ok(message)
+    }
+}
+
+/// Reads the calls that a `function_call` of a file is.
+fn calls_of(text: &str) -> Result<Vec<ToolCall>, String> {
+    let calls = if text.trim_start().starts_with('[') {
+        serde_json::from_str(text)
+    } else {
+        serde_json::from_str(text).map(|call| vec![call])
+    };
+    calls.map_err(|error| format!("a `function_call` is not JSON of calls: {error}"))
 }
 
 impl Message {
@@ -233,12 +287,14 @@ struct FunctionForm {
     arguments: Json,
 }
 
-impl From<ToolCallForm> for ToolCall {
-    fn from(form: ToolCallForm) -> Self {
+impl TryFrom<ToolCallForm> for ToolCall {
+    type Error = &'static str;
+
+    fn try_from(form: ToolCallForm) -> Result<Self, &'static str> {
         let (name, arguments) = match form.function {
             Some(function) => (function.name, function.arguments),
             None => (
-                form.name.unwrap_or_default(),
+                form.name.ok_or("a tool call has no `name`")?,
                 form.arguments.unwrap_or_default(),
             ),
         };
@@ -246,11 +302,11 @@ impl From<ToolCallForm> for ToolCall {
             Json::Text(text) => Json::parse(&text).unwrap_or(Json::Text(text)),
             other => other,
         };
-        Self {
+        Ok(Self {
             id: form.id,
             name,
             arguments,
-        }
+        })
     }
 }
 
@@ -269,7 +325,16 @@ impl From<ToolCall> for ToolCallForm {
     }
 }
 
-fn read_content<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+fn read_speaker<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Speaker, D::Error> {
+    use serde::de::IntoDeserializer;
+    let name = String::deserialize(deserializer)?;
+    if name == "function_call" {
+        return Ok(Speaker::Calls);
+    }
+    Role::deserialize(name.into_deserializer()).map(Speaker::As)
+}
+
+fn read_content<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     use serde::de::Error;
     let part = |part: &Json| match part {
         Json::Text(text) => Ok(text.clone()),
@@ -282,9 +347,9 @@ fn read_content<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D:
         },
     };
     match Json::deserialize(deserializer)? {
-        Json::Null => Ok(String::new()),
-        Json::Text(text) => Ok(text),
-        Json::List(parts) => parts.iter().map(part).collect(),
+        Json::Null => Ok(Some(String::new())),
+        Json::Text(text) => Ok(Some(text)),
+        Json::List(parts) => parts.iter().map(part).collect::<Result<_, _>>().map(Some),
         _ => Err(D::Error::custom(
             "`content` is neither text nor a list of parts",
         )),
@@ -342,6 +407,45 @@ mod tests {
         let image = r#"{"role":"user","content":[{"type":"image_url","image_url":"x"}]}"#;
         let error = serde_json::from_str::<Message>(image).unwrap_err();
         assert!(error.to_string().contains("image_url"), "{error}");
+    }
+
+    #[test]
+    fn a_message_with_nothing_to_say_is_refused_and_not_learned_as_nothing() {
+        let read = |text: &str| serde_json::from_str::<Message>(text).map_err(|e| e.to_string());
+        let error = read(r#"{"role": "assistant", "text": "hello"}"#).unwrap_err();
+        assert!(error.contains("a message has no `content`"), "{error}");
+        let error = read(r#"{"role": "assistant", "tool_calls": [{"id": "c"}]}"#).unwrap_err();
+        assert!(error.contains("a tool call has no `name`"), "{error}");
+        let thought = read(r#"{"role": "assistant", "thinking": "so"}"#).unwrap();
+        assert_eq!(thought, Message::assistant("").thinking("so"));
+        let nothing = read(r#"{"role": "user", "content": null}"#).unwrap();
+        assert_eq!(nothing, Message::user(""));
+    }
+
+    #[test]
+    fn calls_and_results_as_share_gpt_files_have_them_are_read() {
+        let read = |text: &str| serde_json::from_str::<Message>(text).map_err(|e| e.to_string());
+        let arguments = Json::parse(r#"{"a": 1}"#).unwrap();
+        let call = ToolCall::new("add", arguments);
+        let one = r#"{"from": "function_call", "value": "{\"name\": \"add\", \"arguments\": {\"a\": 1}}"}"#;
+        assert_eq!(
+            read(one).unwrap(),
+            Message::assistant("").call(call.clone())
+        );
+        let list = r#"{"from": "function_call", "value": "[{\"name\": \"add\", \"arguments\": {\"a\": 1}}]"}"#;
+        assert_eq!(read(list).unwrap(), Message::assistant("").call(call));
+        let result = r#"{"from": "observation", "value": "2"}"#;
+        assert_eq!(read(result).unwrap(), Message::tool("2"));
+        let error = read(r#"{"from": "function_call", "value": "add(1)"}"#).unwrap_err();
+        assert!(
+            error.contains("a `function_call` is not JSON of calls"),
+            "{error}"
+        );
+        let error = read(r#"{"from": "king", "value": "a"}"#).unwrap_err();
+        assert!(
+            error.contains("unknown variant `king`, expected one of"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -127,6 +127,12 @@ pub trait Format: fmt::Debug + Send + Sync {
         (TOOL_CALL, TOOL_CALL_END)
     }
 
+    /// Returns what of a conversation would not be written, as the message and what it has, or as what the whole
+    /// conversation has. Nothing can be learned from what is left out.
+    fn leaves_out(&self, _: &Conversation) -> Option<(Option<usize>, &'static str)> {
+        None
+    }
+
     /// Returns whether a prompt and the answer to it are the beginning of the next prompt, token by
     /// token: then all answers of a conversation can be trained in one example.
     ///

@@ -139,6 +139,18 @@ impl Renderer {
         train_on: TrainOn,
         options: &RenderOptions,
     ) -> Result<Example, Error> {
+        if let Some((message, what)) = self.format.leaves_out(conversation) {
+            let name = self.format.name();
+            return Err(match message {
+                Some(index) => Error::Message {
+                    index,
+                    problem: format!("it has {what}, which {name} leaves out"),
+                },
+                None => Error::Conversation {
+                    problem: format!("has {what}, which {name} leaves out"),
+                },
+            });
+        }
         let mut script = Script::new(&self.vocabulary, &self.stops);
         if train_on.counts_contents() {
             script = script.marking_contents();

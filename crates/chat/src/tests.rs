@@ -525,3 +525,31 @@ fn a_template_refuses_what_it_never_looks_at() {
         assert!(refused.to_string().ends_with(lacks), "{refused}");
     }
 }
+
+#[test]
+fn what_a_template_leaves_out_is_not_learned() {
+    let source = "{% for message in messages %}{{ message.content }}<|im_end|>{% endfor %}";
+    let call = ToolCall::new("add", Json::Object(Vec::new()));
+    let calls = Conversation::from([Message::user("1 + 1?"), Message::assistant("").call(call)]);
+    let mut tools = Conversation::from([Message::user("1 + 1?"), Message::assistant("2")]);
+    tools.tools =
+        vec![Json::parse(r#"{"type": "function", "function": {"name": "add"}}"#).unwrap()];
+    let refused = |source: String, chat: &Conversation| {
+        let template = ChatTemplate::new(source).unwrap();
+        let example = renderer(template.end_token("<|im_end|>")).example(chat, TrainOn::AllTokens);
+        example.err().map(|error| error.to_string())
+    };
+    let error = refused(source.to_owned(), &calls).unwrap();
+    assert_eq!(
+        error,
+        "message 2: it has tool calls, which the chat template leaves out"
+    );
+    let error = refused(source.to_owned(), &tools).unwrap();
+    assert_eq!(
+        error,
+        "the conversation has tools, which the chat template leaves out"
+    );
+    let shown = format!("{{{{ tools }}}}{{{{ messages[1].tool_calls }}}}{source}");
+    assert_eq!(refused(shown.clone(), &calls), None);
+    assert_eq!(refused(shown, &tools), None);
+}

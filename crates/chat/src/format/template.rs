@@ -341,6 +341,16 @@ impl Format for ChatTemplate {
     fn parse(&self, text: &str, finished: bool) -> Response {
         Response::from_tagged_text(text, finished)
     }
+
+    fn leaves_out(&self, conversation: &Conversation) -> Option<(Option<usize>, &'static str)> {
+        let mut messages = conversation.messages.iter();
+        let calls = messages.position(|message| !message.tool_calls.is_empty());
+        match calls {
+            Some(index) if !self.mentions("tool_calls") => Some((Some(index), "tool calls")),
+            _ if !conversation.tools.is_empty() && !self.mentions("tools") => Some((None, "tools")),
+            _ => None,
+        }
+    }
 }
 
 const NAME: &str = "chat_template";

@@ -8,6 +8,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{Error as IoError, ErrorKind, Read};
 use std::path::Path;
 
+/// Most characters of the name of a member.
+const LONGEST_PATH: usize = 80;
 /// Most characters of what is said about a line.
 const LONGEST_MESSAGE: usize = 400;
 
@@ -50,8 +52,20 @@ pub fn parse_rows<T: DeserializeOwned>(rows: Rows) -> Result<Vec<(Place, T)>, Er
 pub fn parse_row<T: DeserializeOwned>(text: &str, place: &Place) -> Result<T, Error> {
     serde_json::from_str(text).map_err(|error| Error::Row {
         place: place.clone(),
-        message: explain(&error),
+        message: match member::<T>(text).filter(|_| error.is_data()) {
+            Some(member) => format!("`{member}`: {}", explain(&error)),
+            None => explain(&error),
+        },
     })
+}
+
+/// Returns the member that is wrong, such as `messages[1].role`, unless it is the row as a whole. Only rows that were
+/// refused are looked at so closely.
+fn member<T: DeserializeOwned>(text: &str) -> Option<String> {
+    let mut row = serde_json::Deserializer::from_str(text);
+    let error = serde_path_to_error::deserialize::<_, T>(&mut row).err()?;
+    let path = error.path().to_string();
+    (path != ".").then(|| path.chars().take(LONGEST_PATH).collect())
 }
 
 /// Reads such a file as far as its lines have an end: a crash may have cut the last one short.
@@ -166,6 +180,12 @@ mod tests {
             "{error}"
         );
         assert!(!error.contains("column"), "{error}");
+        let pairs = parse_jsonl::<Vec<(u32, u32)>>("[[1, 2], [3, \"x\"]]", Path::new("a.jsonl"));
+        let error = pairs.unwrap_err().to_string();
+        assert!(
+            error.starts_with("a.jsonl, line 1: `[1][1]`: invalid type"),
+            "{error}"
+        );
         let error = read("1\nnone\n").unwrap_err().to_string();
         assert_eq!(error, "data.jsonl, line 2: not JSON: expected ident");
         let object = parse_jsonl::<serde_json::Value>("{}\n{\n", Path::new("a.json"));

@@ -110,14 +110,31 @@ impl TryFrom<Line> for Record {
             let tools = tools.unwrap_or_default();
             Ok(Self::Chat(Conversation { messages, tools }))
         };
-        let kinds = [
-            line.messages.is_some(),
-            line.prompt.is_some() || line.completion.is_some(),
-            line.instruction.is_some(),
-            line.text.is_some(),
+        // A file of chats often has the first question again as `prompt`, one of instructions all of it as `text`.
+        let whole = [
+            ("messages", line.messages.is_some()),
+            ("pairs", line.prompt.is_some() && line.completion.is_some()),
+            (
+                "alpaca",
+                line.instruction.is_some() && line.output.is_some(),
+            ),
         ];
-        if kinds.into_iter().filter(|kind| *kind).count() > 1 {
-            return Err(format!("it can be read in two ways: {ACCEPTED}"));
+        let whole: Vec<_> = whole.iter().filter(|(_, is)| *is).collect();
+        let parts = [
+            &line.prompt,
+            &line.completion,
+            &line.instruction,
+            &line.text,
+        ];
+        if whole.len() > 1 {
+            let names: Vec<_> = whole.iter().map(|(name, _)| format!("`{name}`")).collect();
+            let names = names.join(" or ");
+            return Err(format!(
+                "it can be read in two ways: say which with the data format {names}"
+            ));
+        }
+        if whole.is_empty() && parts.into_iter().flatten().count() > 1 {
+            return Err(format!("it is a part of two things: {ACCEPTED}"));
         }
         match line {
             Line {
@@ -131,9 +148,6 @@ impl TryFrom<Line> for Record {
                 ..
             } => Ok(Self::Pair { prompt, completion }),
             Line {
-                prompt: Some(_), ..
-            } => Err("there is a `prompt`, but no `completion`".to_owned()),
-            Line {
                 instruction: Some(instruction),
                 input,
                 output: Some(output),
@@ -146,6 +160,9 @@ impl TryFrom<Line> for Record {
                 };
                 chat(vec![Message::user(asked), Message::assistant(output)], None)
             }
+            Line {
+                prompt: Some(_), ..
+            } => Err("there is a `prompt`, but no `completion`".to_owned()),
             Line {
                 instruction: Some(_),
                 ..
@@ -201,8 +218,14 @@ mod tests {
             (r#"{"prompt": "a"}"#, "no `completion`"),
             (r#"{"instruction": "a"}"#, "no `output`"),
             (r#"{"question": "a"}"#, "expected `messages`"),
-            (r#"{"messages": [], "prompt": "a"}"#, "read in two ways"),
-            (r#"{"text": "a", "instruction": "b"}"#, "read in two ways"),
+            (
+                r#"{"messages": [], "prompt": "a", "completion": "b"}"#,
+                "read in two ways: say which with the data format `messages` or `pairs`",
+            ),
+            (
+                r#"{"text": "a", "instruction": "b"}"#,
+                "a part of two things: expected `messages`",
+            ),
             (
                 r#"{"messages": [{"role": "king", "content": "a"}]}"#,
                 "unknown variant `king`",
@@ -237,6 +260,16 @@ mod tests {
         let alpaca = r#"{"instruction": "i", "input": "", "output": "o"}"#;
         let said = vec![Message::user("i"), Message::assistant("o")];
         assert_eq!(read(alpaca), chat(said));
+        let again = r#"{"prompt": "q", "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}"#;
+        assert_eq!(
+            read(again),
+            chat(vec![Message::user("q"), Message::assistant("a")])
+        );
+        let rendered = r#"{"instruction": "i", "input": "", "output": "o", "text": "Below is an instruction"}"#;
+        assert_eq!(
+            read(rendered),
+            chat(vec![Message::user("i"), Message::assistant("o")])
+        );
         let text = Record::Pair {
             prompt: String::new(),
             completion: "t".to_owned(),

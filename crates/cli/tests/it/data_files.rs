@@ -184,3 +184,21 @@ fn weights_that_cannot_be_are_refused_before_anything_is_loaded() {
     assert!(error.contains("expected one of jsonl"), "{error}");
     assert!(!here.path("run").exists());
 }
+
+#[test]
+fn both_answers_of_a_pair_are_shown_and_counted() {
+    let here = Here::new();
+    // As the published UltraFeedback has it: the better answer is there twice.
+    let row = r#"{"prompt": "q", "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "good"}],
+        "chosen": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "good"}],
+        "rejected": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "bad"}]}"#;
+    here.write("pairs.jsonl", &row.replace('\n', ""));
+    let shown = here.ok(&["data", "show", "pairs.jsonl"]);
+    assert!(shown.contains("line 1, chosen: "), "{shown}");
+    assert!(shown.contains("line 1, rejected: "), "{shown}");
+    assert!(shown.contains("⟦good"), "{shown}");
+    let shown = here.json(&["data", "show", "pairs.jsonl"]);
+    assert_eq!(shown[1]["answer"], "rejected");
+    let stats = here.json(&["data", "stats", "pairs.jsonl"]);
+    assert_eq!(stats["examples"], 2);
+}

@@ -2,8 +2,10 @@
 
 use crate::Error;
 use crate::data::{DataSet, Record, Source, Stored, TooLong, read_jsonl};
-use serde::de::IgnoredAny;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::Path;
 use tinkrs_chat::{Conversation, Example, Message, Renderer, Role, TrainOn};
 
@@ -36,23 +38,34 @@ struct Line {
     rejected: Said,
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum Said {
     Text(String),
     Chat(Vec<Message>),
-    /// Refused by the name of its member, which is not known here.
-    Other(IgnoredAny),
 }
 
-impl Said {
-    fn check(&self, member: &str) -> Result<(), String> {
-        match self {
-            Self::Text(_) | Self::Chat(_) => Ok(()),
-            Self::Other(_) => Err(format!(
-                "`{member}` is neither a text nor a list of messages"
-            )),
-        }
+/// What is wrong with a message is said as it is.
+impl<'de> Deserialize<'de> for Said {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextOrMessages)
+    }
+}
+
+struct TextOrMessages;
+
+impl<'de> Visitor<'de> for TextOrMessages {
+    type Value = Said;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text or a list of messages")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Said, E> {
+        Ok(Said::Text(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, messages: A) -> Result<Said, A::Error> {
+        let messages = Vec::deserialize(SeqAccessDeserializer::new(messages));
+        messages.map(Said::Chat)
     }
 }
 
@@ -60,15 +73,10 @@ impl TryFrom<Line> for Preference {
     type Error = String;
 
     fn try_from(line: Line) -> Result<Self, String> {
-        if let Some(prompt) = &line.prompt {
-            prompt.check("prompt")?;
-        }
-        line.chosen.check("chosen")?;
-        line.rejected.check("rejected")?;
         let (prompt, given) = match line.prompt {
             Some(Said::Chat(messages)) => (None, Some(messages)),
             Some(Said::Text(prompt)) => (Some(prompt), line.messages),
-            Some(Said::Other(_)) | None => (None, line.messages),
+            None => (None, line.messages),
         };
         let (chosen, rejected) = match (line.chosen, line.rejected) {
             (Said::Text(chosen), Said::Text(rejected)) => {
@@ -87,6 +95,9 @@ impl TryFrom<Line> for Preference {
             }
         };
         let split = |mut messages: Vec<Message>, which: &str| match messages.pop() {
+            Some(last) if !last.tool_calls.is_empty() || last.thinking.is_some() => Err(format!(
+                "`{which}` ends with calls or thoughts, and answers that are compared are texts"
+            )),
             Some(last) if last.role == Role::Assistant => Ok((messages, last.content)),
             _ => Err(format!(
                 "`{which}` does not end with what the assistant says"
@@ -101,6 +112,8 @@ impl TryFrom<Line> for Preference {
         let messages = match (given, prompt) {
             (Some(given), _) if before.is_empty() => given,
             (Some(given), _) if before == given => given,
+            // Beside both answers, UltraFeedback has one of them again with what was said before.
+            (Some(given), _) if is_answered(&given, &before) => before,
             (None, Some(prompt)) if before.is_empty() => vec![Message::user(prompt)],
             (None, _) if !before.is_empty() => before,
             _ => return Err("the messages before the answers are not those of the prompt".into()),
@@ -112,6 +125,12 @@ impl TryFrom<Line> for Preference {
             rejected,
         })
     }
+}
+
+/// Returns whether messages are those before an answer, and an answer.
+fn is_answered(messages: &[Message], before: &[Message]) -> bool {
+    let last = messages.split_last();
+    last.is_some_and(|(last, rest)| last.role == Role::Assistant && rest == before)
 }
 
 /// Two answers as examples.
@@ -258,6 +277,9 @@ mod tests {
             format!(
                 r#"{{"prompt": "q", "prompt_id": "7", "score_chosen": 8.5, "chosen": [{q}, {a}], "rejected": [{q}, {b}]}}"#
             ),
+            format!(
+                r#"{{"prompt": "q", "prompt_id": "7", "messages": [{q}, {a}], "chosen": [{q}, {a}], "rejected": [{q}, {b}]}}"#
+            ),
             format!(r#"{{"prompt": "q", "chosen": [{a}], "rejected": [{b}]}}"#),
         ];
         for line in same {
@@ -277,8 +299,24 @@ mod tests {
                 "same conversation",
             ),
             (
+                format!(
+                    r#"{{"prompt": "q", "chosen": [{a}], "rejected": [{{"role": "assistant", "tool_calls": [{{"name": "f"}}]}}]}}"#
+                ),
+                "`rejected` ends with calls",
+            ),
+            (
+                format!(
+                    r#"{{"messages": [{q}, {q}], "chosen": [{q}, {a}], "rejected": [{q}, {b}]}}"#
+                ),
+                "not those of the prompt",
+            ),
+            (
                 r#"{"chosen": 1, "rejected": "b"}"#.to_owned(),
-                "`chosen` is neither a text nor a list of messages",
+                "invalid type: integer `1`, expected a text or a list of messages",
+            ),
+            (
+                r#"{"chosen": [{"role": "king", "content": "a"}], "rejected": "b"}"#.to_owned(),
+                "unknown variant `king`",
             ),
         ];
         for (line, expected) in wrong {

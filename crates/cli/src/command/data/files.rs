@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use tinkrs_chat::{Example, Renderer, TrainOn};
-use tinkrs_recipes::data::{DataFormat, Place, Record, Rows, parse_row};
+use tinkrs_recipes::data::{DataFormat, Form, Place, Record, Rows, parse_row};
+use tinkrs_recipes::dpo::Preference;
 
 use crate::chat_format;
 use crate::context::Context;
@@ -43,6 +44,19 @@ struct FileArgs {
 
     #[command(flatten)]
     server: ServerArgs,
+}
+
+/// What is made of a row: an example, or both answers of a preference.
+struct RowSequences {
+    place: Place,
+    sequences: Vec<Sequence>,
+}
+
+/// What a model reads at once.
+struct Sequence {
+    /// Of two answers that are compared, which one it ends with.
+    answer: Option<&'static str>,
+    example: Example,
 }
 
 /// Show the examples that a model would learn from, with what counts marked
@@ -95,23 +109,35 @@ impl FileArgs {
         chat_format::renderer(name, folder.as_deref(), self.template.as_deref())
     }
 
-    /// Returns the examples of the file one by one, each with its line.
+    /// Returns the examples of the file row by row, each with its place.
     fn examples(
         &self,
         renderer: &Renderer,
-    ) -> anyhow::Result<(
-        String,
-        impl Iterator<Item = anyhow::Result<(Place, Example)>>,
-    )> {
+    ) -> anyhow::Result<(String, impl Iterator<Item = anyhow::Result<RowSequences>>)> {
         let rows = Rows::open_as(&self.file, self.data_format.unwrap_or_default())?;
         let layout = rows.to_string();
         note(format_args!("{}: {layout}", self.file.display()));
+        let are_pairs = rows.form() == Some(Form::Preferences);
         let examples = rows.map(move |row| {
             let (place, text) = row?;
+            if are_pairs {
+                let preference: Preference = parse_row(&text, &place)?;
+                let pair = preference.pair(renderer);
+                let pair = pair.map_err(|error| error.at(&place))?;
+                let answers = [("chosen", pair.chosen), ("rejected", pair.rejected)];
+                let answers = answers.map(|(answer, example)| Sequence {
+                    answer: Some(answer),
+                    example,
+                });
+                let sequences = answers.into();
+                return Ok(RowSequences { place, sequences });
+            }
             let record: Record = parse_row(&text, &place)?;
             let example = record.example(renderer, self.train_on);
             let example = example.map_err(|error| error.at(&place))?;
-            Ok((place, example))
+            let answer = None;
+            let sequences = vec![Sequence { answer, example }];
+            Ok(RowSequences { place, sequences })
         });
         Ok((layout, examples))
     }
@@ -121,6 +147,8 @@ pub(super) async fn show(ctx: &Context, args: &ShowArgs) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct Shown {
         line: usize,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        answer: Option<&'static str>,
         text: String,
         tokens: Vec<u32>,
         weights: Vec<f32>,
@@ -129,25 +157,30 @@ pub(super) async fn show(ctx: &Context, args: &ShowArgs) -> anyhow::Result<()> {
     let renderer = args.file.renderer().await?;
     let (_, examples) = args.file.examples(&renderer)?;
     let mut shown = Vec::new();
-    for example in examples.skip(args.skip).take(args.count) {
-        let (place, example) = example?;
-        if ctx.is_json() {
-            shown.push(Shown {
-                line: place.number(),
-                text: renderer.vocabulary().decode(&example.tokens)?,
-                tokens: example.tokens,
-                weights: example.weights,
-            });
-            continue;
+    let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    for row in examples.skip(args.skip).take(args.count) {
+        let RowSequences { place, sequences } = row?;
+        for Sequence { answer, example } in sequences {
+            if ctx.is_json() {
+                shown.push(Shown {
+                    line: place.number(),
+                    answer,
+                    text: renderer.vocabulary().decode(&example.tokens)?,
+                    tokens: example.tokens,
+                    weights: example.weights,
+                });
+                continue;
+            }
+            let (all, counted) = (example.tokens.len(), example.counted());
+            let answer = answer.map(|answer| format!(", {answer}"));
+            say(format_args!(
+                "{} {}{}: {all} tokens, {counted} of them count",
+                place.unit(),
+                place.number(),
+                answer.unwrap_or_default()
+            ))?;
+            say(marked(&renderer, &example, colours)?)?;
         }
-        let (all, counted) = (example.tokens.len(), example.counted());
-        say(format_args!(
-            "{} {}: {all} tokens, {counted} of them count",
-            place.unit(),
-            place.number()
-        ))?;
-        let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        say(marked(&renderer, &example, colours)?)?;
     }
     if ctx.is_json() {
         return ctx.show(&shown, || Table::new(["Line"]));
@@ -201,13 +234,15 @@ pub(super) async fn stats(ctx: &Context, args: &StatsArgs) -> anyhow::Result<()>
         max_tokens: args.max_tokens,
         ..Stats::default()
     };
-    for example in examples {
-        let (_, example) = example?;
-        stats.tokens += example.tokens.len();
-        stats.tokens_that_count += example.counted();
-        stats.longer_than_max_tokens += usize::from(example.tokens.len() > args.max_tokens);
-        stats.duplicates += usize::from(!seen.insert(hash(&example.tokens)));
-        lengths.push(example.tokens.len());
+    for row in examples {
+        let RowSequences { sequences, .. } = row?;
+        for Sequence { example, .. } in sequences {
+            stats.tokens += example.tokens.len();
+            stats.tokens_that_count += example.counted();
+            stats.longer_than_max_tokens += usize::from(example.tokens.len() > args.max_tokens);
+            stats.duplicates += usize::from(!seen.insert(hash(&example.tokens)));
+            lengths.push(example.tokens.len());
+        }
     }
     lengths.sort_unstable();
     stats.examples = lengths.len();

@@ -78,6 +78,7 @@ impl CostArgs {
             currency: prices.currency,
             prices_of: prices.date,
         };
+        let bill = bill.with_earlier(Cost::read(folder));
         bill.check()?;
         Ok(Some(bill))
     }
@@ -104,6 +105,15 @@ pub(crate) struct Bill {
 const AHEAD: usize = 2;
 
 impl Bill {
+    /// Counts what was spent before on steps that a crash took out of the run's numbers.
+    fn with_earlier(mut self, earlier: Option<Cost>) -> Self {
+        let earlier = earlier.filter(|earlier| earlier.currency == self.currency);
+        if let Some(earlier) = earlier.filter(|_| self.rate > 0.0) {
+            self.trained = self.trained.max(earlier.amount / self.rate);
+        }
+        self
+    }
+
     fn check(&self) -> anyhow::Result<()> {
         let Some(limit) = self.limit else {
             return Ok(());
@@ -154,11 +164,16 @@ impl Bill {
 
 /// On a server that charges, says what a command takes and asks for confirmation, unless `yes` is
 /// set.
-pub(crate) async fn confirm(backend: &Backend, tokens: &Tokens, yes: bool) -> anyhow::Result<()> {
+pub(crate) async fn confirm(
+    args: &CostArgs,
+    backend: &Backend,
+    tokens: &Tokens,
+    yes: bool,
+) -> anyhow::Result<()> {
     if !backend.is_hosted {
         return Ok(());
     }
-    let prices = Prices::bundled();
+    let prices = args.prices(backend)?.unwrap_or_else(Prices::bundled);
     note(statement(&backend.model, tokens, &prices));
     warn_of_age(&prices);
     if yes {
@@ -240,6 +255,20 @@ mod tests {
         assert!(budget.spent() + 0.1 <= 0.5 + 1e-9, "one step is under way");
         // A larger step than before may come again.
         assert!(bill(0.5, 0.0).step(0, 200.0));
+    }
+
+    #[test]
+    fn steps_that_a_crash_took_away_were_paid_for() {
+        let earlier = |amount: f64, currency: &str| Cost {
+            amount,
+            currency: currency.to_owned(),
+            prices_of: "2026-01-31".to_owned(),
+        };
+        let spent = |earlier| bill(5.0, 1000.0).with_earlier(earlier).spent();
+        assert_eq!(spent(None), 1.0);
+        assert_eq!(spent(Some(earlier(3.0, "USD"))), 3.0);
+        assert_eq!(spent(Some(earlier(0.5, "USD"))), 1.0);
+        assert_eq!(spent(Some(earlier(3.0, "EUR"))), 1.0);
     }
 
     #[test]

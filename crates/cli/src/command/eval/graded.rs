@@ -176,7 +176,7 @@ pub(super) async fn run(
         sample: left as u64 * u64::from(max_tokens),
         ..Tokens::default()
     };
-    cost::confirm(backend, &tokens, args.yes).await?;
+    cost::confirm(&cost::CostArgs::default(), backend, &tokens, args.yes).await?;
     if left < all {
         note(format_args!(
             "{} of {all} answers are there already",

@@ -188,7 +188,7 @@ async fn likelihood(
         prefill: read as u64,
         ..Tokens::default()
     };
-    cost::confirm(backend, &tokens, args.yes).await?;
+    cost::confirm(&cost::CostArgs::default(), backend, &tokens, args.yes).await?;
     note(format_args!(
         "reading {}",
         counted(examples_left as u64, "example")

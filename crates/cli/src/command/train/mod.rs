@@ -194,7 +194,7 @@ impl Training<'_> {
                 }
                 let (backend, folder) = (self.backend, &self.folder);
                 let bill = self.args.cost.bill(backend, tokens, steps, folder)?;
-                cost::confirm(backend, tokens, self.args.yes).await?;
+                cost::confirm(&self.args.cost, backend, tokens, self.args.yes).await?;
                 self.train(number, bill, train).await?
             }
         };
@@ -289,7 +289,12 @@ impl Training<'_> {
             loggers.step(report);
             let tokens = report.numbers.get("tokens").copied().unwrap_or_default();
             let mut bill = bill.lock().unwrap_or_else(PoisonError::into_inner);
-            let over = bill.as_mut().map(|bill| bill.step(report.step, tokens));
+            let over = bill.as_mut().map(|bill| {
+                let over = bill.step(report.step, tokens);
+                // For a run that is killed; at the end it is said if this cannot be written.
+                let _ = bill.cost().write(&self.folder);
+                over
+            });
             if over == Some(true) && !interrupt.is_set() {
                 note(
                     "the next steps would cost more than allowed; a higher `--max-cost` continues",

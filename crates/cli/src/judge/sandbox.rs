@@ -91,9 +91,17 @@ impl Sandbox {
             let folder = tempfile::tempdir()?;
             let (solution, file) = (&self.spec.solution_file, &self.spec.tests_file);
             tokio::fs::write(folder.path().join(solution), code(answer)).await?;
-            let text = format!("{}\n{test}\n", self.spec.preamble);
+            // Its name is not to be guessed by the code of the answer.
+            let mark = folder.path().join(format!("{:032x}", fastrand::u128(..)));
+            let end = last_line(file, test, &mark);
+            let text = format!(
+                "{}\n{test}\n{}",
+                self.spec.preamble,
+                end.as_deref().unwrap_or_default()
+            );
             tokio::fs::write(folder.path().join(file), text).await?;
-            passed += usize::from(self.run(folder.path(), &self.spec.command).await?);
+            let succeeded = self.run(folder.path(), &self.spec.command).await?;
+            passed += usize::from(succeeded && (end.is_none() || mark.exists()));
         }
         Ok(passed as f64 / tests.len() as f64)
     }
@@ -148,6 +156,23 @@ impl Sandbox {
     }
 }
 
+/// Returns what tests end with to leave a mark: without it, code that ends the process before a test has failed would
+/// pass. There is none in languages other than these, and where the tests end the process themselves.
+fn last_line(file: &str, test: &str, mark: &Path) -> Option<String> {
+    if ["exit(", "unittest.main(", "exit "]
+        .iter()
+        .any(|end| test.contains(end))
+    {
+        return None;
+    }
+    let mark = mark.to_str().filter(|mark| !mark.contains(['\'', '\\']))?;
+    match file.rsplit_once('.')?.1 {
+        "py" => Some(format!("open('{mark}', 'w').close()\n")),
+        "sh" => Some(format!("[ $? = 0 ] && : > '{mark}'\n")),
+        _ => None,
+    }
+}
+
 #[cfg(all(test, target_os = "linux"))]
 mod tests_of_sandbox {
     use super::*;
@@ -181,6 +206,23 @@ mod tests_of_sandbox {
         let answer = "Here:\n```sh\ndouble() { echo $(($1 * 2)); }\n```\n";
         assert_eq!(sandbox.score(&tests, answer).await.unwrap(), 0.5);
         assert_eq!(sandbox.score(&tests, "no code").await.unwrap(), 0.0);
+    }
+
+    #[tokio::test]
+    async fn code_that_ends_the_process_passes_no_test() {
+        let sandbox = opened(|_| ()).await;
+        let tests = task(json!("[ \"$(double 2)\" = 4 ]"));
+        assert_eq!(sandbox.score(&tests, "exit 0").await.unwrap(), 0.0);
+        let right = "double() { echo 4; }";
+        assert_eq!(sandbox.score(&tests, right).await.unwrap(), 1.0);
+        // The tests' own end counts.
+        let ends = task(json!("[ \"$(double 2)\" = 4 ] && exit 0"));
+        assert_eq!(sandbox.score(&ends, right).await.unwrap(), 1.0);
+        let mark = Path::new("/tmp/m");
+        let line = last_line("tests.py", "assert True", mark).unwrap();
+        assert_eq!(line, "open('/tmp/m', 'w').close()\n");
+        assert_eq!(last_line("tests.py", "unittest.main()", mark), None);
+        assert_eq!(last_line("tests.rb", "check", mark), None);
     }
 
     #[tokio::test]

@@ -22,6 +22,7 @@ use prometheus_client::registry::{Registry, Unit};
 use tinkrs_wire::endpoint::{self, Dialect};
 
 use crate::otel::RequestSpan;
+use crate::router;
 
 /// Upper bounds of the buckets of durations, in seconds. Polls last up to 30.
 const SECONDS: [f64; 12] = [
@@ -311,7 +312,7 @@ fn known_route(route: &str) -> &'static str {
     let hosted = Dialect::of_path(route).hosted_prefix();
     let route = route.strip_prefix(hosted).unwrap_or(route);
     let mut endpoints = endpoint::ALL.iter();
-    let endpoint = endpoints.find(|endpoint| endpoint.path == route);
+    let endpoint = endpoints.find(|endpoint| router::pattern(endpoint) == route);
     endpoint.map_or("none", |endpoint| endpoint.path)
 }
 

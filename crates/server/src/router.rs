@@ -220,9 +220,14 @@ impl Routes {
         } else {
             handler
         };
-        *routes = std::mem::take(routes).route(endpoint.path, handler);
+        *routes = std::mem::take(routes).route(&pattern(endpoint), handler);
         self
     }
+}
+
+/// Returns the pattern of an endpoint's path. Names of models have slashes, which not every client writes as `%2F`.
+pub(crate) fn pattern(endpoint: &Endpoint) -> String {
+    endpoint.path.replace("{model}", "{*model}")
 }
 
 async fn not_found(request: Request) -> ApiError {

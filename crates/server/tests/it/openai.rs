@@ -159,6 +159,11 @@ async fn runs_and_checkpoints_are_models_and_latest_moves_between_requests() {
         1,
         "{strangers}"
     );
+    // As they are, and with slashes as some clients write them.
+    for name in [saved[1].clone(), saved[1].replace('/', "%2F")] {
+        let one = server.me().get(&format!("/v1/models/{name}")).await;
+        assert_eq!(one["id"], saved[1]);
+    }
     let one = server.me().get("/v1/models/tiny").await;
     assert_eq!(
         (&one["object"], &one["max_model_len"]),

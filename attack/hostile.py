@@ -11,8 +11,12 @@ CHUNK = b"x" * 65536
 
 @contextlib.contextmanager
 def hostile(handle):
-    """Listens on a free port and calls `handle(connection)` for each connection. Gives the URL."""
+    """Listens on a free port and calls `handle(connection)` for each connection. Gives the URL.
+
+    At the end it waits for what is under way: a handler may still write down what it saw when its client has ended.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
+    serving = []
 
     def serve(connection):
         with contextlib.suppress(OSError), connection:
@@ -22,13 +26,18 @@ def hostile(handle):
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = listener.accept()
-                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+                thread = threading.Thread(target=serve, args=(connection,), daemon=True)
+                thread.start()
+                serving.append(thread)
 
     threading.Thread(target=accept, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         listener.close()
+        deadline = time.monotonic() + 10
+        for thread in serving:
+            thread.join(max(0, deadline - time.monotonic()))
 
 
 def closed_port():

@@ -20,7 +20,8 @@
 //! ```
 //!
 //! MODEL is a Hugging Face folder, a GGUF file, or `random:SHAPE` for random weights, where SHAPE is `qwen3-0.6b`, `qwen3-1.7b` or
-//! `qwen3-30b-a3b`. All cores compute, or `TINKRS_THREADS`. The first round warms up and
+//! `qwen3-30b-a3b`. All cores compute, or `TINKRS_THREADS`. Adapters have rank 16, or `TINKRS_RANK`, and with
+//! `TINKRS_TRAIN_MLP=0` are on attention alone. The first round warms up and
 //! prints `{"ready": true}`. Then each line on stdin asks for a round, which prints one line of JSON:
 //! the clock's and the processor's seconds, the tokens, the most memory the process ever had, and bytes or operations a
 //! second where one of them is the limit. This
@@ -53,8 +54,18 @@ use tinkrs_engine::weights::{
 };
 use tinkrs_engine::{Activations, CacheFormat, Model, Numerics, Precision, Threads};
 
-/// The rank of every adapter.
-const RANK: u32 = 16;
+/// Returns the rank of every adapter.
+fn rank() -> Result<u32> {
+    let given = std::env::var("TINKRS_RANK").ok();
+    given.map_or(Ok(16), |given| {
+        given.parse().context("TINKRS_RANK is no number")
+    })
+}
+
+/// Whether adapters are on the layers of the MLP or of the experts, too.
+fn trains_mlp() -> bool {
+    std::env::var("TINKRS_TRAIN_MLP").as_deref() != Ok("0")
+}
 
 const USAGE: &str = "usage: measure MODEL [--weights FORMAT] [--activations f32|int8] [--kv-cache f32|bf16|q8_0] [--draft TOKENS] train BATCH LENGTH STEPS \
                      | sample BATCH TOKENS [ADAPTERS] | repeat TOKENS | prompt BATCH LENGTH | load | perplexity FILE LENGTH \

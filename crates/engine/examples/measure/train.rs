@@ -6,9 +6,9 @@ use anyhow::Result;
 use tinkrs_engine::types::{AdamParams, Datum, LoraConfig, LossFn, ModelInput};
 use tinkrs_engine::{Model, TrainingRun};
 
-use crate::RANK;
 use crate::round::Done;
 use crate::work::Shape;
+use crate::{rank, trains_mlp};
 
 pub(crate) struct Training {
     run: TrainingRun,
@@ -18,7 +18,7 @@ pub(crate) struct Training {
 }
 
 impl Training {
-    /// Starts an adapter over the seven linear layers of each block.
+    /// Starts an adapter over the linear layers of each block.
     pub(crate) fn new(model: &Arc<Model>, batch: usize, length: usize) -> Result<Self> {
         let vocab = model.config().vocab;
         let data = (0..batch).map(|seed| datum(vocab, length, seed));
@@ -26,7 +26,7 @@ impl Training {
             run: adapter_run(model, 1)?,
             data: data.collect::<Result<_>>()?,
             tokens: batch * length,
-            operations: Shape::of(model.config()).lora_step(batch, length, &lora(1)),
+            operations: Shape::of(model.config()).lora_step(batch, length, &lora(1)?),
         })
     }
 
@@ -46,15 +46,16 @@ impl Training {
 
 /// Starts a run of an adapter that has `seed` for its first values.
 pub(crate) fn adapter_run(model: &Arc<Model>, seed: i64) -> Result<TrainingRun> {
-    Ok(TrainingRun::lora(Arc::clone(model), &lora(seed))?)
+    Ok(TrainingRun::lora(Arc::clone(model), &lora(seed)?)?)
 }
 
-fn lora(seed: i64) -> LoraConfig {
-    LoraConfig {
+fn lora(seed: i64) -> Result<LoraConfig> {
+    Ok(LoraConfig {
         seed: Some(seed),
+        train_mlp: trains_mlp(),
         train_unembed: false,
-        ..LoraConfig::new(RANK)
-    }
+        ..LoraConfig::new(rank()?)
+    })
 }
 
 /// Makes a sequence of tokens that looks like no text.

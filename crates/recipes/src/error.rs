@@ -85,6 +85,13 @@ pub enum Error {
         problem: String,
     },
 
+    /// Another process is going on with the run in a folder.
+    #[error("the run in {} is under way in another process", folder.display())]
+    UnderWay {
+        /// The run folder.
+        folder: PathBuf,
+    },
+
     /// The server's response lacks something that the recipe needs.
     #[error("the server's response has no {what}")]
     Missing {

@@ -1,7 +1,7 @@
 //! The folder of a run.
 
 use crate::Error;
-use std::fs::{DirBuilder, File, TryLockError};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::path::Path;
 
 /// Makes the folder of a run. It will hold prompts and answers, so only its owner can enter a new one; the
@@ -31,9 +31,17 @@ pub fn make_folder(folder: impl AsRef<Path>) -> Result<(), Error> {
 /// If another one has it, or the file that stands for it cannot be made.
 pub(crate) fn hold(folder: &Path) -> Result<File, Error> {
     let path = folder.join(".lock");
-    let file = File::create(&path).map_err(Error::file("create", &path))?;
+    // Nothing is cut off, whatever a folder from elsewhere has under this name.
+    let opened = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path);
+    let file = opened.map_err(Error::file("create", &path))?;
     match file.try_lock() {
-        Err(TryLockError::WouldBlock) => Err(Error::resume(folder, "it is under way already")),
+        Err(TryLockError::WouldBlock) => Err(Error::UnderWay {
+            folder: folder.to_owned(),
+        }),
         // Not every file system has locks.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
     }
@@ -49,11 +57,22 @@ mod tests_of_hold {
         let first = hold(root.path()).unwrap();
         let error = hold(root.path()).unwrap_err().to_string();
         assert!(
-            error.ends_with("cannot be resumed: it is under way already"),
+            error.ends_with("is under way in another process"),
             "{error}"
         );
         drop(first);
         hold(root.path()).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_in_a_folder_from_elsewhere_costs_no_file() {
+        let root = tempfile::tempdir().unwrap();
+        let precious = root.path().join("precious");
+        std::fs::write(&precious, "words").unwrap();
+        std::os::unix::fs::symlink(&precious, root.path().join(".lock")).unwrap();
+        hold(root.path()).unwrap();
+        assert_eq!(std::fs::read_to_string(precious).unwrap(), "words");
     }
 }
 

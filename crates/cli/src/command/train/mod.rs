@@ -472,6 +472,9 @@ fn explain(error: Error, folder: &Path) -> anyhow::Error {
         Error::Resume { .. } => anyhow::Error::new(error).context(Hint(
             "continue with the data and settings that it began with, or name another `--run-dir`",
         )),
+        Error::UnderWay { .. } => anyhow::Error::new(error).context(Hint(
+            "wait for it or stop it with Ctrl-C, and the same command continues; or name another `--run-dir`",
+        )),
         Error::Caller { source, .. } => anyhow!(source.to_string()).context(headline),
         error => in_our_words(error),
     }
